@@ -49,9 +49,7 @@ func TestSeveralAddresses(t *testing.T) {
 	user.Addresses = map[string]string{"pigeon": "roof"}
 	user.Endpoints = map[string]map[string]contracts.Endpoint{"pigeon": {"tower": {Address: "tower"}}}
 	p.directory(user)
-	var mood atomic.Value
-	mood.Store(channel.KindRejected)
-	birds := moody(&mood)
+	birds, mood := moody(channel.KindRejected)
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	tell := func(id string) {
@@ -188,12 +186,13 @@ func TestEndpointsOverHTTP(t *testing.T) {
 			RecipientType: contracts.RecipientCustomer, UserID: user, Addresses: map[string]string{"pigeon": "https://secret.example/" + user},
 		})
 	}
-	var mood atomic.Value
-	mood.Store(channel.KindRejected)
-	w := newWeb(t, p.start(moody(&mood), listening, func(c *Config) {
+	birds, mood := moody(channel.KindRejected)
+	n := p.start(birds, listening, func(c *Config) {
 		c.Channels[0].Endpoints, c.DisableAfter = true, time.Nanosecond
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [pigeon]}}}")
-	}))
+	})
+	w := newWeb(t, n)
+	check.Same(t, "slots, of which new endpoints that hang take one each", n.slots(n.cfg.Channels[0]), 1024)
 	told := 0
 	tell := func(user string) *deliveries.Delivery {
 		t.Helper()

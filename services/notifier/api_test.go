@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -76,7 +74,7 @@ const reservation = `{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED",
 	`"recipientType":"RESTAURANT_USER","payload":{"guests":4}}`
 
 // An event that was told over HTTP is told once, and refused with another payload: also long after the stream has
-// forgotten its id.
+// forgotten its id, and over NATS.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -93,8 +91,16 @@ func TestEventsOverHTTP(t *testing.T) {
 	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 200 || !strings.Contains(body, `"duplicate":true`) {
 		t.Errorf("%d %s", status, body)
 	}
-	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "4", "5", 1))
+	other := strings.Replace(reservation, "4", "5", 1)
+	status, body := w.call(http.MethodPost, "/v1/events", other)
 	check.That(t, status == 409 && strings.Contains(body, "EVENT_MISMATCH"), "%d %s", status, body)
+	for request, want := range map[[2]string]string{
+		{"publish", reservation}: `"duplicate":true`, {"publish", other}: "EVENT_MISMATCH", {"get", `{"event_id":"evt-001"}`}: `"rows":6`,
+		{"list", `{"event_id":"evt-001","channel":"pigeon","state":"sent"}`}: `"state":"sent"`,
+	} {
+		reply := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1."+request[0], []byte(request[1])))(t)
+		check.Says(t, string(reply.Data), want)
+	}
 	type answer struct {
 		api.Event
 		api.Page
@@ -232,47 +238,18 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s %.60s %.60s: %d %.300s, want %d with %s", c.method, c.path, c.body, status, body, c.status, c.text)
 		}
 	}
-	check.Same(t, "result", len(p.rows()), 0)
-}
-
-func TestOverNATS(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
-	n := p.start(&pigeon{})
-	ask := func(subject, body string, header nats.Header) (*nats.Msg, string) {
-		t.Helper()
-		reply, err := p.nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: "notifier.v1." + subject, Data: []byte(body), Header: header})
-		check.OK(t, err)
-		return reply, reply.Header.Get("Nats-Service-Error-Code")
-	}
-	if reply, code := ask("publish", reservation, nats.Header{nats.MsgIdHdr: {"x"}}); code != "" || !strings.Contains(string(reply.Data), `"duplicate":false`) {
-		t.Errorf("%s: %s", code, reply.Data)
-	}
-	p.settled(4)
-	_, code := ask("publish", reservation, nil)
-	check.That(t, code == "", "%v", code)
-	if reply, _ := ask("get", `{"event_id":"evt-001"}`, nil); !strings.Contains(string(reply.Data), `"rows":4`) {
-		t.Errorf("%s", reply.Data)
-	}
-	reply, _ := ask("list", `{"event_id":"evt-001","channel":"pigeon","state":"sent"}`, nil)
-	var page api.Page
-	if err := json.Unmarshal(reply.Data, &page); err != nil || len(page.Notifications) != 2 || page.Notifications[0].State != deliveries.Sent {
-		t.Errorf("%s: %v", reply.Data, err)
-	}
 	for _, c := range [][3]string{
 		{"publish", `{}`, "400"},
-		{"publish", strings.Replace(reservation, "4", "5", 1), "409"},
 		{"get", `{}`, "400"},
 		{"get", `{"event_id":"none"}`, "404"},
 		{"list", `x`, "400"},
 		{"list", `{"state":"lost"}`, "400"},
 		{"list", `{"limit":1001}`, "400"},
 	} {
-		reply, code := ask(c[0], c[1], nil)
-		check.That(t, code == c[2], "%s %s: %s %s", c[0], c[1], code, reply.Data)
+		reply := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1."+c[0], []byte(c[1])))(t)
+		check.That(t, reply.Header.Get("Nats-Service-Error-Code") == c[2], "%s %s: %v %s", c[0], c[1], reply.Header, reply.Data)
 	}
-	check.Same(t, "it listens at", n.URL(), "")
+	check.Same(t, "result", len(p.rows()), 0)
 }
 
 func TestNotifierIsWatched(t *testing.T) {

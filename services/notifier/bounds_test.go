@@ -30,12 +30,15 @@ import (
 func keyring(t *testing.T) (file string, carla, app, operator []string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "keys.json")
-	key := func(k access.Key) []string {
-		return []string{"Authorization", "Bearer " + check.Must(access.Add(file, k))(t)}
-	}
-	return file, key(access.Key{Name: "carla", User: "carla", Scopes: []access.Scope{access.People}}),
-		key(access.Key{Name: "app", Scopes: []access.Scope{access.People}}),
-		key(access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.People}})
+	return file, addKey(t, file, access.Key{Name: "carla", User: "carla", Scopes: []access.Scope{access.People}}),
+		addKey(t, file, access.Key{Name: "app", Scopes: []access.Scope{access.People}}),
+		addKey(t, file, access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.People}})
+}
+
+// addKey makes a key, and returns the header of its requests.
+func addKey(t *testing.T, file string, key access.Key) (header []string) {
+	t.Helper()
+	return []string{"Authorization", "Bearer " + check.Must(access.Add(file, key))(t)}
 }
 
 // A user's key has few requests answered in an hour, whatever it alternates, by however many instances, and also when the user was deleted
@@ -206,18 +209,10 @@ func TestMainIsBesideTheOtherAddresses(t *testing.T) {
 		status, text := w.call(c.method, c.path, c.body, c.key...)
 		check.That(t, status == c.status && strings.Contains(text, c.want), "%s %s %s is %d %s", c.method, c.path, c.body, status, text)
 	}
-}
 
-// What users do, however much and for however long, pushes out no record that an application deleted one.
-func TestUsersPushOutNoDeletion(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	keys, _, app, _ := keyring(t)
-	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Keys = keys }))
-	for _, method := range []string{http.MethodPut, http.MethodDelete} {
-		status, text := w.call(method, "/v1/users/CUSTOMER/carla", "{}", app...)
-		check.That(t, status < 300, "%s: %d %s", method, status, text)
-	}
+	// What users do, however much and for however long, pushes out no record that an application deleted one.
+	status, text := w.call(http.MethodDelete, path, "", app...)
+	check.That(t, status < 300, "%d %s", status, text)
 	record := []byte(`{"target":"` + strings.Repeat("x", 1200) + `"}`)
 	for range 15_000 { // as a year of users with long ids leaves them
 		check.OK(t, check.Err(p.js.PublishAsync("audit.notifier.users.test", record, jetstream.WithStallWait(patience))))

@@ -162,15 +162,12 @@ func (cfg ChannelConfig) links() (*pages.Links, error) {
 	return links, nil
 }
 
-// maxRootCAs bounds the file of authorities, in bytes.
-const maxRootCAs = 4 << 20
-
 // roots returns the trusted authorities, nil for the system's.
 func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	if cfg.RootCAs == "" {
 		return nil, nil
 	}
-	data, err := limited.ReadFile(cfg.RootCAs, maxRootCAs)
+	data, err := limited.ReadFile(cfg.RootCAs, limited.MaxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %w", err)
 	}

@@ -275,7 +275,7 @@ func (t *tale) String() string {
 // inboxes checks that all is in the inboxes since it was published: they disturb nobody.
 func (v *clocked) inboxes(tales []*tale) {
 	v.Helper()
-	box := check.Must(inapp.Open(v.Context(), v.js, recordtest.Client(v, v.js), inapp.Config{Keep: forever}))(v)
+	box := inapp.New(v.js, recordtest.Client(v, v.js), nil)
 	for _, t := range tales {
 		item, err := box.Get(v.Context(), contracts.RecipientCustomer, t.user.id, t.id)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -52,9 +51,6 @@ type Config struct {
 	// RulesEvery is the time between two readings of the files of rules and templates. A change without mistakes takes
 	// effect. Defaults to 2 seconds.
 	RulesEvery time.Duration `env:"NOTIFIER_RULES_EVERY"`
-
-	// hooks are called beside those of the telemetry in tests, except Ready.
-	hooks worker.Hooks
 
 	// pageBytes bounds the pages of plans in tests. Defaults to the planner's bound.
 	pageBytes int

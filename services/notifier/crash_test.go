@@ -101,8 +101,6 @@ type cell struct {
 	reader    *plan.Reader
 	records   *kvrecord.Client
 	view      view
-	written   []trace // see traces
-	writtenAt time.Time
 
 	published int
 	wants     map[string]want // by key
@@ -160,14 +158,11 @@ func (c *cell) prepare() {
 	c.accidents.workers = map[string]string{}
 	c.duty = duty{
 		Mail: c.far.mail, Once: c.once, Pages: 512, PushKey: c.far.pushKey, Rules: writeRules(c.T, crashRules()), Secret: c.far.secret,
-		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), Traces: c.TempDir(), URL: c.on.URL,
+		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), URL: c.on.URL,
 	}
 	c.records = recordtest.Client(c.T, c.js)
 	c.store, c.reader = deliveries.New(c.records), plan.NewReader(c.records)
-	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
-		c.directory, err = recipient.OpenDirectory(ctx, c.js, c.records)
-		return err
-	}))
+	c.directory = recipient.NewDirectory(c.js, c.records)
 	for _, kind := range kinds {
 		for n := range c.users {
 			check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error { return c.directory.Put(ctx, c.user(kind, n)) }))

@@ -151,7 +151,6 @@ func (c *cell) judge(took time.Duration) {
 	}
 	c.judgeStream()
 	c.judgeInbox()
-	c.judgePutOffs()
 	most := (c.accidents.kills+c.accidents.frozen+len(c.accidents.servers)*(c.crew+3))*3*inFlight + count.dark + count.late
 	check.That(c, count.duplicates <= most,
 		"%d duplicates, want at most %d: those in flight at each accident, and those of which providers said nothing", count.duplicates, most)
@@ -358,11 +357,6 @@ func (c *cell) history(key string) string {
 			if fate := c.accidents.workers[a.Worker]; fate != "" {
 				fmt.Fprintf(&b, "    %s %s\n", a.Worker, fate)
 			}
-		}
-	}
-	for _, t := range c.traces() {
-		if of, _, row := contracts.RowKey(t.Subject); row && of == key {
-			fmt.Fprintf(&b, "    %s\n", t)
 		}
 	}
 	return b.String()

@@ -2,24 +2,14 @@ package notifier
 
 import (
 	"cmp"
-	"context"
-	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -28,7 +18,7 @@ import (
 
 func (p *place) inbox() *inapp.Inbox {
 	p.Helper()
-	return check.Must(inapp.Open(p.Context(), p.js, recordtest.Client(p, p.js), inapp.Config{Keep: forever}))(p)
+	return inapp.New(p.js, recordtest.Client(p, p.js), nil)
 }
 
 // Users who have read an event in the inbox, or removed it there, are not notified of it on a later channel. All others are, by
@@ -118,151 +108,4 @@ func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 		"%+v, %+v: %v, %v", known, done, err, cancelErr)
 	e.EventID, e.NotBefore = "evt-002", time.Now().Add(rules.MaxDelay-23*time.Hour)
 	check.Is(t, check.Err(n.Publish(t.Context(), e)), plan.ErrTooFar)
-}
-
-// A process that is killed after it has looked into the inbox and before it sends: the next one looks again.
-func TestAKillBetweenTheLookAndTheMessage(t *testing.T) {
-	t.Parallel()
-	for _, read := range []bool{false, true} {
-		srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-		p := newPlace(t, srv)
-		p.directory(contracts.Recipient{UserID: "ada", RecipientType: "CUSTOMER"})
-		f := fall{Point: deliver.PointUnread, URL: srv.URL(), Rules: writeRules(t,
-			"version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 1s, unread: true, channels: [pigeon]}]}}}")}
-		dying := fallers.Start(t, f)
-		p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" }))
-		dying.Died()
-		p.settled(1)
-		if read {
-			check.OK(t, check.Err(p.inbox().Mark(t.Context(), "CUSTOMER", "ada", "evt-001", inapp.Read)))
-		}
-		birds := &pigeon{}
-		p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
-		d := p.settled(2)["evt-001.pigeon.CUSTOMER.ada"]
-		want, calls := []any{deliveries.Sent, ""}, 1
-		if read {
-			want, calls = []any{deliveries.Suppressed, deliveries.ReasonRead}, 0
-		}
-		_, got := birds.counts()
-		check.That(t, got == calls && slices.Equal(want, []any{d.State, d.Reason}), "read %t: %d calls, %+v", read, got, d)
-	}
-}
-
-// fallers are notifiers whose first channel refuses everything.
-var fallers = crash.Role[fall]{Name: "falling", Run: falling}
-
-// fall says where a process dies whose first channel refuses everything.
-type fall struct{ Point, Rules, URL string }
-
-func (f fall) config(birds *pigeon) Config {
-	cfg := config(birds, f.Rules)
-	cfg.AckWait, cfg.Concurrency, cfg.passed = ackWait, 1, child.DieAt(f.Point, 1)
-	return cfg
-}
-
-// refusing is a channel that takes nothing.
-func refusing() *pigeon {
-	var mood atomic.Value
-	mood.Store(channel.KindRejected)
-	return moody(&mood)
-}
-
-// falling is the life of such a process.
-func falling(ctx context.Context, f fall) error {
-	nc, err := nats.Connect(f.URL)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	n, err := Start(ctx, nc, f.config(refusing()))
-	if err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return n.Stop()
-}
-
-// A process that is killed between the end of a row and its acknowledgement, whether a channel has refused the row, all addresses of
-// its user have, or its user cannot be read: the row of the next channel is there once, and told.
-func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
-	t.Parallel()
-	both := map[string]map[string]contracts.Endpoint{"pigeon": {"roof": {Address: "roof"}, "tower": {Address: "tower"}}}
-	for name, test := range map[string]struct {
-		point      string
-		unreadable bool // the user's record in the directory
-		to         map[string]map[string]contracts.Endpoint
-		ends       string
-		calls      int // after the death
-	}{
-		"refused, recorded":    {deliver.PointRecorded, false, nil, "failed rejected", 0},
-		"refused, ended":       {deliver.PointEnded, false, nil, "failed rejected", 0},
-		"refused, followed":    {deliver.PointFollowed, false, nil, "failed rejected", 0},
-		"unreadable, ended":    {deliver.PointEnded, true, nil, "failed recipient", 0},
-		"unreadable, followed": {deliver.PointFollowed, true, nil, "failed recipient", 0},
-		"several, recorded":    {deliver.PointRecorded, false, both, "split ", 1},
-		"several, unheard":     {deliver.PointUnheard, false, both, "split ", 1},
-		"several, ended":       {deliver.PointEnded, false, both, "split ", 0},
-		"several, followed":    {deliver.PointFollowed, false, both, "split ", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-			p := newPlace(t, srv)
-			ada := contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "ada", Endpoints: test.to}
-			directory := p.directory(ada)
-			if test.unreadable {
-				p.record(ada, "{")
-			}
-			f := fall{
-				Point: test.point, URL: srv.URL(),
-				Rules: writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, fallback: [pigeon, inapp]}}}"),
-			}
-			dying := fallers.Start(t, f)
-			p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" }))
-			dying.Died()
-			if test.unreadable {
-				p.record(ada, "")
-			}
-			check.OK(t, directory.Put(t.Context(), ada))
-			birds := refusing()
-			p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
-			all := p.settled(2 + len(test.to["pigeon"]))
-			first, next := all["evt-001.pigeon.CUSTOMER.ada"], all["evt-001.inapp.CUSTOMER.ada"]
-			check.That(t, first != nil && string(first.State)+" "+first.Reason == test.ends && first.FellBackTo == "inapp", "%+v", first)
-			// The process that died may have given up the next row as well, as it could not read the user then either.
-			given := test.unreadable && test.point == deliver.PointFollowed && next != nil && next.State == deliveries.Failed
-			check.That(t, next != nil && (next.State == deliveries.Delivered || given), "the next: %+v", next)
-			_, calls := birds.counts()
-			check.That(t, calls == test.calls, "%d calls after the end was written down, want %d", calls, test.calls)
-			letters := "./" // of an address that ended when the other had not
-			if given {
-				letters = ".inapp."
-			}
-			p.fellOnce(letters)
-		})
-	}
-}
-
-// fellOnce checks that each row is stored once, and that none is a dead letter but those that are named.
-func (p *place) fellOnce(letters string) {
-	p.Helper()
-	for _, letter := range p.letters() {
-		check.That(p, strings.Contains(letter.Subject, letters), "a row that is followed is a dead letter: %+v", letter)
-	}
-	for subject, times := range p.rows() {
-		check.Same(p, subject+" is stored, times", times, 1)
-	}
-}
-
-// record writes the record of a user in the directory as it is not written there.
-func (p *place) record(r contracts.Recipient, text string) {
-	p.Helper()
-	key := check.Must(contracts.DirectoryKey(r.RecipientType, r.UserID))(p)
-	kv, err := p.js.KeyValue(p.Context(), contracts.BucketDirectory)
-	if err == nil && text == "" {
-		err = kv.Delete(p.Context(), key)
-	} else if err == nil {
-		_, err = kv.PutString(p.Context(), key, text)
-	}
-	check.OK(p, err)
 }

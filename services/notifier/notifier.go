@@ -203,20 +203,15 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.records, err = kvrecord.New(kvrecord.Config{JetStream: s.JetStream, Prepare: n.traced}); err != nil {
 		return err
 	}
-	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records); err != nil {
-		return err
-	}
-	if n.Inbox, err = inapp.Open(ctx, s.JetStream, n.records, inapp.Config{Keep: n.cfg.InboxKeep, Unreadable: n.unreadable}); err != nil {
-		return err
-	}
 	if n.health, err = health.Open(ctx, n.records, health.Config{DisableAfter: n.cfg.DisableAfter, Logger: n.cfg.Logger}); err != nil {
 		return err
 	}
 	if n.cancelled, err = cancel.Open(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.deliveries = digest.New(n.records), deliveries.New(n.records)
+	n.digests, n.deliveries, n.Directory = digest.New(n.records), deliveries.New(n.records), recipient.NewDirectory(s.JetStream, n.records)
 	n.deliveries.ItemKeep, n.deliveries.Unreadable = cmp.Or(n.cfg.InboxKeep, deliveries.ItemKeep), n.unreadable
+	n.Inbox = inapp.New(s.JetStream, n.records, n.deliveries)
 	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
 	return nil
 }
@@ -257,7 +252,7 @@ const eventsConsumer = "notifier"
 func (n *Notifier) addWorkers(s *service.Service) error {
 	add := func(stream, consumer string, concurrency int) (*worker.Worker, error) {
 		return s.Worker(consumer, worker.Config{
-			Concurrency: concurrency, Consumer: consumer, Hooks: n.cfg.hooks, Stream: stream,
+			Concurrency: concurrency, Consumer: consumer, Stream: stream,
 		})
 	}
 	w, err := add(contracts.StreamEvents, eventsConsumer, 0)

@@ -3,7 +3,6 @@ package notifier
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -110,15 +109,11 @@ func TestMistakesOfANotification(t *testing.T) {
 func TestScopesOfNotifications(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	keys, secrets := filepath.Join(t.TempDir(), "keys.json"), map[access.Scope]string{}
-	for _, scope := range []access.Scope{access.Publish, access.Notify, access.Address} {
-		var err error
-		scopes := []access.Scope{scope}
-		if scope == access.Address {
-			scopes = append(scopes, access.Notify)
-		}
-		secrets[scope], err = access.Add(keys, access.Key{Name: string(scope), Scopes: scopes})
-		check.OK(t, err)
+	keys, of := filepath.Join(t.TempDir(), "keys.json"), map[access.Scope][]string{}
+	for scope, scopes := range map[access.Scope][]access.Scope{
+		access.Publish: {access.Publish}, access.Notify: {access.Notify}, access.Address: {access.Address, access.Notify},
+	} {
+		of[scope] = addKey(t, keys, access.Key{Name: string(scope), Scopes: scopes})
 	}
 	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Keys = keys }))
 	awake := strings.Replace(welcome, `"ada"`, `"ada","quiet_hours":{"from":"00:00","to":"00:00"}`, 1)
@@ -135,7 +130,7 @@ func TestScopesOfNotifications(t *testing.T) {
 		{access.Address, "/v1/notify", awake, http.StatusAccepted},
 		{access.Notify, "/v1/notify", strings.Replace(welcome, "call-1", "call-2", 1), http.StatusAccepted},
 	} {
-		status, answer := w.call(http.MethodPost, test.path, test.body, "Authorization", "Bearer "+secrets[test.key])
+		status, answer := w.call(http.MethodPost, test.path, test.body, of[test.key]...)
 		check.That(t, status == test.status, "%s: %s %s: %d %s", test.key, test.path, test.body, status, answer)
 	}
 }
@@ -201,25 +196,29 @@ func TestATestMessage(t *testing.T) {
 }
 
 // Acts of operators over HTTP are recorded under the name of the key, whatever the request says, and those over NATS without a
-// name. The user is a pseudonym. Requests that are refused, or that only read, leave nothing.
+// name. The user is a pseudonym. Requests that are refused, or that only read, leave nothing. Without a place for the record nothing is
+// cancelled, replayed or enabled, and the caller may ask again.
 func TestOperatorsLeaveRecords(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	operator, err := access.Add(keys, access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.Read}})
-	reader, readErr := access.Add(keys, access.Key{Name: "rita", Scopes: []access.Scope{access.Read}})
-	check.OK(t, errors.Join(err, readErr))
+	operator := addKey(t, keys, access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.Read}})
+	reader := addKey(t, keys, access.Key{Name: "rita", Scopes: []access.Scope{access.Read}})
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	n := p.start(&pigeon{}, func(c *Config) { c.Keys, c.Listen = keys, "127.0.0.1:0" })
 	w := newWeb(t, n)
-	p.publish(event("evt-1", "RESERVATION_REQUESTED", func(e *contracts.Event) {
-		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
-	}))
-	p.until("rows wait", func() bool { return len(p.deliveries()) == 4 })
+	tell := func(id string, rows int) {
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) {
+			e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
+		}))
+		p.until("rows wait", func() bool { return len(p.deliveries()) == rows })
+	}
+	tell("evt-1", 4)
 	user := users(contracts.RecipientRestaurantUser, 1)[0].UserID
 	for _, c := range []struct {
-		key, method, path, body string
-		want                    int
+		key                []string
+		method, path, body string
+		want               int
 	}{
 		{reader, http.MethodDelete, "/v1/events/evt-1", "", http.StatusForbidden},
 		{operator, http.MethodGet, "/v1/endpoints", "", http.StatusOK},
@@ -227,8 +226,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 		{operator, http.MethodPost, "/v1/notifications/replay?state=failed", "", http.StatusOK},
 		{operator, http.MethodPost, "/v1/endpoints/enable", `{"channel":"webhook","id":"0f"}`, http.StatusNotFound},
 	} {
-		header := []string{"Authorization", "Bearer " + c.key, "X-Actor", "mallory", "Nats-Request-Info", `{"user":"mallory"}`}
-		status, answer := w.call(c.method, c.path, c.body, header...)
+		status, answer := w.call(c.method, c.path, c.body, append(c.key, "X-Actor", "mallory", "Nats-Request-Info", `{"user":"mallory"}`)...)
 		check.That(t, status == c.want, "%s %s: %d %s", c.method, c.path, status, answer)
 	}
 	check.Is(t, check.Err(p.nc.Request("notifier.v1.cancel", []byte(`{"event_id":"evt-1","actor":"mallory"}`), patience)), nil)
@@ -246,27 +244,17 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 		want.ID, want.At, want.Source = records[i].ID, records[i].At, "notifier"
 		check.Same(t, "records[i]", records[i], want)
 	}
-}
 
-// Without a place for the record nothing is cancelled, replayed or enabled, and the caller may ask again.
-func TestNothingIsCancelledWithoutARecord(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
-	w := newWeb(t, p.start(&pigeon{}, func(c *Config) { c.Listen = "127.0.0.1:0" }))
-	p.publish(event("evt-1", "RESERVATION_REQUESTED", func(e *contracts.Event) {
-		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
-	}))
-	p.until("rows wait", func() bool { return len(p.deliveries()) == 2 })
+	tell("evt-2", 8)
 	check.OK(t, p.js.DeleteStream(t.Context(), contracts.StreamAudit))
 	for path, method := range map[string]string{
-		"/v1/events/evt-1": http.MethodDelete, "/v1/notifications/replay?state=failed": http.MethodPost, "/v1/endpoints/enable": http.MethodPost,
+		"/v1/events/evt-2": http.MethodDelete, "/v1/notifications/replay?state=failed": http.MethodPost, "/v1/endpoints/enable": http.MethodPost,
 	} {
-		status, answer := w.call(method, path, `{"channel":"webhook","id":"0f"}`)
+		status, answer := w.call(method, path, `{"channel":"webhook","id":"0f"}`, operator...)
 		check.That(t, status == http.StatusServiceUnavailable && strings.Contains(answer, "STORE_UNAVAILABLE"), "%s: %d %s", path, status, answer)
 	}
 	for key, d := range p.deliveries() {
-		check.That(t, !d.State.Ended(), "%s is %s", key, d.State)
+		check.Same(t, key, d.State.Ended(), strings.HasPrefix(key, "evt-1."))
 	}
 }
 

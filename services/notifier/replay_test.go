@@ -20,14 +20,16 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// moody is a channel that fails in a way which the test sets, "" for not at all.
-func moody(kind *atomic.Value) *pigeon {
+// moody is a channel that fails as its mood is, which the test may change, and not at all with "".
+func moody(kind channel.Kind) (birds *pigeon, mood *atomic.Value) {
+	mood = &atomic.Value{}
+	mood.Store(kind)
 	return &pigeon{send: func(context.Context, channel.Message) (channel.Receipt, error) {
-		if kind, ok := kind.Load().(channel.Kind); ok && kind != "" {
+		if kind, _ := mood.Load().(channel.Kind); kind != "" {
 			return channel.Receipt{}, &channel.Error{Channel: "pigeon", Kind: kind}
 		}
 		return channel.Receipt{ID: "p"}, nil
-	}}
+	}}, mood
 }
 
 // replay has the service send rows again.
@@ -45,9 +47,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 4)...)
-	var mood atomic.Value
-	mood.Store(channel.KindRejected)
-	birds := moody(&mood)
+	birds, mood := moody(channel.KindRejected)
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	tell := func(id string) {
@@ -93,9 +93,7 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
-	var mood atomic.Value
-	mood.Store(channel.KindRejected)
-	birds := moody(&mood)
+	birds, mood := moody(channel.KindRejected)
 	n := p.start(birds)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 	p.settled(2)
@@ -121,9 +119,8 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 	const people = 7
 	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, people)...)
-	var mood atomic.Value
-	mood.Store(channel.KindRejected)
-	n := p.start(moody(&mood))
+	birds, _ := moody(channel.KindRejected)
+	n := p.start(birds)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 	p.settled(2 * people)
 	for round, q := range []Query{{Limit: 2}, {Limit: 2, EventID: "evt-001"}} {

@@ -1,8 +1,6 @@
 package notifier
 
 import (
-	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -10,40 +8,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 5)...)
-	birds := &pigeon{}
-	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.UserID = "guest" }))
-	all := p.settled(11) // five on two channels, and the guest
-	check.Same(t, "rows", len(p.rows()), 11)
-	for key, d := range all {
-		want := deliveries.Delivered
-		if strings.Contains(key, ".pigeon.") {
-			want = deliveries.Sent
-		}
-		check.That(t, d.State == want && len(d.Attempts) == 1 && d.ProviderID != "", "%s is %+v, want %s", key, d, want)
-	}
-	messages, calls := birds.counts()
-	check.That(t, messages == 5 && calls == 5, "%d messages in %d calls", messages, calls)
-	item, err := n.Inbox.Get(t.Context(), contracts.RecipientRestaurantUser, "u3", "evt-001")
-	check.That(t, err == nil && item.State == inapp.Unread && item.Template == "reservation.requested" && string(item.Payload) == `{"guests":4}`,
-		"%+v: %v", item, err)
-	known := p.expanded(n, "evt-001")
-	check.That(t, known.Recipients == 6 && known.Rows == 11, "%+v", known)
-	p.until("all is counted", func() bool { // after it is stored
-		stats := n.Stats()
-		return stats.Planned == 1 && stats.Rows == 11 && stats.States["delivered"] == 6 && stats.States["sent"] == 5
-	})
-}
-
-// The document's table, first processing and event reprocessed: the same event again, later than any window remembers.
+// The document's table, first processing and event reprocessed: the same event again, later than any window remembers. Each user is told
+// once on each channel.
 func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -61,37 +29,10 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	}
 	p.until("both skipped", func() bool { return n.Stats().Duplicates == 2 })
 	check.Same(t, "rows", len(p.rows()), 6)
-	_, calls := birds.counts()
-	check.That(t, calls == 3, "%d calls", calls)
-}
-
-// The same id with another payload is refused, also after the plan itself has gone: the first one stands.
-func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
-	n := p.start(&pigeon{})
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
-	p.settled(4)
-	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t)
-	check.OK(t, stream.Purge(t.Context())) // as its age does
-	for i, change := range []func(*contracts.Event){
-		func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
-		func(e *contracts.Event) { e.RecipientType = contracts.RecipientBroadcast },
-		func(e *contracts.Event) { e.RestaurantID = json.RawMessage(`"5"`) },
-	} {
-		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }, change))
-		p.until("refused", func() bool { return n.Stats().Refused == int64(i+1) })
-	}
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) {
-		e.RecipientType, e.Payload = "RESTAURANT_USER", json.RawMessage(`{ "guests": 4.0 }`)
-	}))
-	p.until("the first one is known", func() bool { return n.Stats().Duplicates == 1 })
-	p.until("dead letters", func() bool { return len(p.letters()) == 3 })
-	for _, letter := range p.letters() {
-		check.Says(t, letter.Error, "under this id")
-	}
-	check.Same(t, "planned anew", len(p.stored()), 0)
+	messages, calls := birds.counts()
+	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
+	stats := n.Stats()
+	check.That(t, stats.Planned == 1 && stats.Rows == 6 && stats.States["delivered"] == 3 && stats.States["sent"] == 3, "%+v", stats)
 }
 
 // The document's scenario 3: everything is delivered again, events, plans and rows, as it is when acknowledgements were

@@ -33,7 +33,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 2, notifiers, fallers, planner) }
+func TestMain(m *testing.M) { crash.Main(m, 2, notifiers, planner) }
 
 // patience ends a test that waits in vain. No test's outcome depends on it otherwise.
 const patience = time.Minute
@@ -143,7 +143,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 // directory puts recipients into the directory: the users of restaurant 5, and the others by themselves.
 func (p *place) directory(users ...contracts.Recipient) *recipient.Directory {
 	p.Helper()
-	d := check.Must(recipient.OpenDirectory(p.Context(), p.js, recordtest.Client(p, p.js)))(p)
+	d := recipient.NewDirectory(p.js, recordtest.Client(p, p.js))
 	for _, r := range users {
 		check.OK(p, d.Put(p.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}))
 	}

@@ -1,7 +1,6 @@
 package notifier
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -197,7 +196,8 @@ func (p *place) inboxRows() (subjects []string) {
 	return subjects
 }
 
-// A row of the inbox that nothing holds is not stored. Lists have it all the same, with all that they say of the others.
+// A row of the inbox that nothing holds is not stored. Lists have it all the same, with all that they say of the others. One that is
+// stored, because it may wait, is in lists once.
 func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -228,28 +228,18 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 		check.That(t, item.Category+item.Template+item.EventType == "reservations"+"reservation.requested"+"RESERVATION_REQUESTED" &&
 			item.CreatedAt.Equal(other.CreatedAt), "%s: %+v, the row beside it is %+v", name, item, other)
 	}
-}
-
-// Rows of the inbox that were stored, because they may wait, are in lists once.
-func TestAStoredRowOfTheInboxIsListedOnce(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 9)...)
-	n := p.start(&pigeon{})
-	p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+	before := len(p.stored())
+	p.publish(event("may wait", "RESERVATION_REQUESTED", func(e *contracts.Event) {
 		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().UTC()
 	}))
-	p.settled(18)
-	check.Same(t, "stored", len(p.stored()), 18)
-	for i := range 9 {
-		page := check.Must(n.Notifications(t.Context(), Query{UserID: fmt.Sprint("u", i)}))(t)
-		check.Same(t, "rows of a user", len(page.Notifications), 2)
+	p.settled(12)
+	check.Same(t, "stored", len(p.stored())-before, 6)
+	for want, q := range map[int]Query{4: {UserID: "u0"}, 6: {EventID: "may wait"}, 12: {}} {
+		check.Same(t, "rows", len(check.Must(n.Notifications(t.Context(), q))(t).Notifications), want)
 	}
-	check.Same(t, "rows", len(check.Must(n.Notifications(t.Context(), Query{}))(t).Notifications), 18)
 }
 
-// Any number of users can be cancelled of an event whose items are there: each has been notified. Items are read few at a time, since
-// each may have the payload of an event.
+// Any number of users can be cancelled of an event whose items are there: each has been notified.
 func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -258,14 +248,6 @@ func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	n := p.start(&pigeon{})
 	p.publish(event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientCustomer }))
 	p.expanded(n, "e")
-	asked := check.Must(p.nc.SubscribeSync("$JS.API.DIRECT.GET.KV_" + contracts.BucketInbox))(t)
-	page := check.Must(n.Notifications(t.Context(), Query{EventID: "e", Limit: 200}))(t)
-	check.Same(t, "rows", len(page.Notifications), 200)
-	for items := 0; items < 200; {
-		some := bytes.Count(check.Must(asked.NextMsg(patience))(t).Data, []byte("$KV."))
-		check.That(t, some <= deliveries.ItemsAtOnce, "%d items are read at a time", some)
-		items += some
-	}
 	refused := flood(t, many, func(i int) error {
 		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprint("u", i)})
 		check.Same(t, "sent", done.Sent, 1)

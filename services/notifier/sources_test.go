@@ -51,7 +51,12 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the directory does not fill")
 	}
-	p.inItsOwnProcess(srv.URL())
+	process := planner.Start(t, srv.URL())
+	found := process.Await(`.*heap (\d+).*`)
+	process.Stop()
+	t.Logf("R1, default sync: %s", found[0])
+	heap, err := strconv.Atoi(found[1])
+	check.That(t, err == nil && heap <= maxHeap, "the heap had %d bytes, at most %d: %v", heap, maxHeap, err)
 	p.planned()
 }
 
@@ -83,17 +88,6 @@ func (p *place) planned() {
 	check.That(p, err == nil && kept.State == plan.StateExpanded, "%+v: %v", kept, err)
 }
 
-// inItsOwnProcess runs the planner, which says how large its heap became.
-func (p *place) inItsOwnProcess(url string) {
-	p.Helper()
-	process := planner.Start(p.T, url)
-	found := process.Await(`.*heap (\d+).*`)
-	process.Stop()
-	p.Logf("R1, default sync: %s", found[0])
-	heap, err := strconv.Atoi(found[1])
-	check.That(p, err == nil && heap <= maxHeap, "the heap had %d bytes, at most %d: %v", heap, maxHeap, err)
-}
-
 // source runs in the process that plans and expands the large event, and reports the memory that it took.
 func source(ctx context.Context, url string) error {
 	nc, err := nats.Connect(url)
@@ -110,10 +104,7 @@ func source(ctx context.Context, url string) error {
 		return err
 	}
 	defer records.Close()
-	directory, err := recipient.OpenDirectory(ctx, js, records)
-	if err != nil {
-		return err
-	}
+	directory := recipient.NewDirectory(js, records)
 	parsed, err := rules.Parse([]byte("{version: 1, events: {X: {CUSTOMER: {channels: [inapp]}}}}"), []string{"inapp"})
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,7 +114,7 @@ func (n *Notifier) refuse(ctx context.Context, letter worker.DeadLetter) error {
 	if err != nil { // the event has no valid id
 		return nil //nolint:nilerr // its dead letter says so
 	}
-	return n.planner.Refuse(ctx, event, strings.TrimPrefix(letter.Error, worker.Cancel(nil).Error()+": "))
+	return n.planner.Refuse(ctx, event, letter.Error)
 }
 
 // expandPlan is the handler of plans.

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
@@ -83,81 +81,8 @@ func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest
 	t.Helper()
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js)))(t)
+	d := recipient.NewDirectory(js, recordtest.Client(t, js))
 	return d, proxy
-}
-
-// A write between the read and the write of a change is not lost, and the change is made.
-func TestChangesDoNotOverwriteEachOther(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		change func(ctx context.Context, d *recipient.Directory) error
-		want   contracts.Recipient
-	}{
-		"an address": {
-			func(ctx context.Context, d *recipient.Directory) error {
-				return setAddress(ctx, d, "ADMIN", "root", "fax", "12")
-			},
-			contracts.Recipient{Addresses: map[string]string{"email": "root@example.org", "fax": "12", "sms": "34"}},
-		},
-		"an opt-out": {
-			func(ctx context.Context, d *recipient.Directory) error {
-				return d.OptOut(ctx, "ADMIN", "root", "news", "sms")
-			},
-			contracts.Recipient{
-				Addresses: map[string]string{"email": "root@example.org", "sms": "34"}, OptOut: map[string][]string{"ads": {"email"}, "news": {"sms"}},
-			},
-		},
-		"a drop": {
-			func(ctx context.Context, d *recipient.Directory) error {
-				dropped, err := d.Drop(ctx, "ADMIN", "root", "email", "root@example.org")
-				if !dropped && err == nil {
-					err = errors.New("it is said not to have been dropped")
-				}
-				return err
-			},
-			contracts.Recipient{Addresses: map[string]string{"sms": "34"}},
-		},
-	} {
-		for _, known := range []bool{true, false} {
-			if !known && name == "a drop" {
-				continue // of nothing
-			}
-			t.Run(fmt.Sprint(name, " of a known recipient: ", known), func(t *testing.T) {
-				t.Parallel()
-				srv, other := serve(t)
-				ctx := t.Context()
-				want := test.want
-				want.Addresses = maps.Clone(want.Addresses)
-				if known {
-					check.OK(t, setAddress(ctx, other, "ADMIN", "root", "email", "root@example.org"))
-				} else {
-					delete(want.Addresses, "email")
-				}
-				d, proxy := through(t, srv)
-				between := sync.OnceFunc(func() {
-					check.Is(t, setAddress(ctx, other, "ADMIN", "root", "sms", "34"), nil)
-					if len(test.want.OptOut) > 0 {
-						check.Is(t, other.OptOut(ctx, "ADMIN", "root", "ads", "email"), nil)
-					}
-				})
-				writes := 0
-				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-					if f.FromClient && f.Subject == "$KV.directory.ADMIN.root" {
-						writes++
-						between()
-					}
-					return natstest.Relay
-				})
-				check.OK(t, test.change(ctx, d))
-				proxy.Filter(nil)
-				want.RecipientType, want.UserID = "ADMIN", "root"
-				got, _, err := other.Get(ctx, "ADMIN", "root")
-				diff := cmp.Diff(want, got)
-				check.That(t, diff == "" && err == nil && writes == 2, "%d writes, %v: %s", writes, err, diff)
-			})
-		}
-	}
 }
 
 // A replica that has received nothing yet says that there is nothing to do. The leader is asked, and the change made.

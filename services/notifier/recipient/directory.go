@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -27,19 +26,11 @@ type Directory struct {
 	together together
 }
 
-// OpenDirectory binds the bucket. records stays the caller's to close. One round trip; while a cluster is not ready it tries again,
-// for up to [jsretry.Wait].
-func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client) (*Directory, error) {
-	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
-		_, err := js.KeyValue(ctx, contracts.BucketDirectory)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
-	}
+// NewDirectory returns the directory of the bucket. records stays the caller's to close. No round trip.
+func NewDirectory(js jetstream.JetStream, records *kvrecord.Client) *Directory {
 	return &Directory{
 		js: js, records: records.Bucket(contracts.BucketDirectory), together: together{turn: make(chan struct{}, 1)},
-	}, nil
+	}
 }
 
 // read reads the record of a recipient, from any replica. One round trip.

@@ -29,7 +29,7 @@ func open(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
 func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
 	js, records := recordtest.Open(t, srv)
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, records))(t)
+	d := recipient.NewDirectory(js, records)
 	return d, js
 }
 

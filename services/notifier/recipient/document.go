@@ -273,32 +273,23 @@ func mergePatch(target, patch json.RawMessage) json.RawMessage {
 }
 
 // object is any JSON object.
-type object struct{}
-
-// Validate implements [contracts.Message].
-func (object) Validate() error { return nil }
+type object map[string]json.RawMessage
 
 // check returns an error for a body that is no document, and the mistakes of the fields that it names.
 func (e *Edit) check(who contracts.Recipient) (refused, err error) {
 	if len(e.Body) > MaxDocument {
 		return nil, ErrTooLarge
 	}
-	if _, err := contracts.Decode[object](e.Body); err != nil {
+	body, err := contracts.Read[object](e.Body)
+	if err != nil {
 		return nil, err
 	}
-	var body map[string]json.RawMessage
-	_ = json.Unmarshal(e.Body, &body) // an object
-	mistakes := &contracts.ValidationError{Type: "Recipient"}
+	mistakes := make(contracts.Mistakes, 0, len(body))
 	for _, name := range slices.Sorted(maps.Keys(body)) {
-		if problem := e.refuses(name, body[name], who); problem != "" {
-			mistakes.Fields = append(mistakes.Fields, contracts.FieldError{Path: "/" + name, Problem: problem})
-		}
+		problem := e.refuses(name, body[name], who)
+		mistakes.Add(problem != "", "/"+name, problem)
 	}
-	mistakes.Fields = append(mistakes.Fields, unknownOfEndpoints(body["endpoints"])...)
-	if len(mistakes.Fields) > 0 {
-		return mistakes, nil
-	}
-	return nil, nil
+	return append(mistakes, unknownOfEndpoints(body["endpoints"])...).In("Recipient"), nil
 }
 
 // refuses returns the reason why an edit cannot have a field, "" when it can.

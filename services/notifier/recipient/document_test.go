@@ -25,12 +25,17 @@ func write(t *testing.T, d *recipient.Directory, e recipient.Edit) recipient.Doc
 	return check.Must(d.Write(t.Context(), "CUSTOMER", "ada", e))(t)
 }
 
-// Of all edits of one revision at most one is made, of edits of any revision all, and no write takes an opt-out back that is stored at
-// the same time.
+// Of all edits of one revision at most one is made, of edits of any revision all, as are drops of addresses, and no write takes an opt-out
+// back that is stored at the same time.
 func TestWritersAtATime(t *testing.T) {
 	t.Parallel()
 	d, _ := open(t)
-	was := write(t, d, recipient.Edit{Body: json.RawMessage(`{}`)})
+	gone := map[string]string{}
+	for i := range 16 {
+		gone[fmt.Sprint("d", i)] = "gone"
+	}
+	check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: "ada", Addresses: gone}))
+	was := check.Must(d.Read(t.Context(), "CUSTOMER", "ada"))(t)
 	var wg sync.WaitGroup
 	var won atomic.Int32
 	edit := func(format string, i int) recipient.Edit {
@@ -39,6 +44,10 @@ func TestWritersAtATime(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() { check.OK(t, d.OptOut(t.Context(), "CUSTOMER", "ada", fmt.Sprintf("c%d", i), "email")) })
 		wg.Go(func() { write(t, d, edit(`{"n%d":1}`, i)) })
+		wg.Go(func() {
+			dropped, err := d.Drop(t.Context(), "CUSTOMER", "ada", fmt.Sprint("d", i), "gone")
+			check.That(t, dropped && err == nil, "dropped %d: %t, %v", i, dropped, err)
+		})
 		wg.Go(func() {
 			e := edit(`{"m%d":1}`, i)
 			e.Revision = &was.Revision

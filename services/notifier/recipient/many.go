@@ -57,24 +57,19 @@ func (m memberships) Validate() error {
 
 // ValidateMembers returns an error that names all mistakes in lists of aggregates, by the paths of the lists.
 func ValidateMembers(lists map[string][]Member) error {
-	mistakes := &contracts.ValidationError{Type: "memberships"}
+	var mistakes contracts.Mistakes
 	for _, path := range slices.Sorted(maps.Keys(lists)) {
 		if n := len(lists[path]); n > MaxMemberships {
-			problem := fmt.Sprintf("has %d items, at most %d", n, MaxMemberships)
-			mistakes.Fields = append(mistakes.Fields, contracts.FieldError{Path: path, Problem: problem})
+			mistakes.Add(true, path, fmt.Sprintf("has %d items, at most %d", n, MaxMemberships))
 			continue
 		}
 		for i, m := range lists[path] {
 			if _, err := contracts.DirectoryMemberKey(m.Type, m.ID, "one", "one"); err != nil {
-				at := fmt.Sprintf("%s/%d", path, i)
-				mistakes.Fields = append(mistakes.Fields, contracts.FieldError{Path: at, Problem: "is no aggregate: " + err.Error()})
+				mistakes.Add(true, fmt.Sprintf("%s/%d", path, i), "is no aggregate: "+err.Error())
 			}
 		}
 	}
-	if len(mistakes.Fields) == 0 {
-		return nil
-	}
-	return mistakes
+	return mistakes.In("memberships")
 }
 
 // apart are the fields of an entry that are added to those of the recipient. All others are merged.
@@ -269,8 +264,7 @@ func (d *Directory) Memberships(ctx context.Context, kind contracts.RecipientTyp
 		return nil, permanent(err)
 	}
 	all := []Member{}
-	for offset := 0; ; {
-		subjects, next, err := d.records.Subjects(ctx, d.records.Key(keys), offset)
+	for subjects, err := range d.records.All(ctx, d.records.Key(keys)) {
 		var found []kvrecord.Record
 		if err == nil && len(subjects) > 0 {
 			found, err = d.records.GetMany(ctx, subjects)
@@ -286,9 +280,6 @@ func (d *Directory) Memberships(ctx context.Context, kind contracts.RecipientTyp
 			case !isAbsent(r):
 				all = append(all, m)
 			}
-		}
-		if offset = next; next == 0 {
-			break
 		}
 	}
 	slices.SortFunc(all, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.ID, b.ID)) })

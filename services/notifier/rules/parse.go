@@ -178,7 +178,7 @@ func (p *parser) wait(n *yaml.Node, path string, most time.Duration) time.Durati
 	}
 	wait, err := time.ParseDuration(text)
 	if err != nil || wait < time.Second || wait > most || wait%time.Second != 0 {
-		p.addf(n, path, "is %q: want whole seconds such as 10m, at most %s", clip(text), hours(most))
+		p.addf(n, path, "is %q: want whole seconds such as 10m, at most %.0fh", clip(text), most.Hours())
 	}
 	return wait
 }

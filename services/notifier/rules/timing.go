@@ -173,8 +173,6 @@ func (p *parser) short(n *yaml.Node, path string) string {
 	return text
 }
 
-func hours(d time.Duration) string { return fmt.Sprintf("%.0fh", d.Hours()) }
-
 // member returns a value of a mapping, or the mapping when it has none of that name.
 func member(n *yaml.Node, name string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {

@@ -75,7 +75,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 		}
 	}
 	if len(p.errs.Mistakes) > 0 {
-		p.errs.sort()
+		slices.SortStableFunc(p.errs.Mistakes, func(a, b Mistake) int { return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line) })
 		return nil, &p.errs
 	}
 	set := &Set{kinds: p.kinds, language: cmp.Or(cfg.Language, "en")}

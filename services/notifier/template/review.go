@@ -3,6 +3,7 @@ package template
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template/parse"
@@ -115,11 +116,7 @@ func (r *review) field(node parse.Node, names []string) (own bool) {
 		}
 		t = field.Type
 	}
-	switch names[0] {
-	case "Category", "Channel", "CreatedAt", "Preferences", "RecipientType", "Unsubscribe":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"Category", "Channel", "CreatedAt", "Preferences", "RecipientType", "Unsubscribe"}, names[0])
 }
 
 // notef records a mistake at a node.

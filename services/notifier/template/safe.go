@@ -2,7 +2,6 @@ package template
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -150,14 +149,6 @@ func stepped(list *parse.ListNode) {
 	if list != nil {
 		list.Nodes = append([]parse.Node{&parse.TextNode{NodeType: parse.NodeText, Pos: list.Pos}}, list.Nodes...)
 	}
-}
-
-// named adds the name of the template to an error that has none.
-func named(t executor, err error) error {
-	if errors.Is(err, ErrTooManySteps) || errors.Is(err, ErrTooLong) || errors.Is(err, ErrTooSlow) {
-		return fmt.Errorf("template %s: %w", t.Name(), err)
-	}
-	return err
 }
 
 // wide matches a verb whose width or precision is large, or is an argument.

@@ -250,8 +250,11 @@ const testMark = "[test] "
 // execute returns the output of a template.
 func execute(e executor, data Data) (string, error) {
 	out := newBounded()
-	if err := e.Execute(out, data); err != nil {
-		return "", named(e, err)
+	switch err := e.Execute(out, data); {
+	case errors.Is(err, ErrTooManySteps), errors.Is(err, ErrTooLong), errors.Is(err, ErrTooSlow): // none of which names the template
+		return "", fmt.Errorf("template %s: %w", e.Name(), err)
+	case err != nil:
+		return "", err
 	}
 	return out.String(), nil
 }
@@ -298,8 +301,4 @@ func (e *Error) Error() string {
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-func (e *Error) sort() {
-	slices.SortStableFunc(e.Mistakes, func(a, b Mistake) int { return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line) })
 }

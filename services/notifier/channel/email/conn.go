@@ -131,18 +131,6 @@ type pool struct {
 	background sync.WaitGroup // the expiries
 }
 
-// enter waits until a connection may be used, and reports whether that was before the end of ctx.
-func (p *pool) enter(ctx context.Context) bool {
-	select {
-	case p.slots <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (p *pool) leave() { <-p.slots }
-
 // take returns the connection that was used last, or a new one.
 func (p *pool) take(ctx context.Context, fresh bool) (*conn, error) {
 	if !fresh {
@@ -211,11 +199,8 @@ type result struct {
 
 // healthy reports whether the connection can be used for another mail.
 func (r result) healthy() bool {
-	if r.interrupted {
-		return false
-	}
 	refused := r.code != 0 && r.code != 421 && (r.stage == mail.ErrSMTPRcptTo || r.stage == mail.ErrSMTPDataClose)
-	return r.err == nil || refused
+	return !r.interrupted && (r.err == nil || refused)
 }
 
 // stale reports whether the server had closed the connection before it took anything.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -36,13 +35,13 @@ const (
 	Plain Security = "plain"
 )
 
+// connections is the largest number of connections to the server at a time.
+const connections = 8
+
 // Config configures an [Email].
 type Config struct {
 	// Address is the host and port of the server. Required.
 	Address string
-
-	// Connections is the largest number of connections to the server at a time. Defaults to 8.
-	Connections int
 
 	// From is the sender, such as "Expediter <notify@example.com>". Its domain is that of the Message-IDs. Required.
 	From string
@@ -79,7 +78,6 @@ var _ channel.Channel = (*Email)(nil)
 
 // New returns the channel. It connects when there is something to send. Close it after its last use.
 func New(cfg Config) (*Email, error) {
-	cfg.Connections = cmp.Or(cfg.Connections, 8)
 	cfg.Security = cmp.Or(cfg.Security, StartTLS)
 	if cfg.Unsubscribe == nil {
 		cfg.Unsubscribe = func(channel.Message) string { return "" }
@@ -94,9 +92,6 @@ func New(cfg Config) (*Email, error) {
 	if err != nil {
 		bad(`From is %q: want "Name <name@example.com>"`, cfg.From)
 	}
-	if cfg.Connections < 1 {
-		bad("Connections is %d: want a positive number", cfg.Connections)
-	}
 	if (cfg.User == "") != (cfg.Password == "") {
 		bad("User and Password belong together")
 	}
@@ -110,7 +105,7 @@ func New(cfg Config) (*Email, error) {
 		return nil, errors.Join(errs...)
 	}
 	e := &Email{cfg: cfg, from: from, host: host}
-	e.pool.dial, e.pool.timeout, e.pool.slots = e.dial, idleTimeout, make(chan struct{}, cfg.Connections)
+	e.pool.dial, e.pool.timeout, e.pool.slots = e.dial, idleTimeout, make(chan struct{}, connections)
 	return e, nil
 }
 
@@ -139,10 +134,12 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 	if err != nil {
 		return channel.Receipt{}, e.fail(channel.KindMisconfigured, 0, "no mail can be made of it", err)
 	}
-	if !e.pool.enter(ctx) {
+	select {
+	case e.pool.slots <- struct{}{}:
+		defer func() { <-e.pool.slots }()
+	case <-ctx.Done():
 		return channel.Receipt{}, e.unsent(ctx, "no connection is free", nil)
 	}
-	defer e.pool.leave()
 	for again := false; ; again = true {
 		c, err := e.pool.take(ctx, again)
 		if err != nil {
@@ -189,7 +186,8 @@ func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Te
 	msg.FromMailAddress(e.from)
 	msg.AddToMailAddress(to)
 	msg.SetMessageIDWithValue(m.ID + "@" + e.from.Address[strings.LastIndexByte(e.from.Address, '@')+1:])
-	msg.SetBoundary(boundary(text))
+	// The separator is a hash of both parts, so it is the same in every attempt and occurs in neither.
+	msg.SetBoundary(fmt.Sprintf("part_%.16x", sha256.Sum256([]byte(text.Text+"\x00"+text.HTML))))
 	msg.SetDateWithValue(m.FirstAttempt) // filters distrust a mail that is much older than its delivery
 	msg.Subject(text.Subject)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: suppresses automatic replies
@@ -203,11 +201,4 @@ func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Te
 		msg.AddAlternativeString(mail.TypeTextHTML, text.HTML)
 	}
 	return msg, nil
-}
-
-// boundary returns the separator of the parts. It is a hash of both parts, so it is the same in every attempt and
-// occurs in neither.
-func boundary(text template.Text) string {
-	sum := sha256.Sum256([]byte(text.Text + "\x00" + text.HTML))
-	return "part_" + hex.EncodeToString(sum[:16])
 }

@@ -132,7 +132,7 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 			"<ada@example.org> SIZE=1", "ada@example.org>" + evil,
 		} {
 			_, err := e.Send(t.Context(), message(func(m *channel.Message) { m.Address, m.Payload = address, payload }))
-			check.That(t, failure(t, err).Kind == channel.KindBounced, "%q: %v", address, err)
+			check.That(t, channel.Of("email", err).Kind == channel.KindBounced, "%q: %v", address, err)
 		}
 	}
 	letters, _ := p.taken()
@@ -157,19 +157,19 @@ func TestNoText(t *testing.T) {
 		"long address": {func(m *channel.Message) { m.Address = strings.Repeat("a", 1000) + "@example.org" }, channel.KindBounced},
 	} {
 		_, err := e.Send(t.Context(), message(test.mutate))
-		check.That(t, failure(t, err).Kind == test.kind, "%s: %v", name, err)
+		check.That(t, channel.Of("email", err).Kind == test.kind, "%s: %v", name, err)
 	}
 	_, conns := p.taken()
 	check.That(t, conns == 0, "it has connected")
 	insecure := p.client(func(c *Config) { c.Unsubscribe = func(channel.Message) string { return "http://n.example" } })
 	_, err := insecure.Send(t.Context(), message())
-	check.That(t, failure(t, err).Kind == channel.KindMisconfigured, "one click over http: %v", err)
+	check.That(t, channel.Of("email", err).Kind == channel.KindMisconfigured, "one click over http: %v", err)
 }
 
 func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Address: "mail", From: "x", Connections: -1, User: "u", Security: "ssl"})
-	check.Contains(t, err, "Address", "From", "Connections", "User and Password", "Security", "Templates")
+	_, err := New(Config{Address: "mail", From: "x", User: "u", Security: "ssl"})
+	check.Contains(t, err, "Address", "From", "User and Password", "Security", "Templates")
 }
 
 // FuzzCompose: whatever the user's address and the text are, there is one recipient, and no header that is not ours.

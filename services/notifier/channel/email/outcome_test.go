@@ -2,7 +2,6 @@ package email
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -14,13 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
-
-func failure(t *testing.T, err error) *channel.Error {
-	t.Helper()
-	failed, ok := errors.AsType[*channel.Error](err)
-	check.Require(t, ok, "%T %v", err, err)
-	return failed
-}
 
 func refused(code int, enhanced ...int) error {
 	out := &smtp.SMTPError{Code: code, EnhancedCode: smtp.NoEnhancedCode, Message: "no"}
@@ -60,7 +52,7 @@ func TestReplies(t *testing.T) {
 			e := p.client()
 			for range 2 {
 				_, err := e.Send(t.Context(), message())
-				failed := failure(t, err)
+				failed := channel.Of("email", err)
 				check.That(t, failed.Kind == test.kind && failed.Status == test.status, "%v, want %s", err, test.kind)
 			}
 			letters, conns := p.taken()
@@ -80,7 +72,7 @@ func TestBrokenConnections(t *testing.T) {
 		p := newPost(t)
 		p.data = func(c *smtp.Conn) error { return c.Conn().Close() }
 		_, err := p.client().Send(t.Context(), message())
-		if _, conns := p.taken(); failure(t, err).Kind != channel.KindUnknown || conns != 1 {
+		if _, conns := p.taken(); channel.Of("email", err).Kind != channel.KindUnknown || conns != 1 {
 			t.Errorf("%v, over %d connections: want it unknown, and not tried again", err, conns)
 		}
 	})
@@ -98,7 +90,7 @@ func TestBrokenConnections(t *testing.T) {
 		e := p.client()
 		check.OK(t, check.Err(e.Send(t.Context(), message())))
 		_, err := e.Send(t.Context(), message())
-		if letters, conns := p.taken(); failure(t, err).Kind != channel.KindUnknown || conns != 1 || len(letters) > 2 {
+		if letters, conns := p.taken(); channel.Of("email", err).Kind != channel.KindUnknown || conns != 1 || len(letters) > 2 {
 			t.Errorf("%v, over %d connections: want it unknown, and not tried again", err, conns)
 		}
 	})
@@ -118,7 +110,7 @@ func TestBrokenConnections(t *testing.T) {
 			}
 			_, err := p.client().Send(ctx, message())
 			close(gone)
-			check.That(t, failure(t, err).Kind == test.kind, "%v", err)
+			check.That(t, channel.Of("email", err).Kind == test.kind, "%v", err)
 		})
 	}
 	t.Run("before the mail", func(t *testing.T) {
@@ -126,14 +118,14 @@ func TestBrokenConnections(t *testing.T) {
 		p := newPost(t)
 		p.fresh = func(c *smtp.Conn) error { return c.Conn().Close() }
 		_, err := p.client().Send(t.Context(), message())
-		check.That(t, failure(t, err).Kind == channel.KindUnavailable, "%v", err)
+		check.That(t, channel.Of("email", err).Kind == channel.KindUnavailable, "%v", err)
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		t.Parallel()
 		p := newPost(t)
 		e := p.client(func(c *Config) { c.Address = "127.0.0.1:1" })
 		_, err := e.Send(t.Context(), message())
-		check.That(t, failure(t, err).Kind == channel.KindUnavailable, "%v", err)
+		check.That(t, channel.Of("email", err).Kind == channel.KindUnavailable, "%v", err)
 	})
 }
 
@@ -161,24 +153,23 @@ func TestStaleConnections(t *testing.T) {
 func TestConnectionsAreBoundedAndKept(t *testing.T) {
 	t.Parallel()
 	p := newPost(t)
-	e := p.client(func(c *Config) { c.Connections = 2 })
+	e := p.client()
 	var all sync.WaitGroup
-	for range 20 {
+	for range 40 {
 		all.Go(func() {
 			check.Is(t, check.Err(e.Send(t.Context(), message())), nil)
 		})
 	}
 	all.Wait()
 	letters, conns := p.taken()
-	check.That(t, len(letters) == 20 && conns <= 2, "%d mails over %d connections", len(letters), conns)
+	check.That(t, len(letters) == 40 && conns <= connections, "%d mails over %d connections", len(letters), conns)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e.pool.slots <- struct{}{}
-	e.pool.slots <- struct{}{}
+	for range connections {
+		e.pool.slots <- struct{}{}
+	}
 	_, err := e.Send(ctx, message())
-	check.That(t, failure(t, err).Kind == channel.KindUnavailable, "no connection is free: %v", err)
-	<-e.pool.slots
-	<-e.pool.slots
+	check.That(t, channel.Of("email", err).Kind == channel.KindUnavailable, "no connection is free: %v", err)
 }
 
 func TestIdleConnectionsAreClosed(t *testing.T) {
@@ -228,7 +219,7 @@ func TestSecurity(t *testing.T) {
 				check.That(t, err == nil && len(letters) == 1 && letters[0].secure == test.secure, "%+v %v", letters, err)
 				return
 			}
-			if failure(t, err).Kind != test.kind || len(letters) != 0 || strings.Contains(err.Error(), "guess") || strings.Contains(err.Error(), "sesame") {
+			if channel.Of("email", err).Kind != test.kind || len(letters) != 0 || strings.Contains(err.Error(), "guess") || strings.Contains(err.Error(), "sesame") {
 				t.Errorf("%v, want %s", err, test.kind)
 			}
 		})

@@ -59,6 +59,6 @@ func (b *Inbox) Item(m channel.Message) (json.RawMessage, error) {
 	}
 	data := make([]byte, 0, len(shared)+len(`,"expires_at":"","id":`)+len(time.RFC3339Nano)+2*len(m.ID))
 	data = append(data, shared[:len(shared)-1]...)
-	data = time.Now().UTC().Add(b.cfg.Keep).AppendFormat(data, `,"expires_at":"`+time.RFC3339Nano+`","id":`)
+	data = time.Now().UTC().Add(b.store.ItemKeep).AppendFormat(data, `,"expires_at":"`+time.RFC3339Nano+`","id":`)
 	return append(strconv.AppendQuote(data, m.ID), '}'), nil // see deliveries.MessageID: it has nothing that JSON escapes
 }

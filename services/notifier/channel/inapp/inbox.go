@@ -6,7 +6,6 @@
 package inapp
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -98,19 +96,8 @@ type stored struct {
 	Delivery json.RawMessage `json:"delivery,omitempty"`
 }
 
-// Config configures an [Inbox].
-type Config struct {
-	// Keep is the time for which items are kept, in whole seconds: at least [deliveries.Keep], because a notification that outlives its
-	// item could be delivered again. Defaults to 90 days.
-	Keep time.Duration
-
-	// Unreadable is called with each item that lists leave out because it cannot be read. Defaults to nothing.
-	Unreadable func(ctx context.Context, r kvrecord.Record, err error)
-}
-
 // Inbox is the bucket of items, and the channel into it. It is safe for concurrent use.
 type Inbox struct {
-	cfg     Config
 	js      jetstream.JetStream
 	records *kvrecord.Stream
 	store   *deliveries.Store
@@ -121,23 +108,13 @@ type Inbox struct {
 
 var _ channel.Channel = (*Inbox)(nil)
 
-// Open binds the bucket. records stays the caller's to close. One round trip; while a cluster is not ready it tries again, for up to
-// [jsretry.Wait].
-func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, cfg Config) (*Inbox, error) {
-	cfg.Keep = cmp.Or(cfg.Keep, deliveries.ItemKeep)
-	if cfg.Unreadable == nil {
-		cfg.Unreadable = func(context.Context, kvrecord.Record, error) {}
+// New returns the inboxes of the bucket. records stays the caller's to close. store, which says how long items are kept and is called
+// with those that lists leave out because they cannot be read, defaults to [deliveries.New]. No round trip.
+func New(js jetstream.JetStream, records *kvrecord.Client, store *deliveries.Store) *Inbox {
+	if store == nil {
+		store = deliveries.New(records)
 	}
-	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
-		_, err := js.KeyValue(ctx, contracts.BucketInbox)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inapp: open bucket %s: %w", contracts.BucketInbox, err)
-	}
-	store := deliveries.New(records)
-	store.ItemKeep = cfg.Keep
-	return &Inbox{cfg: cfg, js: js, records: records.Bucket(contracts.BucketInbox), store: store}, nil
+	return &Inbox{js: js, records: records.Bucket(contracts.BucketInbox), store: store}
 }
 
 // Name implements [channel.Channel].

@@ -22,14 +22,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
-func open(t *testing.T, srv *natsrun.Server, cfg inapp.Config) (*inapp.Inbox, jetstream.JetStream) {
+func open(t *testing.T, srv *natsrun.Server, configure ...func(*deliveries.Store)) (*inapp.Inbox, jetstream.JetStream) {
 	t.Helper()
 	js, records := recordtest.Open(t, srv)
-	b := check.Must(inapp.Open(t.Context(), js, records, cfg))(t)
-	return b, js
+	store := deliveries.New(records)
+	for _, change := range configure {
+		change(store)
+	}
+	return inapp.New(js, records, store), js
 }
 
 func message(user, event string, at time.Time) channel.Message {
@@ -49,7 +53,7 @@ func send(t *testing.T, b *inapp.Inbox, m channel.Message) {
 // Sent again, by many at once, and after the user has read it: the item is there once, as the user left it.
 func TestAnItemIsThereOnce(t *testing.T) {
 	t.Parallel()
-	b, _ := open(t, natstest.Server(t), inapp.Config{})
+	b, _ := open(t, natstest.Server(t))
 	m := message("u/1", "e", time.Now())
 	var all sync.WaitGroup
 	for range 8 {
@@ -67,7 +71,7 @@ func TestAnItemIsThereOnce(t *testing.T) {
 // Items of one event have what their messages have, however alike those are.
 func TestItemsHaveTheFieldsOfTheirMessages(t *testing.T) {
 	t.Parallel()
-	b, _ := open(t, natstest.Server(t), inapp.Config{})
+	b, _ := open(t, natstest.Server(t))
 	at, payload := time.Now().UTC(), json.RawMessage(`{"a":1}`)
 	for i, change := range []func(*channel.Message){
 		func(*channel.Message) {},
@@ -101,7 +105,7 @@ func TestItemsHaveTheFieldsOfTheirMessages(t *testing.T) {
 
 func TestStatesAndCounts(t *testing.T) {
 	t.Parallel()
-	b, _ := open(t, natstest.Server(t), inapp.Config{})
+	b, _ := open(t, natstest.Server(t))
 	begin := time.Now()
 	for i := range 25 {
 		send(t, b, message("u", fmt.Sprintf("e%02d", i), begin.Add(time.Duration(i)*time.Second)))
@@ -124,7 +128,7 @@ func TestStatesAndCounts(t *testing.T) {
 // Two mark an item at the same time: both are told that they did, and one of the states holds.
 func TestMarksDoNotGetLost(t *testing.T) {
 	t.Parallel()
-	b, _ := open(t, natstest.Server(t), inapp.Config{})
+	b, _ := open(t, natstest.Server(t))
 	send(t, b, message("u", "e", time.Now()))
 	var all sync.WaitGroup
 	for _, state := range []inapp.State{inapp.Read, inapp.Archived, inapp.Read, inapp.Archived} {
@@ -139,7 +143,7 @@ func TestMarksDoNotGetLost(t *testing.T) {
 
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
-	b, _ := open(t, natstest.Server(t), inapp.Config{})
+	b, _ := open(t, natstest.Server(t))
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)), inapp.ErrNotFound)
 	check.Failsf(t, check.Err(b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
 	for name, payload := range map[string]string{"too large": `"` + strings.Repeat("x", 2<<20) + `"`, "no JSON": "{"} {
@@ -159,7 +163,7 @@ func TestWhatIsRefused(t *testing.T) {
 // An item is removed when it is old, also when it was read in the meantime.
 func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b, _ := open(t, srv, inapp.Config{Keep: 50 * day})
+		b, _ := open(t, srv, func(s *deliveries.Store) { s.ItemKeep = 50 * day })
 		send(t, b, message("u", "e", time.Now()))
 		elapse(30 * day)
 		check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)))
@@ -177,7 +181,9 @@ func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bu
 func TestAnUnreadableItem(t *testing.T) {
 	t.Parallel()
 	reported := ""
-	b, js := open(t, natstest.Server(t), inapp.Config{Unreadable: func(_ context.Context, r kvrecord.Record, _ error) { reported = r.Subject }})
+	b, js := open(t, natstest.Server(t), func(s *deliveries.Store) {
+		s.Unreadable = func(_ context.Context, r kvrecord.Record, _ error) { reported = r.Subject }
+	})
 	for _, event := range []string{"a", "b", "c"} {
 		send(t, b, message("ada", event, time.Now()))
 	}
@@ -191,7 +197,7 @@ func TestAnUnreadableItem(t *testing.T) {
 // However many read their inboxes at once, each gets an answer, and the server keeps nothing for them.
 func TestManyReadersAtOnce(t *testing.T) {
 	t.Parallel()
-	b, js := open(t, natstest.Server(t), inapp.Config{})
+	b, js := open(t, natstest.Server(t))
 	const readers = 1000
 	for i := range readers {
 		send(t, b, message(fmt.Sprint("user-", i), "a", time.Now()))
@@ -239,14 +245,14 @@ func quietly(t *testing.T, f *inapp.Feed, d time.Duration) {
 func through(t *testing.T, p *natstest.Proxy, srv *natsrun.Server) *inapp.Inbox {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, p.Through(), nats.ReconnectWait(time.Second))
-	return check.Must(inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{}))(t)
+	return inapp.New(js, recordtest.Client(t, js), nil)
 }
 
 // A feed that was cut off delivers the changes of that time once when it is connected again, however often its reader stops
 // waiting meanwhile. It also delivers the changes after a restart of the server.
 func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b, _ := open(t, srv, inapp.Config{})
+		b, _ := open(t, srv)
 		p := natstest.NewProxy(t, srv)
 		f := check.Must(through(t, p, srv).Follow(t.Context(), "CUSTOMER", "u", 0))(t)
 		defer f.Close()
@@ -274,7 +280,7 @@ func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 // A feed that is not read for long drops the changes that it cannot hold, and reads them again.
 func TestFeedThatIsReadSlowlyMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b, _ := open(t, srv, inapp.Config{})
+		b, _ := open(t, srv)
 		f := check.Must(through(t, natstest.NewProxy(t, srv), srv).Follow(t.Context(), "CUSTOMER", "u", 0))(t)
 		defer f.Close()
 		var want []string

@@ -95,14 +95,8 @@ func newest(items []Item, limit int) []Item {
 
 // Counts returns the number of items of a user in each state. It reads the whole inbox.
 func (b *Inbox) Counts(ctx context.Context, kind contracts.RecipientType, userID string) (Counts, error) {
-	var counts Counts
-	for item, err := range b.items(ctx, kind, userID) {
-		if err != nil {
-			return counts, err
-		}
-		counts.add(item.State)
-	}
-	return counts, nil
+	page, err := b.Page(ctx, kind, userID, ListOptions{States: []State{}}) // without items
+	return page.Counts, err
 }
 
 func (c *Counts) add(state State) {
@@ -135,9 +129,8 @@ func (b *Inbox) items(ctx context.Context, kind contracts.RecipientType, userID 
 			yield(Item{}, fmt.Errorf("inapp: %w", err))
 			return
 		}
-		for offset, more := 0, true; more; more = offset > 0 {
-			var subjects []string
-			if subjects, offset, err = b.records.Subjects(ctx, b.records.Key(keys), offset); err != nil {
+		for subjects, err := range b.records.All(ctx, b.records.Key(keys)) {
+			if err != nil {
 				yield(Item{}, fmt.Errorf("inapp: list: %w", err))
 				return
 			}
@@ -165,7 +158,7 @@ func (b *Inbox) yieldEach(ctx context.Context, subjects []string, yield func(Ite
 		switch {
 		case errors.Is(err, ErrNotFound): // it has no item, or no longer
 		case err != nil: // the other items are still read
-			b.cfg.Unreadable(ctx, r, err)
+			b.store.Unreadable(ctx, r, err)
 		case !yield(*record.Item, nil):
 			return false
 		}

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -79,13 +78,6 @@ func message(address string) channel.Message {
 	}
 }
 
-func failure(t *testing.T, err error) *channel.Error {
-	t.Helper()
-	failed, ok := errors.AsType[*channel.Error](err)
-	check.Require(t, ok, "%T %v", err, err)
-	return failed
-}
-
 // Calls are verified as users verify them: by the library of Standard Webhooks, with the secret that each user was
 // given.
 func TestUsersCanCheckIt(t *testing.T) {
@@ -134,7 +126,7 @@ func TestAnswers(t *testing.T) {
 			check.Is(t, err, nil, status)
 			continue
 		}
-		failed := failure(t, err)
+		failed := channel.Of("webhook", err)
 		wait := 7 * time.Second
 		if !failed.Temporary() {
 			wait = 0
@@ -152,7 +144,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	})
 	w := newWebhook(t, srv, func(c *Config) { c.RootCAs.AddCert(there.Certificate()) })
 	_, err := w.Send(t.Context(), message(srv.URL))
-	check.That(t, failure(t, err).Status == http.StatusPermanentRedirect, "%v", err)
+	check.That(t, channel.Of("webhook", err).Status == http.StatusPermanentRedirect, "%v", err)
 	check.Same(t, "calls", len(calls), 0)
 }
 
@@ -183,7 +175,7 @@ func TestWhereItDoesNotGo(t *testing.T) {
 		"nowhere":               {lax, "", channel.KindNoAddress},
 	} {
 		_, err := test.w.Send(t.Context(), message(test.address))
-		failed := failure(t, err)
+		failed := channel.Of("webhook", err)
 		check.That(t, failed.Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v", name, err)
 	}
 	check.Same(t, "calls", len(calls), 0)
@@ -196,7 +188,7 @@ func TestPayloadThatIsNotJSON(t *testing.T) {
 	m := message("https://127.0.0.1:1")
 	m.Payload = json.RawMessage("{")
 	_, err := newWebhook(t, nil).Send(t.Context(), m)
-	check.That(t, failure(t, err).Kind == channel.KindRejected, "%v", err)
+	check.That(t, channel.Of("webhook", err).Kind == channel.KindRejected, "%v", err)
 }
 
 // When there is no answer, it depends on how far the message came.
@@ -220,20 +212,20 @@ func TestNoAnswer(t *testing.T) {
 			cancel(test.cause)
 		}()
 		_, err := newWebhook(t, srv).Send(ctx, message(srv.URL))
-		check.That(t, failure(t, err).Kind == test.kind, "%s: %v", name, err)
+		check.That(t, channel.Of("webhook", err).Kind == test.kind, "%s: %v", name, err)
 		cancel(nil)
 	}
 	broken, _ := endpoint(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	_, err := newWebhook(t, broken).Send(t.Context(), message(broken.URL+"/sesame"))
-	failed := failure(t, err)
+	failed := channel.Of("webhook", err)
 	check.That(t, failed.Kind == channel.KindUnknown && !strings.Contains(err.Error(), "sesame"), "broken: %v", err)
 	srv, calls := endpoint(t, nil)
 	untrusted := newWebhook(t, nil)
 	_, err = untrusted.Send(t.Context(), message(srv.URL))
-	check.That(t, failure(t, err).Kind == channel.KindUnavailable, "an unknown certificate: %v", err)
+	check.That(t, channel.Of("webhook", err).Kind == channel.KindUnavailable, "an unknown certificate: %v", err)
 	srv.Close()
 	_, err = newWebhook(t, srv).Send(t.Context(), message(srv.URL+"/sesame"))
-	check.That(t, failure(t, err).Kind == channel.KindUnavailable && !strings.Contains(err.Error(), "sesame"), "nobody there: %v", err)
+	check.That(t, channel.Of("webhook", err).Kind == channel.KindUnavailable && !strings.Contains(err.Error(), "sesame"), "nobody there: %v", err)
 	check.Same(t, "calls", len(calls), 0)
 }
 

@@ -1,6 +1,7 @@
 package webpush
 
 import (
+	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -31,19 +32,11 @@ var b64 = base64.RawURLEncoding
 // GenerateKey makes the key pair that identifies this service to push services: the private key for Config.PrivateKey, and
 // the public key, which browsers get as applicationServerKey.
 func GenerateKey() (private, public string, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
 		return "", "", fmt.Errorf("webpush: %w", err)
 	}
-	secret, err := key.Bytes()
-	if err != nil {
-		return "", "", fmt.Errorf("webpush: %w", err)
-	}
-	shown, err := key.PublicKey.Bytes()
-	if err != nil {
-		return "", "", fmt.Errorf("webpush: %w", err)
-	}
-	return b64.EncodeToString(secret), b64.EncodeToString(shown), nil
+	return b64.EncodeToString(key.Bytes()), b64.EncodeToString(key.PublicKey().Bytes()), nil
 }
 
 // signer identifies this service to push services. It keeps its signatures, because each is valid for hours, for all messages

@@ -100,13 +100,6 @@ func message(address string, mutate ...func(*channel.Message)) channel.Message {
 	return m
 }
 
-func failure(t *testing.T, err error) *channel.Error {
-	t.Helper()
-	failed, ok := errors.AsType[*channel.Error](err)
-	check.Require(t, ok, "%T %v", err, err)
-	return failed
-}
-
 func TestSend(t *testing.T) {
 	t.Parallel()
 	b := subscribe(t, nil)
@@ -172,7 +165,7 @@ func TestAnswers(t *testing.T) {
 			check.Is(t, err, nil, status)
 			continue
 		}
-		failed := failure(t, err)
+		failed := channel.Of("webpush", err)
 		check.That(t, failed.Kind == want && failed.Temporary() == (failed.RetryAfter == 7*time.Second) && !strings.Contains(err.Error(), "sesame"),
 			"%d: %v after %s, want %s", status, err, failed.RetryAfter, want)
 	}
@@ -199,11 +192,11 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"no value":      {message(good, func(m *channel.Message) { m.Payload = nil }), channel.KindRejected},
 	} {
 		_, err := w.Send(t.Context(), test.m)
-		check.That(t, failure(t, err).Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v, want %s", name, err, test.kind)
+		check.That(t, channel.Of("webpush", err).Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v, want %s", name, err, test.kind)
 	}
 	inside := b.client(func(c *Config) { c.AllowNetworks = nil })
 	_, err := inside.Send(t.Context(), message(good))
-	check.That(t, failure(t, err).Kind == channel.KindBounced, "into our own network: %v", err)
+	check.That(t, channel.Of("webpush", err).Kind == channel.KindBounced, "into our own network: %v", err)
 	check.Same(t, "calls", len(b.calls), 0)
 }
 
@@ -220,7 +213,7 @@ func TestPartsOfAPush(t *testing.T) {
 	check.Equal(t, want, string(check.Must(b.Open((<-b.calls).body))(t)))
 	check.OK(t, send(strings.Repeat("b", MaxPlain), strings.Repeat("x", MaxPlain/2)))
 	<-b.calls
-	check.Same(t, "result", failure(t, send("b", strings.Repeat("x", MaxPlain))).Kind, channel.KindRejected)
+	check.Same(t, "result", channel.Of("webpush", send("b", strings.Repeat("x", MaxPlain))).Kind, channel.KindRejected)
 }
 
 // Keys come in either alphabet of base64, and a body that is too long is cut.

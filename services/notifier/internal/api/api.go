@@ -229,11 +229,11 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 	if err != nil {
 		return EndpointPage{}, err
 	}
-	var wrong mistakes
-	wrong.add(q.Channel != "" && !isToken(q.Channel), "?channel", unnameable)
-	wrong.limit(q.Limit)
-	wrong.add(q.State != "" && q.State != health.Failing && q.State != health.Disabled, "?state", "must be failing or disabled")
-	if err := wrong.in("query"); err != nil {
+	var wrong contracts.Mistakes
+	wrong.Add(q.Channel != "" && !isToken(q.Channel), "?channel", unnameable)
+	checkLimit(&wrong, q.Limit)
+	wrong.Add(q.State != "" && q.State != health.Failing && q.State != health.Disabled, "?state", "must be failing or disabled")
+	if err := wrong.In("query"); err != nil {
 		return EndpointPage{}, err
 	}
 	found, next, err := a.cfg.Health.List(ctx, q.Channel, q.State, from.revision, cmp.Or(q.Limit, defaultLimit))
@@ -246,11 +246,11 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 // Enable enables the endpoint that a body in JSON names, and returns its previous state. Four round trips.
 func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
 	var was health.Endpoint
-	var wrong mistakes
+	var wrong contracts.Mistakes
 	name, err := contracts.Read[EndpointName](body)
-	wrong.add(!isToken(name.Channel), "/channel", unnameable)
-	wrong.add(!isToken(name.ID), "/id", unnameable)
-	if err := cmp.Or(err, wrong.in("request")); err != nil {
+	wrong.Add(!isToken(name.Channel), "/channel", unnameable)
+	wrong.Add(!isToken(name.ID), "/id", unnameable)
+	if err := cmp.Or(err, wrong.In("request")); err != nil {
 		return was, err
 	}
 	err = a.cfg.Audit.Do(ctx, "enable", "endpoint "+name.ID+" of "+name.Channel, func(ctx context.Context) (n int, err error) {
@@ -302,7 +302,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	if !named(envelope) || isObject && probe.EventID != nil {
 		event, err := contracts.Decode[contracts.Event](envelope.Data)
 		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, routed) {
-			err = Mistake("Event", "/route",
+			err = contracts.Mistake("Event", "/route",
 				"is not for a source of events: use POST /v1/notify, or a subject of "+contracts.RoutedEventsSubjects)
 		}
 		return event, err
@@ -315,7 +315,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	event.AggregateType = aggregateType(subject, envelope)
 	if said := envelope.Extensions[extensionNotBefore]; said != "" {
 		if event.NotBefore, err = time.Parse(time.RFC3339, said); err != nil {
-			return event, Mistake("CloudEvent", "/"+extensionNotBefore, "must be a time such as 2026-01-02T15:04:05Z")
+			return event, contracts.Mistake("CloudEvent", "/"+extensionNotBefore, "must be a time such as 2026-01-02T15:04:05Z")
 		}
 	}
 	if len(event.Payload) > 0 && !json.Valid(event.Payload) {

@@ -162,7 +162,7 @@ func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool
 // query returns the query for the rows of a cancellation.
 func (c Cancellation) query() (Query, position, error) {
 	if (c.UserID == "") != (c.RecipientType == "") {
-		return Query{}, position{}, Mistake("query", "?user", "and ?type must both be there, or neither")
+		return Query{}, position{}, contracts.Mistake("query", "?user", "and ?type must both be there, or neither")
 	}
 	if _, err := contracts.EncodeToken(c.EventID); err != nil {
 		return Query{}, position{}, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)

@@ -78,7 +78,9 @@ func parse(text string) (p position, err error) {
 	return p, nil
 }
 
-func unknownCursor() error { return Mistake("query", "?cursor", "is none that was given out") }
+func unknownCursor() error {
+	return contracts.Mistake("query", "?cursor", "is none that was given out")
+}
 
 // stored is a row with its key and position.
 type stored struct {
@@ -142,7 +144,7 @@ func (a *API) through(q Query, from position, most int, in func(at place, from p
 // each 512 rows of the user.
 func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(q, from, most, func(in place, from position, most int) (part, error) {
-		return a.among(ctx, in, subjectsOf(ctx, in.Stream, in.filter(q)), from, most)
+		return a.among(ctx, in, in.All(ctx, in.filter(q)), from, most)
 	})
 }
 
@@ -241,7 +243,7 @@ func (a *API) among(ctx context.Context, in place, subjects iter.Seq2[[]string, 
 func (a *API) subjectsOfRows(ctx context.Context, filters ...string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for _, filter := range filters {
-			for keys, err := range subjectsOf(ctx, a.deliveries, a.deliveries.Key(filter)) {
+			for keys, err := range a.deliveries.All(ctx, a.deliveries.Key(filter)) {
 				subjects := make([]string, 0, len(keys))
 				for _, key := range keys {
 					tokens := strings.Split(key, ".")
@@ -252,19 +254,6 @@ func (a *API) subjectsOfRows(ctx context.Context, filters ...string) iter.Seq2[[
 					return
 				}
 			}
-		}
-	}
-}
-
-// subjectsOf yields the subjects that match a filter, a page at a time.
-func subjectsOf(ctx context.Context, s *kvrecord.Stream, filter string) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for offset, more := 0, true; more; more = offset > 0 {
-			subjects, next, err := s.Subjects(ctx, filter, offset)
-			if !yield(subjects, err) || err != nil {
-				return
-			}
-			offset = next
 		}
 	}
 }

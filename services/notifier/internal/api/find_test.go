@@ -342,6 +342,6 @@ func openAPI(t *testing.T, js jetstream.JetStream) *api.API {
 	return api.New(records, api.Config{
 		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records),
 		Reader: plan.NewReader(records), Cancelled: check.Must(cancel.Open(t.Context(), js.Conn(), records))(t),
-		Directory: check.Must(recipient.OpenDirectory(t.Context(), js, records))(t),
+		Directory: recipient.NewDirectory(js, records),
 	})
 }

@@ -116,11 +116,11 @@ func (a *API) SendTest(ctx context.Context, body []byte) (sent TestSent, err err
 	if err != nil {
 		return sent, err
 	}
-	var wrong mistakes
-	wrong.add(m.Template == "", "/template", "is required")
-	wrong.add(m.To == "", "/to", "is required")
-	wrong.add(a.cfg.Tested[m.Channel] == nil, "/channel", wantChannel("texts", a.cfg.Tested))
-	if err := wrong.in("test message"); err != nil {
+	var wrong contracts.Mistakes
+	wrong.Add(m.Template == "", "/template", "is required")
+	wrong.Add(m.To == "", "/to", "is required")
+	wrong.Add(a.cfg.Tested[m.Channel] == nil, "/channel", wantChannel("texts", a.cfg.Tested))
+	if err := wrong.In("test message"); err != nil {
 		return sent, err
 	}
 	return a.sendTest(ctx, "template "+m.Template+" by "+m.Channel, a.cfg.Tested[m.Channel], channel.Message{

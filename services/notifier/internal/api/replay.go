@@ -36,7 +36,7 @@ type Replayed struct {
 func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	q.State = cmp.Or(q.State, deliveries.Failed)
 	if q.State != deliveries.Failed && q.State != deliveries.Bounced {
-		return Replayed{}, Mistake("query", "?state", "must be failed or bounced: nothing else is sent again")
+		return Replayed{}, contracts.Mistake("query", "?state", "must be failed or bounced: nothing else is sent again")
 	}
 	cursor, begun, err := replayCursor(q.Cursor)
 	if err != nil {

@@ -128,18 +128,18 @@ type Page struct {
 
 // validate reports every mistake of a query at once.
 func (q Query) validate() error {
-	var wrong mistakes
+	var wrong contracts.Mistakes
 	for name, value := range map[string]string{"event": q.EventID, "user": q.UserID} {
 		_, err := contracts.EncodeToken(value)
-		wrong.add(value != "" && err != nil, "?"+name, fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID))
+		wrong.Add(value != "" && err != nil, "?"+name, fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID))
 	}
 	for name, value := range map[string]string{"address": q.Address, "channel": q.Channel, "type": string(q.RecipientType)} {
-		wrong.add(value != "" && !isToken(value), "?"+name, unnameable)
+		wrong.Add(value != "" && !isToken(value), "?"+name, unnameable)
 	}
-	wrong.limit(q.Limit)
-	wrong.add(q.State != "" && !q.State.Known(), "?state",
+	checkLimit(&wrong, q.Limit)
+	wrong.Add(q.State != "" && !q.State.Known(), "?state",
 		"must be pending, deferred, sending, sent, delivered, bounced, suppressed, split or failed")
-	return wrong.in("query")
+	return wrong.In("query")
 }
 
 // tokens returns the tokens of event, channel, type and user, "*" for an empty field.
@@ -228,7 +228,8 @@ func (a *API) page(ctx context.Context, q Query, next position, wanted func(*del
 	}
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		rows, some, after, err := read(ctx, q, next, toRead(q, reads, looked))
+		// The limit of the page at first, and more when few of the rows were wanted.
+		rows, some, after, err := read(ctx, q, next, min((q.Limit+slack)<<(2*reads), scanned-looked))
 		if err != nil {
 			return Page{}, err
 		}
@@ -246,12 +247,6 @@ func (a *API) page(ctx context.Context, q Query, next position, wanted func(*del
 	}
 	page.Next = next.String()
 	return page, nil
-}
-
-// toRead returns the number of rows to read next: the limit of the page at first, and more when few of the rows were
-// wanted.
-func toRead(q Query, reads, looked int) int {
-	return min((q.Limit+slack)<<(2*reads), scanned-looked)
 }
 
 // byRow searches the rows. looked is the number of records that were looked at.

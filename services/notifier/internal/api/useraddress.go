@@ -80,7 +80,7 @@ func (a *API) Secret(ctx context.Context, r AddressRequest) (AddressSecrets, err
 func (a *API) secrets(r AddressRequest, e contracts.Endpoint) (AddressSecrets, error) {
 	by, ok := a.cfg.Channels[r.Channel].(signer)
 	if !ok {
-		return AddressSecrets{}, Mistake("request", "/channel",
+		return AddressSecrets{}, contracts.Mistake("request", "/channel",
 			"must be webhook, which NOTIFIER_WEBHOOK_SECRETS sets up: nothing else is signed")
 	}
 	all := by.Secrets(r.RecipientType, r.UserID, r.ID, e)
@@ -116,7 +116,7 @@ func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 	of, e, err := a.address(ctx, r)
 	by := a.cfg.Channels[r.Channel]
 	if err == nil && by == nil {
-		err = Mistake("request", "/channel", wantChannel("addresses", a.cfg.Channels))
+		err = contracts.Mistake("request", "/channel", wantChannel("addresses", a.cfg.Channels))
 	}
 	if err == nil {
 		err = a.mayTest(ctx, r, e)

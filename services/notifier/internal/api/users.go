@@ -164,32 +164,9 @@ func (r *UserRequest) revision() (*uint64, error) {
 	return &n, nil
 }
 
-// mistakes are the mistakes in something that was sent.
-type mistakes []contracts.FieldError
-
-// add adds a mistake, if it is one.
-func (m *mistakes) add(wrong bool, path, problem string) {
-	if wrong {
-		*m = append(*m, contracts.FieldError{Path: path, Problem: problem})
-	}
-}
-
-// limit checks the limit of a page.
-func (m *mistakes) limit(n int) {
-	m.add(n < 0 || n > MaxLimit, "?limit", fmt.Sprintf("must be 1 to %d", MaxLimit))
-}
-
-// in returns one error with all mistakes in a kind of request, or nil.
-func (m mistakes) in(kind string) error {
-	if len(m) == 0 {
-		return nil
-	}
-	return &contracts.ValidationError{Type: kind, Fields: m}
-}
-
-// Mistake returns the error for one mistake in something that was sent.
-func Mistake(kind, path, problem string) error {
-	return &contracts.ValidationError{Type: kind, Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
+// checkLimit checks the limit of a page.
+func checkLimit(m *contracts.Mistakes, n int) {
+	m.Add(n < 0 || n > MaxLimit, "?limit", fmt.Sprintf("must be 1 to %d", MaxLimit))
 }
 
 // Imported is the outcome of a line of an import.
@@ -207,7 +184,7 @@ type Imported struct {
 func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
 	lines := bytes.Split(bytes.TrimRight(body, "\r\n"), []byte("\n"))
 	if len(lines) > maxEntries {
-		return nil, Mistake("request", "", fmt.Sprintf("has %d lines, at most %d", len(lines), maxEntries))
+		return nil, contracts.Mistake("request", "", fmt.Sprintf("has %d lines, at most %d", len(lines), maxEntries))
 	}
 	var results []Imported
 	var entries []recipient.Entry
@@ -291,9 +268,9 @@ func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
 	if err != nil {
 		return UserPage{}, err
 	}
-	var wrong mistakes
-	wrong.limit(q.Limit)
-	if err := wrong.in("query"); err != nil {
+	var wrong contracts.Mistakes
+	checkLimit(&wrong, q.Limit)
+	if err := wrong.In("query"); err != nil {
 		return UserPage{}, err
 	}
 	users, next, err := a.cfg.Directory.Page(ctx, q.RecipientType, from.revision, cmp.Or(q.Limit, pageRecords))

@@ -119,15 +119,13 @@ func (s *Set) Sync(ctx context.Context) error {
 		return nil // another goroutine has asked meanwhile
 	}
 	begun := time.Now()
-	for offset, more := 0, true; more; more = offset > 0 {
-		subjects, next, err := s.records.Subjects(ctx, s.records.Key(contracts.CancelledKeys), offset)
+	for subjects, err := range s.records.All(ctx, s.records.Key(contracts.CancelledKeys)) {
 		if err != nil {
 			return fmt.Errorf("cancellations: %w", err)
 		}
 		for _, subject := range subjects {
 			s.learn(subject)
 		}
-		offset = next
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -127,18 +127,13 @@ type Config struct {
 	Worker string
 }
 
-// defaultRetries returns the waits between the attempts of a row.
-func defaultRetries() []time.Duration {
-	return []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour}
-}
-
 func (cfg Config) withDefaults() Config {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Passed == nil {
 		cfg.Passed = func(string) {}
 	}
 	if cfg.Retries == nil {
-		cfg.Retries = defaultRetries()
+		cfg.Retries = []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour}
 	}
 	cfg.Slots = cmp.Or(cfg.Slots, 1024)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)

@@ -255,7 +255,10 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	ended := d.State.Ended()
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
 	err = s.settle(ctx, r, d)
-	s.called(ctx, r, sent, took, failure)
+	if call := r.call; call != nil {
+		r.call, call.Took = nil, took
+		s.cfg.Health.Called(ctx, call, sent, failure)
+	}
 	if err != nil { // the next worker of the row will count this attempt as dead
 		return s.later(ctx, r, fmt.Errorf("the outcome of a call could not be written down: %w", err))
 	}

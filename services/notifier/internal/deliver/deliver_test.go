@@ -125,7 +125,7 @@ func TestADeadCaller(t *testing.T) {
 		runInNest(t, name, func(n *nest) {
 			b := &bird{}
 			mode := func(c *deliver.Config) { c.AtMostOnce = test.once }
-			n.dead(b, test.at, mode)
+			n.dead(b, test.at, 1, mode)
 			n.store()
 			n.work(n.sender("b", b, profile{}, mode))
 			elapse(time.Minute)
@@ -227,8 +227,7 @@ func TestWhatTheUserWants(t *testing.T) {
 // Fields of the event replace those of the directory, except that the opt-outs of both count.
 func TestWhatThePlanKnows(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{Addresses: map[string]string{"bird": "old"}, Locale: "en"}))
+		b := n.flock(profile{Addresses: map[string]string{"bird": "old"}, Locale: "en"})
 		n.store(func(row *contracts.Notification) {
 			row.Locale = "he"
 			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Addresses: map[string]string{"bird": "new"}}
@@ -237,8 +236,7 @@ func TestWhatThePlanKnows(t *testing.T) {
 		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "new" && b.sent[0].Locale == "he", "%+v", b.sent)
 	})
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{OptOut: map[string][]string{"c": {"*"}}}))
+		n.flock(profile{OptOut: map[string][]string{"c": {"*"}}})
 		n.store(func(row *contracts.Notification) {
 			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", TimeZone: "Asia/Tokyo"}
 		})
@@ -302,12 +300,11 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 // of the row comes to be.
 func TestNothingIsSentToTheForgotten(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+		b := n.flock(profile{}, func(c *deliver.Config) {
 			c.Profiles = finds(func(string) (r contracts.Recipient, err error) {
 				return r, fmt.Errorf("profile: %w", recipient.ErrForgotten)
 			})
-		}))
+		})
 		n.store(func(r *contracts.Notification) {
 			r.Priority = contracts.UrgencyCritical
 			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"bird": "nest 7"}}

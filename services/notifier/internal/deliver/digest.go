@@ -30,8 +30,11 @@ func (s *Sender) joinDigest(ctx context.Context, r *row, d *deliveries.Delivery,
 		}
 	}
 	for {
-		joined, err := s.join(ctx, digest.Row(&n, d.Until), &n, r)
-		if err != nil {
+		into := digest.Row(&n, d.Until)
+		joined, err := s.cfg.Digests.Join(ctx, into, &n)
+		if errors.Is(err, digest.ErrForeign) {
+			s.log(ctx, slog.LevelWarn, r, "an event is called like a digest", "digest", into.EventID, "error", err)
+		} else if err != nil {
 			return true, s.later(ctx, r, err)
 		}
 		if joined {
@@ -64,16 +67,6 @@ func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, n *co
 	}
 	s.cfg.Passed(PointNoted)
 	return nil
-}
-
-// join puts a row into a digest, and reports whether the digest has the row.
-func (s *Sender) join(ctx context.Context, into, n *contracts.Notification, r *row) (bool, error) {
-	joined, err := s.cfg.Digests.Join(ctx, into, n)
-	if errors.Is(err, digest.ErrForeign) {
-		s.log(ctx, slog.LevelWarn, r, "an event is called like a digest", "digest", into.EventID, "error", err)
-		return false, nil
-	}
-	return joined, err
 }
 
 // seal closes a digest to further events, and removes its cancelled events.

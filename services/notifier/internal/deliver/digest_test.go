@@ -60,8 +60,7 @@ func events(m channel.Message) []string {
 
 func TestADigestTellsItsWindow(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{Addresses: map[string]string{"bird": "nest 7"}}))
+		b := n.flock(profile{Addresses: map[string]string{"bird": "nest 7"}})
 		n.storeEvent("e1", hourly)
 		elapse(10 * time.Minute)
 		n.storeEvent("e2", hourly, func(row *contracts.Notification) { row.Locale = "he" })
@@ -91,47 +90,10 @@ func TestADigestTellsItsWindow(t *testing.T) {
 // start is when fake time begins.
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// The preferences of the user hold for a digest as for any row.
-func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
-	for name, test := range map[string]struct {
-		profile profile
-		digest  contracts.Digest
-		at      []time.Duration // since midnight UTC
-	}{
-		"in the user's zone":  {profile{TimeZone: "Asia/Kathmandu"}, contracts.Digest{Every: 60}, []time.Duration{15 * time.Minute}}, // UTC+05:45
-		"at a time there":     {profile{TimeZone: "Asia/Tokyo"}, contracts.Digest{At: []string{"08:00", "09:30"}}, []time.Duration{30 * time.Minute}},
-		"a zone that is none": {profile{TimeZone: "Mars/Olympus"}, contracts.Digest{At: []string{"01:00"}}, []time.Duration{time.Hour}},
-		"at night": {
-			profile{QuietHours: &contracts.QuietHours{From: "00:30", To: "01:15"}},
-			contracts.Digest{Every: 60},
-			[]time.Duration{75 * time.Minute},
-		},
-		"not wanted": {profile{OptOut: map[string][]string{"c": {"bird"}}}, contracts.Digest{Every: 60}, nil},
-	} {
-		runInNest(t, name, func(n *nest) {
-			b := &bird{}
-			n.work(n.sender("a", b, test.profile))
-			for _, event := range []string{"e1", "e2"} {
-				n.storeEvent(event, func(row *contracts.Notification) { row.Digest = &test.digest })
-			}
-			elapse(80 * time.Minute)
-			var at []time.Duration
-			for i, m := range b.sent {
-				at = append(at, b.at[i].Sub(start))
-				if len(events(m)) != 2 {
-					t.Errorf("%v", events(m))
-				}
-			}
-			check.That(t, slices.Equal(at, test.at), "delivered at %s, want %s", at, test.at)
-		})
-	}
-}
-
 // More than a digest delivers is counted, each once; a payload that is too large is read where it is.
 func TestALargeDigest(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}))
+		b := n.flock(profile{})
 		for i := range 130 {
 			n.storeEvent(fmt.Sprint("e", i), hourly)
 		}
@@ -151,8 +113,7 @@ func TestALargeDigest(t *testing.T) {
 // An event whose id is that of a digest is delivered, and keeps no other event from it.
 func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}))
+		b := n.flock(profile{})
 		n.storeEvent("digest:c:2000-01-01T01:00:00Z", func(row *contracts.Notification) { row.EventType = contracts.EventTypeDigest })
 		n.storeEvent("e1", hourly)
 		n.storeEvent("e2", hourly)

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // followers are the rows that were stored for the next channel, however often.
@@ -113,6 +114,63 @@ func TestADeadLetteredRowIsFollowed(t *testing.T) {
 	}
 }
 
+// A process that dies between the end of a row and its acknowledgement, whether a channel has refused the row, all addresses of its user
+// have, or its user cannot be read: the row of the next channel is there once, and no call is repeated whose outcome was recorded.
+func TestADeathBetweenTheEndAndTheNextRow(t *testing.T) {
+	for name, test := range map[string]struct {
+		of     deliver.Profiles
+		points []string
+		ends   string
+		calls  int
+	}{
+		"refused":    {street, []string{deliver.PointRecorded, deliver.PointEnded, deliver.PointFollowed}, "failed rejected", 1},
+		"unreadable": {unreadable, []string{deliver.PointEnded, deliver.PointFollowed}, "failed recipient", 0},
+		"several":    {owns("main", "a"), []string{deliver.PointRecorded, deliver.PointUnheard, deliver.PointEnded, deliver.PointFollowed}, "split ", 2},
+	} {
+		for _, point := range test.points {
+			runInNest(t, name+" "+point, func(n *nest) {
+				b := &bird{fly: fails(channel.KindRejected)}
+				dies, left := diesAt(point, 1)
+				n.work(n.sender("a", b, profile{}, dies, func(c *deliver.Config) { c.Profiles = test.of }))
+				n.store(inOrder)
+				elapse(time.Hour)
+				d := n.record()
+				check.Same(n, "the row", string(d.State)+" "+d.Reason+" "+d.FellBackTo, test.ends+" fish")
+				check.That(n, left.Load() <= 0 && len(b.sent) == test.calls, "%d calls, %d deaths to come", len(b.sent), left.Load())
+				check.Same(n, "rows of the next channel", len(n.followers()), 1)
+			})
+		}
+	}
+}
+
+// unreadable is a directory whose record of a user has a mistake.
+var unreadable finds = func(string) (contracts.Recipient, error) {
+	return contracts.Recipient{}, &recipient.Error{Permanent: true}
+}
+
+// A process that dies after it has looked into the inbox and before it sends: the next one looks again.
+func TestADeathBetweenTheLookAndTheMessage(t *testing.T) {
+	for read, want := range map[bool]string{false: "sent ", true: "suppressed read"} {
+		runInNest(t, want, func(n *nest) {
+			b, seen, dies := &bird{}, false, true
+			n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+				c.Read = func(context.Context, *contracts.Notification) (bool, error) { return seen, nil }
+				c.Passed = func(at string) {
+					if at == deliver.PointUnread && dies {
+						seen, dies = read, false
+						panic("the process died")
+					}
+				}
+			}))
+			n.store(func(row *contracts.Notification) { row.Unread = true })
+			elapse(time.Minute)
+			d := n.record()
+			check.Same(n, "the row", string(d.State)+" "+d.Reason, want)
+			check.That(n, !dies && len(b.sent) == map[bool]int{false: 1}[read], "%d calls", len(b.sent))
+		})
+	}
+}
+
 // The next channel gets one row when no address has reached the user, however its rows end: two at the same moment, one after the
 // other, or with a crash at any point.
 func TestFallbackOfASplitRow(t *testing.T) {
@@ -200,7 +258,7 @@ func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 	inNest(t, func(n *nest) {
 		o := owns("main", "a")
 		n.store(inOrder)
-		n.dead(&bird{}, deliver.PointSplit, o.config)
+		n.dead(&bird{}, deliver.PointSplit, 1, o.config)
 		check.OK(n, n.sender("spreads", &bird{}, profile{}, o.config).Work(n.Context(), n.job(2, inOrder)))
 		n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
 		elapse(30 * time.Minute)

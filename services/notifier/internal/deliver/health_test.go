@@ -277,11 +277,11 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 		hang  func(i int) (user string)
 		twice bool // they have hung once before
 	}{
-		"missed last time": {hang: func(i int) string { return fmt.Sprint("dead-", i) }, twice: true},
-		"slow last time":   {late: 14 * time.Second, hang: func(i int) string { return fmt.Sprint("slow-", i) }, twice: true},
-		"one endpoint":     {hang: func(int) string { return "dead" }},
-		"one site":         {hang: func(i int) string { return fmt.Sprint("tenant-", i) }},
-		"fewer than slots": {hang: func(i int) string { return fmt.Sprint("dead-", i%60) }},
+		"missed last time":          {hang: func(i int) string { return fmt.Sprint("dead-", i) }, twice: true},
+		"slow last time":            {late: 14 * time.Second, hang: func(i int) string { return fmt.Sprint("slow-", i) }, twice: true},
+		"one endpoint":              {hang: func(int) string { return "dead" }},
+		"one site":                  {hang: func(i int) string { return fmt.Sprint("tenant-", i) }},
+		"new, and fewer than slots": {hang: func(i int) string { return fmt.Sprint("dead-", i%60) }},
 	} {
 		runInNest(t, name, func(n *nest) {
 			const rows, well, timeout = 300, 50, 15 * time.Second

@@ -42,7 +42,7 @@ func mayBeQuiet(b *bird, is bool) func(*deliver.Config) {
 // box is an inbox, and into has a sender deliver there.
 func (n *nest) box() (box *inapp.Inbox, into func(*deliver.Config)) {
 	n.Helper()
-	box = check.Must(inapp.Open(n.Context(), n.js, recordtest.Client(n.T, n.js), inapp.Config{}))(n)
+	box = inapp.New(n.js, recordtest.Client(n.T, n.js), nil)
 	return box, func(c *deliver.Config) { c.Channel = box }
 }
 

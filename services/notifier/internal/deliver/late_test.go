@@ -54,12 +54,7 @@ func vanishes(c *deliver.Config) {
 func TestACallerThatIsLate(t *testing.T) {
 	for name, once := range map[string]bool{"at most once": true, "at least once": false} {
 		runInNest(t, name, func(n *nest) {
-			b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
-				if call == 1 {
-					elapse(time.Minute) // whatever its context says
-				}
-				return channel.Receipt{ID: "late"}, nil
-			}}
+			b := takes(time.Minute, arrives)
 			mode := func(c *deliver.Config) { c.AtMostOnce = once }
 			late := n.begin("late", b, 1, mode)
 			elapse(30 * time.Second)

@@ -257,14 +257,6 @@ func (s *Sender) timeout(r *row) time.Duration {
 	return cmp.Or(r.call.Timeout, s.cfg.Timeout)
 }
 
-// called reports the outcome of a call to the health of the endpoint.
-func (s *Sender) called(ctx context.Context, r *row, m channel.Message, took time.Duration, failure *channel.Error) {
-	if call := r.call; call != nil {
-		r.call, call.Took = nil, took
-		s.cfg.Health.Called(ctx, call, m, failure)
-	}
-}
-
 // left reports to the health of the endpoint if the admitted call was not made, because another process wrote the record meanwhile,
 // or the store did not answer.
 func (s *Sender) left(r *row) {

@@ -172,14 +172,16 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 	return natstest.Background(n, w.Run)
 }
 
-// dead leaves the row as a process leaves it that dies at a point of its first attempt.
-func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
+// flock has the process "a" send rows by a bird that takes everything, and returns the bird.
+func (n *nest) flock(p profile, mutate ...func(*deliver.Config)) *bird {
 	n.Helper()
-	n.deadAt(b, at, 1, mutate...)
+	b := &bird{}
+	n.work(n.sender("a", b, p, mutate...))
+	return b
 }
 
-// deadAt is dead for a row that is delivered for the n-th time.
-func (n *nest) deadAt(b *bird, at string, delivered int, mutate ...func(*deliver.Config)) {
+// dead leaves the row as a process leaves it that dies at a point when it is delivered for the n-th time.
+func (n *nest) dead(b *bird, at string, delivered int, mutate ...func(*deliver.Config)) {
 	n.Helper()
 	type killed struct{}
 	s := n.sender("dead", b, profile{}, append(mutate, func(c *deliver.Config) {

@@ -119,8 +119,7 @@ func TestARowIsSplit(t *testing.T) {
 			for id, e := range test.set {
 				test.owner.set(id, e)
 			}
-			b := &bird{}
-			n.work(n.sender("a", b, profile{}, test.owner.config))
+			b := n.flock(profile{}, test.owner.config)
 			n.store()
 			elapse(time.Second)
 			check.Same(n, "state", string(n.record().State)+" "+n.record().Reason, string(test.state)+" "+test.reason)
@@ -136,12 +135,11 @@ func TestACrashInASplit(t *testing.T) {
 		runInNest(t, point, func(n *nest) {
 			o := owns("main", "a", "b")
 			n.store()
-			n.dead(&bird{}, point, o.config)
+			n.dead(&bird{}, point, 1, o.config)
 			o.set("late", contracts.Endpoint{Address: "nest late"})
 			o.set("b", contracts.Endpoint{})
 			o.Digest = map[string]string{contracts.Anything: "4h"}
-			b := &bird{}
-			n.work(n.sender("a", b, profile{}, o.config))
+			b := n.flock(profile{}, o.config)
 			elapse(time.Minute)
 			check.Same(n, "calls", n.flights(b, "a", "b"), "nest a, nest main, a is sent , b is suppressed no_address")
 			check.Same(n, "addresses", strings.Join(n.record().Addresses, " "), "a b main")
@@ -220,7 +218,7 @@ func TestALateCallerOfASplitRow(t *testing.T) {
 			o.set(id, e)
 		}
 		n.store()
-		n.deadAt(b, deliver.PointSplit, 2, o.config)
+		n.dead(b, deliver.PointSplit, 2, o.config)
 		check.Is(n, <-done, nil)
 		check.Same(n, "state", n.record().State, deliveries.Sent)
 		n.work(n.sender("next", b, profile{}, o.config))
@@ -281,8 +279,7 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		check.Same(n, "calls", len(b.sent), 2)
 	})
 	runInNest(t, "digest", func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}, owns("main", "a").config))
+		b := n.flock(profile{}, owns("main", "a").config)
 		n.storeEvent("e1", hourly)
 		n.storeEvent("e2", hourly)
 		elapse(2 * time.Hour)

@@ -2,7 +2,6 @@ package deliver_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -35,8 +34,7 @@ func (b *bird) most(per time.Duration) int {
 
 func TestAThrottlePutsOff(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}))
+		b := n.flock(profile{})
 		for i := range 8 {
 			n.storeEvent(fmt.Sprint("e", i), few)
 			elapse(time.Second)
@@ -65,8 +63,7 @@ func TestAThrottlePutsOff(t *testing.T) {
 
 func TestAThrottleSuppresses(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}))
+		b := n.flock(profile{})
 		for i := range 5 {
 			n.storeEvent(fmt.Sprint("e", i), func(row *contracts.Notification) {
 				row.Throttle = &contracts.Throttle{Limit: 3, Per: 60, Suppress: true}
@@ -120,23 +117,8 @@ func TestAThrottleHoldsUnderChaos(t *testing.T) {
 	})
 }
 
-// uncounted returns how many deliveries of the row used no attempt.
-func (n *nest) uncounted() int {
-	n.Helper()
-	stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketJobs))(n)
-	msg, err := stream.GetLastMsgForSubject(n.Context(), "$KV.jobs.excused.NOTIFICATIONS.bird.1")
-	if err != nil {
-		return 0
-	}
-	var record struct {
-		Uncounted int `json:"excused"`
-	}
-	check.OK(n, json.Unmarshal(msg.Data, &record))
-	return record.Uncounted
-}
-
 // A row that is not to be sent before a time waits for it on every channel, also when it is critical, and then still
-// keeps to quiet hours. Waiting uses no attempt.
+// keeps to quiet hours.
 func TestARowWaitsForItsTime(t *testing.T) {
 	night := &contracts.QuietHours{From: "00:00", To: "02:00"} // it is midnight
 	for name, test := range map[string]struct {
@@ -162,7 +144,6 @@ func TestARowWaitsForItsTime(t *testing.T) {
 				n.want(deliveries.Deferred, "not_before")
 				d := n.record()
 				check.That(t, d.Until.Equal(begun.Add(test.ahead)), "until %s", d.Until)
-				check.Same(t, "deliveries used no attempt", n.uncounted(), 1)
 			}
 			elapse(test.at)
 			n.want(map[bool]deliveries.State{false: deliveries.Sent, true: deliveries.Delivered}[test.silent], "", "sent")
@@ -233,7 +214,7 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 	for _, point := range []string{deliver.PointNoted, deliver.PointJoined} {
 		runInNest(t, "off at "+point, func(n *nest) {
-			n.dead(&bird{}, point, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
+			n.dead(&bird{}, point, 1, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
 			b := &bird{}
 			n.store(func(row *contracts.Notification) { row.Category = "" })
 			n.work(n.sender("a", b, profile{Digest: map[string]string{"*": "off"}}))
@@ -243,7 +224,7 @@ func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 		})
 	}
 	runInNest(t, "off, and the digest is sent", func(n *nest) {
-		n.dead(&bird{}, deliver.PointNoted, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
+		n.dead(&bird{}, deliver.PointNoted, 1, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
 		b := &bird{}
 		n.storeEvent("e2", func(row *contracts.Notification) { row.Category, row.Template = "", "" })
 		stop := n.work(n.sender("a", b, profile{Digest: map[string]string{"*": "1h"}}))
@@ -258,7 +239,7 @@ func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 	})
 	runInNest(t, "tried", func(n *nest) {
 		b := &bird{}
-		n.dead(b, deliver.PointSent)
+		n.dead(b, deliver.PointSent, 1)
 		n.store()
 		n.work(n.sender("a", b, profile{Digest: map[string]string{"*": "1h"}}))
 		elapse(2 * time.Hour)

@@ -84,17 +84,10 @@ type Digest struct {
 // Count returns the number of events of the digest.
 func (d *Digest) Count() int { return len(d.Members) / memberText }
 
-// payload is the payload for the template of a digest.
-type payload struct {
-	Count int    `json:"count"`
-	Items []Item `json:"items"`
-	More  int    `json:"more"`
-}
-
 // Payload returns the payload of a digest: the number of all events, the events that it has, and the number of the
 // others.
 func (d *Digest) Payload() (json.RawMessage, error) {
-	data, err := json.Marshal(payload{Count: d.Count(), Items: append([]Item{}, d.Items...), More: d.Count() - len(d.Items)})
+	data, err := json.Marshal(map[string]any{"count": d.Count(), "items": append([]Item{}, d.Items...), "more": d.Count() - len(d.Items)})
 	if err != nil {
 		return nil, fmt.Errorf("digest: encode: %w", err)
 	}
@@ -121,12 +114,6 @@ func (d *Digest) add(n *contracts.Notification, mark string) {
 	}
 	d.Members += mark
 	d.Locale, d.Recipient, d.Template = n.Locale, n.Recipient, TemplateOf(n)
-}
-
-// markOf returns the text of an event's mark in Members.
-func markOf(eventID string) string {
-	mark := cancel.MarkOf(eventID)
-	return base64.RawURLEncoding.EncodeToString(mark[:])
 }
 
 // Store has the records of digests, and the stream of their rows. It is safe for concurrent use, also by several
@@ -159,7 +146,8 @@ func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joi
 	if err == nil && len(d.over.Data) == 0 {
 		err = s.store(ctx, n)
 	}
-	mark := markOf(event.EventID)
+	sum := cancel.MarkOf(event.EventID)
+	mark := base64.RawURLEncoding.EncodeToString(sum[:])
 	for err == nil {
 		if d.index(mark) >= 0 {
 			return true, nil

@@ -323,12 +323,6 @@ func (b *breaker) held(now time.Time) map[string]int {
 	return counts
 }
 
-func (b *breaker) forget(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.known, key)
-}
-
 // missed reports whether an endpoint was not reached, or did not answer in time.
 func missed(failure *channel.Error) bool {
 	return failure.Kind == channel.KindTimeout || failure.Kind == channel.KindUnavailable && failure.Status == 0

@@ -128,12 +128,11 @@ func (s *Store) Run(ctx context.Context) error {
 // read reads the records of all endpoints. Its cost on the server grows with their number, not with other records of the
 // bucket.
 func (s *Store) read(ctx context.Context) error {
-	for offset, more := 0, true; more; more = offset > 0 {
-		subjects, next, err := s.records.Subjects(ctx, s.subject("*", "*"), offset)
-		if err != nil {
-			return fmt.Errorf("notifier: list the endpoints: %w", err)
+	for subjects, err := range s.records.All(ctx, s.subject("*", "*")) {
+		var found []kvrecord.Record
+		if err == nil {
+			found, err = s.records.GetMany(ctx, subjects)
 		}
-		found, err := s.records.GetMany(ctx, subjects)
 		if err != nil {
 			return fmt.Errorf("notifier: read the health of endpoints: %w", err)
 		}
@@ -142,7 +141,6 @@ func (s *Store) read(ctx context.Context) error {
 				s.learn(e)
 			}
 		}
-		offset = next
 	}
 	return nil
 }
@@ -363,7 +361,9 @@ func (s *Store) Enable(ctx context.Context, name, endpoint string) (was Endpoint
 		if err != nil {
 			return was, fmt.Errorf("notifier: %w", err)
 		}
-		s.breaker.forget(s.subject(name, endpoint))
+		s.breaker.mu.Lock()
+		delete(s.breaker.known, s.subject(name, endpoint))
+		s.breaker.mu.Unlock()
 		return was, nil
 	}
 }

@@ -29,9 +29,6 @@ import (
 //go:embed openapi.json
 var OpenAPI []byte
 
-// heartbeat is the time after which an idle stream gets a comment or a ping, so that proxies keep it open.
-const heartbeat = 15 * time.Second
-
 // handler answers requests about events, notifications and inboxes.
 type handler struct {
 	api    *api.API
@@ -46,12 +43,12 @@ func Add(router *service.Router, a *api.API, inbox *inapp.Inbox) {
 	router.Handle("GET /v1/expediter-inbox.js", access.Public(), script)
 	router.Handle("POST /v1/notify", access.All(access.Notify), h.notify)
 	router.Handle("GET /v1/events/{event}", access.All(access.Read), h.event)
-	router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)
+	router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), onQuery(cancellation, h.api.Cancel))
 	router.Handle("GET /v1/events", access.All(access.Read), h.event)
-	router.Handle("DELETE /v1/events", access.All(access.Operate), h.cancel)
-	router.Handle("GET /v1/notifications", access.All(access.Read), onQuery(h.api.Notifications))
-	router.Handle("POST /v1/notifications/replay", access.All(access.Operate), onQuery(h.api.Replay))
-	router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
+	router.Handle("DELETE /v1/events", access.All(access.Operate), onQuery(cancellation, h.api.Cancel))
+	router.Handle("GET /v1/notifications", access.All(access.Read), onQuery(query, h.api.Notifications))
+	router.Handle("POST /v1/notifications/replay", access.All(access.Operate), onQuery(query, h.api.Replay))
+	router.Handle("GET /v1/endpoints", access.All(access.Operate), onQuery(endpoints, h.api.Endpoints))
 	router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), onBody(maxName, h.api.Enable))
 	router.Handle("POST /v1/templates/test", access.All(access.Operate), onBody(contracts.MaxBody, h.api.SendTest))
 	h.addUsers(router)
@@ -141,11 +138,12 @@ func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
 	}{e, page}, err)
 }
 
-// onQuery answers the requests that select rows:
-// ?event=...&user=...&type=...&channel=...&address=...&state=...&reason=...&since=...&limit=...&cursor=...
-func onQuery[T any](do func(context.Context, api.Query) (T, error)) func(http.ResponseWriter, *http.Request) error {
+// onQuery answers the requests without a body.
+func onQuery[Q, T any](
+	read func(*http.Request) (Q, error), do func(context.Context, Q) (T, error),
+) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		q, err := query(r)
+		q, err := read(r)
 		if err != nil {
 			return err
 		}
@@ -174,6 +172,7 @@ func reply(w http.ResponseWriter, body any, err error) error {
 	return err
 }
 
+// query reads ?event=...&user=...&type=...&channel=...&address=...&state=...&reason=...&since=...&limit=...&cursor=..., which select rows.
 func query(r *http.Request) (api.Query, error) {
 	v := params(r, "address", "channel", "cursor", "event", "limit", "reason", "since", "state", "type", "user")
 	return api.Query{
@@ -187,7 +186,7 @@ func query(r *http.Request) (api.Query, error) {
 type parameters struct {
 	url.Values
 
-	mistakes []contracts.FieldError
+	mistakes contracts.Mistakes
 }
 
 // params returns the parameters of a request. A parameter that the route does not take is a mistake, because a request with a
@@ -196,65 +195,44 @@ func params(r *http.Request, names ...string) *parameters {
 	v := &parameters{Values: r.URL.Query()}
 	for _, name := range slices.Sorted(maps.Keys(v.Values)) {
 		if !slices.Contains(names, name) {
-			v.wrong(name, "is not known here: want "+strings.Join(names, ", "))
+			v.mistakes.Add(true, "?"+name, "is not known here: want "+strings.Join(names, ", "))
 		}
 	}
 	return v
 }
 
-func (v *parameters) wrong(name, problem string) {
-	v.mistakes = append(v.mistakes, contracts.FieldError{Path: "?" + name, Problem: problem})
-}
-
 // err returns one error with all mistakes, or nil.
-func (v *parameters) err() error {
-	if len(v.mistakes) == 0 {
-		return nil
-	}
-	return &contracts.ValidationError{Type: "query", Fields: v.mistakes}
-}
+func (v *parameters) err() error { return v.mistakes.In("query") }
 
 // since returns ?since, the zero time when it is missing.
 func (v *parameters) since() time.Time {
 	at, err := time.Parse(time.RFC3339, v.Get("since"))
-	if err != nil && v.Get("since") != "" {
-		v.wrong("since", "must be a time such as 2026-12-01T08:00:00Z")
-	}
+	v.mistakes.Add(err != nil && v.Get("since") != "", "?since", "must be a time such as 2026-12-01T08:00:00Z")
 	return at
 }
 
 // limit returns ?limit, 0 when it is missing.
 func (v *parameters) limit() int {
 	n, err := strconv.Atoi(v.Get("limit"))
-	if v.Get("limit") != "" && (err != nil || n < 1 || n > api.MaxLimit) {
-		v.wrong("limit", "must be 1 to "+strconv.Itoa(api.MaxLimit))
-	}
+	wrong := v.Get("limit") != "" && (err != nil || n < 1 || n > api.MaxLimit)
+	v.mistakes.Add(wrong, "?limit", "must be 1 to "+strconv.Itoa(api.MaxLimit))
 	return n
 }
 
-// cancel answers DELETE /v1/events/{event}?user=...&type=...&cursor=..., or /v1/events?event=... with the same parameters, with
-// the counts of the outcomes of the event's rows.
-func (h *handler) cancel(w http.ResponseWriter, r *http.Request) error {
+// cancellation reads DELETE /v1/events/{event}?user=...&type=...&cursor=..., or /v1/events?event=... with the same parameters.
+func cancellation(r *http.Request) (api.Cancellation, error) {
 	v := params(r, "cursor", "event", "type", "user")
-	if err := v.err(); err != nil {
-		return err
-	}
-	done, err := h.api.Cancel(r.Context(), api.Cancellation{
+	return api.Cancellation{
 		Cursor: v.Get("cursor"), EventID: eventID(r), RecipientType: contracts.RecipientType(v.Get("type")), UserID: v.Get("user"),
-	})
-	return reply(w, done, err)
+	}, v.err()
 }
 
 // maxName bounds the body of a request that names an endpoint.
 const maxName = 4 << 10
 
-// endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with the endpoints that fail.
-func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
+// endpoints reads GET /v1/endpoints?channel=...&state=...&limit=...&cursor=..., which selects endpoints that fail.
+func endpoints(r *http.Request) (api.EndpointQuery, error) {
 	v := params(r, "channel", "cursor", "limit", "state")
 	q := api.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), Limit: v.limit(), State: health.State(v.Get("state"))}
-	if err := v.err(); err != nil {
-		return err
-	}
-	page, err := h.api.Endpoints(r.Context(), q)
-	return reply(w, page, err)
+	return q, v.err()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/api"
 )
 
 const (
@@ -40,11 +38,11 @@ func whose(r *http.Request) (contracts.RecipientType, string, error) {
 	}
 	if kind != "" {
 		if token, err := contracts.EncodeToken(kind); err != nil || token != kind {
-			return "", "", api.Mistake("query", "?type", "must be a kind of recipient, such as CUSTOMER")
+			return "", "", contracts.Mistake("query", "?type", "must be a kind of recipient, such as CUSTOMER")
 		}
 	}
 	if _, err := contracts.EncodeToken(userID); err != nil {
-		return "", "", api.Mistake("query", "user", fmt.Sprintf("must be an id of at most %d bytes", contracts.MaxID))
+		return "", "", contracts.Mistake("query", "user", fmt.Sprintf("must be an id of at most %d bytes", contracts.MaxID))
 	}
 	return contracts.RecipientType(kind), userID, nil
 }
@@ -64,7 +62,7 @@ func (h *handler) inbox(w http.ResponseWriter, r *http.Request) error {
 		for name := range strings.SplitSeq(states, ",") {
 			state := inapp.State(name)
 			if !state.Known() {
-				return api.Mistake("query", "?state", "must be of unread, read and archived, with commas")
+				return contracts.Mistake("query", "?state", "must be of unread, read and archived, with commas")
 			}
 			options.States = append(options.States, state)
 		}
@@ -72,7 +70,7 @@ func (h *handler) inbox(w http.ResponseWriter, r *http.Request) error {
 	if cursor := v.Get("cursor"); cursor != "" {
 		data, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || json.Unmarshal(data, &options.After) != nil {
-			return api.Mistake("query", "?cursor", "is none that was given out")
+			return contracts.Mistake("query", "?cursor", "is none that was given out")
 		}
 	}
 	page, err := h.items.Page(r.Context(), kind, userID, options)
@@ -117,9 +115,9 @@ func markIn(w http.ResponseWriter, r *http.Request) (kind contracts.RecipientTyp
 	case err != nil:
 		return kind, userID, m, err
 	case !m.State.Known():
-		return kind, userID, m, api.Mistake("mark", "/state", "must be unread, read or archived")
+		return kind, userID, m, contracts.Mistake("mark", "/state", "must be unread, read or archived")
 	case len(m.Events) > maxItems:
-		return kind, userID, m, api.Mistake("mark", "/events", fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems))
+		return kind, userID, m, contracts.Mistake("mark", "/events", fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems))
 	}
 	return kind, userID, m, nil
 }
@@ -169,24 +167,12 @@ func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer feed.Close()
 	stream, err := service.OpenStream(w, r, service.Retry)
-	for err == nil {
-		var item inapp.Item
-		item, err = service.Wait(r.Context(), heartbeat, feed.Next)
-		switch {
-		case errors.Is(err, service.ErrIdle):
-			err = stream.Heartbeat()
-		case err == nil:
-			err = stream.Event(strconv.FormatUint(item.Revision, 10), "item", item)
-		}
+	if err == nil {
+		_ = service.Relay(r.Context(), stream, service.Heartbeat, feed.Next, func(item inapp.Item) error {
+			return stream.Event(strconv.FormatUint(item.Revision, 10), "item", item)
+		})
 	}
 	return nil // the client has gone; it comes back with its last event id
-}
-
-// frame is a frame of a WebSocket.
-type frame struct {
-	Type string     `json:"type"`
-	ID   string     `json:"id"`
-	Item inapp.Item `json:"item"`
 }
 
 // webSocket answers GET /v1/users/{user}/inbox/ws?last_event_id=... with the events of follow, one JSON object in each frame.
@@ -197,18 +183,9 @@ func (h *handler) webSocket(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer feed.Close()
 	h.router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
-		for {
-			item, err := service.Wait(ctx, heartbeat, feed.Next)
-			switch {
-			case errors.Is(err, service.ErrIdle):
-				err = s.Heartbeat()
-			case err == nil:
-				err = s.Frame(frame{Type: "item", ID: strconv.FormatUint(item.Revision, 10), Item: item})
-			}
-			if err != nil {
-				return err
-			}
-		}
+		return service.Relay(ctx, s, service.Heartbeat, feed.Next, func(item inapp.Item) error {
+			return s.Frame(map[string]any{"type": "item", "id": strconv.FormatUint(item.Revision, 10), "item": item})
+		})
 	})
 	return nil
 }

@@ -15,13 +15,13 @@ import (
 // addUsers adds the routes of users. A caller that is bound to a user may read this user, and change addresses and
 // preferences by PATCH.
 func (h *handler) addUsers(r *service.Router) {
-	r.Handle("GET /v1/users", access.All(access.People), h.users)
+	r.Handle("GET /v1/users", access.All(access.People), onQuery(users, h.api.Users))
 	r.Handle("POST /v1/users", access.All(access.People), h.importUsers)
 	r.Handle("GET /v1/users/{type}/{user}", access.Own(access.People), h.readUser)
 	r.Handle("PUT /v1/users/{type}/{user}", access.Own(access.People), h.writeUser)
 	r.Handle("PATCH /v1/users/{type}/{user}", access.Own(access.People), h.writeUser)
 	r.Handle("DELETE /v1/users/{type}/{user}", access.Own(access.People), h.deleteUser)
-	r.Handle("GET /v1/memberships/{type}/{user}", access.Own(access.People), h.readMembers)
+	r.Handle("GET /v1/memberships/{type}/{user}", access.Own(access.People), onQuery(members, h.api.Members))
 	r.Handle("PATCH /v1/memberships/{type}/{user}", access.Own(access.People), h.changeMembers)
 	r.Handle("GET /v1/users/{type}/{user}/endpoints/{channel}/{id}/secret", access.Own(access.People), onAddress(h.api.Secret))
 	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/rotate", access.Own(access.People), onAddress(h.api.Rotate))
@@ -29,15 +29,11 @@ func (h *handler) addUsers(r *service.Router) {
 	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/replay", access.Own(access.People), onAddress(h.api.ReplayAddress))
 }
 
-// users answers GET /v1/users?type=...&limit=...&cursor=... with users in the form that POST takes.
-func (h *handler) users(w http.ResponseWriter, r *http.Request) error {
+// users reads GET /v1/users?type=...&limit=...&cursor=..., whose answer has users in the form that POST takes.
+func users(r *http.Request) (api.UserQuery, error) {
 	v := params(r, "cursor", "limit", "type")
 	q := api.UserQuery{Cursor: v.Get("cursor"), Limit: v.limit(), RecipientType: contracts.RecipientType(v.Get("type"))}
-	if err := v.err(); err != nil {
-		return err
-	}
-	page, err := h.api.Users(r.Context(), q)
-	return reply(w, page, err)
+	return q, v.err()
 }
 
 // importUsers answers POST /v1/users, which takes lines of JSON, with the outcome of each line.
@@ -94,14 +90,10 @@ func (h *handler) deleteUser(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// readMembers answers GET of /v1/memberships/{type}/{user}.
-func (h *handler) readMembers(w http.ResponseWriter, r *http.Request) error {
+// members reads GET of /v1/memberships/{type}/{user}.
+func members(r *http.Request) (api.MembersRequest, error) {
 	who, err := about(r)
-	if err != nil {
-		return err
-	}
-	all, err := h.api.Members(r.Context(), api.MembersRequest{RecipientType: who.RecipientType, UserID: who.UserID})
-	return reply(w, all, err)
+	return api.MembersRequest{RecipientType: who.RecipientType, UserID: who.UserID}, err
 }
 
 // changeMembers answers PATCH of the same path.

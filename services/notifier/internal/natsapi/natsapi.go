@@ -3,12 +3,8 @@
 package natsapi
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
-	"reflect"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -21,24 +17,24 @@ import (
 func Endpoints(d *api.API) []service.Endpoint {
 	h := handler{d}
 	return []service.Endpoint{
-		endpoint("publish", "Event", h.publish),
-		endpoint("notify", "Notification", h.notify),
-		ofEvent("cancel", d.Cancel),
-		ofEvent("get", h.get),
-		decoded("replay", aQuery, d.Replay),
-		decoded("list", aQuery, d.Notifications),
-		decoded("endpoints-list", aState, d.Endpoints),
-		raw("endpoints-enable", `{"channel":"webhook","id":"…"}`, d.Enable),
-		raw("templates-test", `{"template":"x","channel":"email","to":"a@example.com"}`, d.SendTest),
-		decoded("endpoints-secret", anAddress, d.Secret),
-		decoded("endpoints-rotate", anAddress, d.Rotate),
-		decoded("endpoints-test", anAddress, d.Test),
-		decoded("endpoints-replay", anAddress, d.ReplayAddress),
-		decoded("users-get", aUser, d.ReadUser),
-		decoded("users-put", aUser, d.WriteUser),
-		decoded("users-delete", aUser, h.deleteUser),
-		decoded("users-members", aMember, d.Members),
-		decoded("users-list", `{"recipient_type":"CUSTOMER"}`, d.Users),
+		service.Answering("notifier.v1.publish", "Event", "", h.publish),
+		service.Answering("notifier.v1.notify", "Notification", "", h.notify),
+		ofEvent("notifier.v1.cancel", d.Cancel),
+		ofEvent("notifier.v1.get", h.get),
+		service.Decoded("notifier.v1.replay", aQuery, "", d.Replay),
+		service.Decoded("notifier.v1.list", aQuery, "", d.Notifications),
+		service.Decoded("notifier.v1.endpoints.list", aState, "", d.Endpoints),
+		raw("notifier.v1.endpoints.enable", `{"channel":"webhook","id":"…"}`, d.Enable),
+		raw("notifier.v1.templates.test", `{"template":"x","channel":"email","to":"a@example.com"}`, d.SendTest),
+		service.Decoded("notifier.v1.endpoints.secret", anAddress, "", d.Secret),
+		service.Decoded("notifier.v1.endpoints.rotate", anAddress, "", d.Rotate),
+		service.Decoded("notifier.v1.endpoints.test", anAddress, "", d.Test),
+		service.Decoded("notifier.v1.endpoints.replay", anAddress, "", d.ReplayAddress),
+		service.Decoded("notifier.v1.users.get", aUser, "", d.ReadUser),
+		service.Decoded("notifier.v1.users.put", aUser, "", d.WriteUser),
+		service.Decoded("notifier.v1.users.delete", aUser, "", h.deleteUser),
+		service.Decoded("notifier.v1.users.members", aMember, "", d.Members),
+		service.Decoded("notifier.v1.users.list", `{"recipient_type":"CUSTOMER"}`, "", d.Users),
 		{
 			Answer: h.importUsers, Name: "users-import", Subject: "notifier.v1.users.import",
 			Takes: "lines of JSON", Gives: "lines of JSON",
@@ -55,41 +51,16 @@ const (
 	anAddress = `{"recipient_type":"CUSTOMER","user_id":"…","channel":"webhook","id":"phone"}`
 )
 
-// endpoint returns the endpoint at the subject that a name spells with dots. It answers with the JSON of a T.
-func endpoint[T any](name, takes string, do func(context.Context, service.Request) (T, error)) service.Endpoint {
-	return service.Endpoint{
-		Name: name, Subject: "notifier.v1." + strings.ReplaceAll(name, "-", "."), Takes: takes,
-		Gives: cmp.Or(reflect.TypeFor[T]().Name(), "{}"), // the type of an empty answer has no name
-		Answer: func(ctx context.Context, r service.Request) ([]byte, error) {
-			body, err := do(ctx, r)
-			if err != nil {
-				return nil, err
-			}
-			return json.Marshal(body)
-		},
-	}
-}
-
 // raw returns an endpoint whose requests the API itself decodes.
-func raw[T any](name, takes string, do func(context.Context, []byte) (T, error)) service.Endpoint {
-	return endpoint(name, takes, func(ctx context.Context, r service.Request) (T, error) { return do(ctx, r.Data) })
-}
-
-func decoded[R, T any](name, takes string, do func(context.Context, R) (T, error)) service.Endpoint {
-	return raw(name, takes, func(ctx context.Context, data []byte) (body T, err error) {
-		request, err := contracts.Read[R](data)
-		if err != nil {
-			return body, err
-		}
-		return do(ctx, request)
-	})
+func raw[T any](subject, takes string, do func(context.Context, []byte) (T, error)) service.Endpoint {
+	return service.Answering(subject, takes, "", func(ctx context.Context, r service.Request) (T, error) { return do(ctx, r.Data) })
 }
 
 // ofEvent returns an endpoint whose requests have to name an event.
-func ofEvent[T any](name string, do func(context.Context, api.Cancellation) (T, error)) service.Endpoint {
-	return decoded(name, `{"event_id":"…"}`, func(ctx context.Context, of api.Cancellation) (body T, err error) {
+func ofEvent[T any](subject string, do func(context.Context, api.Cancellation) (T, error)) service.Endpoint {
+	return service.Decoded(subject, `{"event_id":"…"}`, "", func(ctx context.Context, of api.Cancellation) (body T, err error) {
 		if of.EventID == "" {
-			return body, api.Mistake("request", "/event_id", "is required")
+			return body, contracts.Mistake("request", "/event_id", "is required")
 		}
 		return do(ctx, of)
 	})

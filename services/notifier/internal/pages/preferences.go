@@ -64,7 +64,7 @@ func (p *Site) Save(w http.ResponseWriter, r *http.Request) error {
 		return p.stale(w, r)
 	}
 	if err != nil || !f.fill(values) {
-		return &contracts.ValidationError{Type: "form", Fields: []contracts.FieldError{{Problem: "is not that of the page"}}}
+		return contracts.Mistake("form", "", "is not that of the page")
 	}
 	want, problem := f.wanted()
 	if problem != "" {

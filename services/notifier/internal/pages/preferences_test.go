@@ -46,7 +46,7 @@ type site struct {
 func newSite(t *testing.T, srv *natsrun.Server) *site {
 	t.Helper()
 	js, records := recordtest.Open(t, srv)
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, records))(t)
+	d := recipient.NewDirectory(js, records)
 	r := check.Must(rules.Parse([]byte(someRules), []string{"inapp", "email", "sms"}))(t)
 	l := links(t, newer)
 	return &site{T: t, directory: d, links: l, page: &pages.Site{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}

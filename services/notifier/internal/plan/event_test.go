@@ -104,7 +104,8 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	is("c", plan.StateCancelled, "")
 }
 
-// An event that is published again is the same one whenever it says that it occurred, and another one when any other field differs.
+// An event that is published again is the same one whenever it says that it occurred and however its JSON is written, and another one when
+// any other field differs, also after its plan has gone.
 func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 	t.Parallel()
 	js := server(t)
@@ -120,12 +121,18 @@ func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 		check.OK(t, err)
 	}
 	accepted(first)
-	other := first
-	other.Payload = []byte(`{"guests":5}`)
+	check.OK(t, check.Err(p.Plan(t.Context(), first)))
+	check.OK(t, check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t).Purge(t.Context())) // as its age does
+	other, rewritten, kind, place := first, first, first, first
+	other.Payload, rewritten.Payload = []byte(`{"a":5}`), []byte(`{ "a": 1.0 }`)
+	kind.RecipientType, place.RestaurantID = contracts.RecipientBroadcast, []byte(`"5"`)
 	for name, test := range map[string]struct {
 		event contracts.Event
 		want  error
-	}{"the same": {first, nil}, "stamped": {at(first, 2), nil}, "another": {other, plan.ErrMismatch}} {
+	}{
+		"the same": {first, nil}, "stamped": {at(first, 2), nil}, "rewritten": {rewritten, nil}, "another": {other, plan.ErrMismatch},
+		"another kind": {kind, plan.ErrMismatch}, "another restaurant": {place, plan.ErrMismatch},
+	} {
 		_, news, err := p.Accept(t.Context(), test.event)
 		check.That(t, errors.Is(err, test.want) && !news, "%s: %v, %v", name, news, err)
 	}

@@ -80,6 +80,8 @@ func (st *Store) Ask(
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}
+	sum := sha256.Sum256([]byte(row)) // distinguishes rows
+	mark := base64.RawURLEncoding.EncodeToString(sum[:12])
 	for {
 		s := state{}
 		if len(over.Data) > 0 {
@@ -87,7 +89,7 @@ func (st *Store) Ask(
 				return time.Time{}, fmt.Errorf("throttle: record at %d: %w", over.Revision, err)
 			}
 		}
-		until, changed := s.ask(time.Now().UTC(), Turn{Order: planned, Row: mark(row)}, t, promised)
+		until, changed := s.ask(time.Now().UTC(), Turn{Order: planned, Row: mark}, t, promised)
 		if !changed {
 			return until, nil
 		}
@@ -215,9 +217,3 @@ func sorted(turns []Turn) []Turn {
 }
 
 func last(turns []Turn, n int) []Turn { return turns[max(0, len(turns)-n):] }
-
-// mark returns a short mark that distinguishes rows.
-func mark(row string) string {
-	sum := sha256.Sum256([]byte(row))
-	return base64.RawURLEncoding.EncodeToString(sum[:12])
-}
