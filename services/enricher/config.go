@@ -124,10 +124,10 @@ func (cfg Config) answering(providers []provider.Provider) enrich.Config {
 
 // providers returns Providers, or else the one that Catalog or ProviderURL names.
 func (cfg Config) providers() ([]provider.Provider, error) {
-	switch {
-	case len(cfg.Providers) > 0:
+	if len(cfg.Providers) > 0 {
 		return cfg.Providers, nil
-	case cfg.ProviderURL != "":
+	}
+	if cfg.ProviderURL != "" {
 		p, err := remote.New(remote.Config{
 			AllowHTTP: cfg.AllowHTTP, Key: cfg.ProviderKey, Logger: cfg.Logger, Name: cfg.ProviderName, Rate: cfg.ProviderRate,
 			Timeout: cfg.ProviderTimeout, Turn: enrich.Turn(cfg.ProviderName), URL: cfg.ProviderURL,
@@ -136,11 +136,10 @@ func (cfg Config) providers() ([]provider.Provider, error) {
 			return nil, fmt.Errorf("enricher: ENRICHER_PROVIDER_URL, _KEY, _RATE, _TIMEOUT: %w", err)
 		}
 		return []provider.Provider{p}, nil
-	default:
-		p, err := catalog.Open(cfg.Catalog, cfg.ProviderName)
-		if err != nil {
-			return nil, fmt.Errorf("enricher: ENRICHER_CATALOG: %w", err)
-		}
-		return []provider.Provider{p}, nil
 	}
+	p, err := catalog.Open(cfg.Catalog, cfg.ProviderName)
+	if err != nil {
+		return nil, fmt.Errorf("enricher: ENRICHER_CATALOG: %w", err)
+	}
+	return []provider.Provider{p}, nil
 }

@@ -6,14 +6,13 @@ package enricher
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/internal/meters"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -169,43 +168,32 @@ func (e *Enricher) exportStats(exports *export.Exports) error {
 	if exports == nil {
 		return nil
 	}
-	meter := exports.Meters.Meter("github.com/expediter-io/expediter/services/enricher")
-	var failed error
-	for _, c := range []struct {
-		name, unit, description string
-		observe                 func(metric.Int64Observer, Stats)
-	}{
-		{"requests", "{request}", "Requests answered.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Requests) }},
-		{"places", "{place}", "Places asked for, each provider counted.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Places) }},
-		{"hits", "{place}", "Places answered from a known result.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Hits) }},
-		{"jobs", "{job}", "Jobs queued.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Jobs) }},
-		{"provider.calls", "{call}", "Searches made by jobs.", func(o metric.Int64Observer, s Stats) { o.Observe(s.ProviderCalls) }},
-		{"patches", "{patch}", "Patches handed to subscribers.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Patches) }},
-		{"lookups", "{lookup}", "Look-ups that ended, by outcome.", observeOutcomes},
-		{"skips", "{place}", "Places that were not looked up, by reason.", observeSkips},
-	} {
-		_, err := meter.Int64ObservableCounter("enricher."+c.name, metric.WithUnit(c.unit), metric.WithDescription(c.description),
-			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-				c.observe(o, e.Stats())
-				return nil
-			}))
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("enricher: telemetry: %w", err))
+	m := meters.New(exports.Meters.Meter("github.com/expediter-io/expediter/services/enricher"))
+	requests := m.Counter("enricher.requests", "{request}", "Requests answered.")
+	places := m.Counter("enricher.places", "{place}", "Places asked for, each provider counted.")
+	hits := m.Counter("enricher.hits", "{place}", "Places answered from a known result.")
+	jobs := m.Counter("enricher.jobs", "{job}", "Jobs queued.")
+	calls := m.Counter("enricher.provider.calls", "{call}", "Searches made by jobs.")
+	patches := m.Counter("enricher.patches", "{patch}", "Patches handed to subscribers.")
+	lookups := m.Counter("enricher.lookups", "{lookup}", "Look-ups that ended, by outcome.")
+	skips := m.Counter("enricher.skips", "{place}", "Places that were not looked up, by reason.")
+	_, err := m.Observe(func(_ context.Context, o metric.Observer) error {
+		s := e.Stats()
+		o.ObserveInt64(requests, s.Requests)
+		o.ObserveInt64(places, s.Places)
+		o.ObserveInt64(hits, s.Hits)
+		o.ObserveInt64(jobs, s.Jobs)
+		o.ObserveInt64(calls, s.ProviderCalls)
+		o.ObserveInt64(patches, s.Patches)
+		for _, outcome := range []contracts.Outcome{
+			contracts.OutcomeFound, contracts.OutcomeNotFound, contracts.OutcomeAmbiguous, contracts.OutcomeError,
+		} {
+			o.ObserveInt64(lookups, s.Outcomes[outcome], metric.WithAttributes(attribute.String("outcome", string(outcome))))
 		}
-	}
-	return failed
-}
-
-func observeOutcomes(o metric.Int64Observer, s Stats) {
-	for _, outcome := range []contracts.Outcome{
-		contracts.OutcomeFound, contracts.OutcomeNotFound, contracts.OutcomeAmbiguous, contracts.OutcomeError,
-	} {
-		o.Observe(s.Outcomes[outcome], metric.WithAttributes(attribute.String("outcome", string(outcome))))
-	}
-}
-
-func observeSkips(o metric.Int64Observer, s Stats) {
-	for reason, n := range s.Skipped {
-		o.Observe(n, metric.WithAttributes(attribute.String("reason", string(reason))))
-	}
+		for reason, n := range s.Skipped {
+			o.ObserveInt64(skips, n, metric.WithAttributes(attribute.String("reason", string(reason))))
+		}
+		return nil
+	})
+	return err
 }

@@ -35,7 +35,7 @@ func ExampleCompare() {
 func ExamplePrepare() {
 	p := match.Prepare(match.Place{Name: "Café Ginger (גינגר)", Phone: "+972 3-522-5005"})
 	fmt.Println(p.Tokens, p.PhoneKeys)
-	// Output: [ginger גינגר] [225005]
+	// Output: [ginger גינגר gingerגינגר] [225005]
 }
 
 func ExamplePrepared_Best() {

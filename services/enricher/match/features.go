@@ -1,7 +1,11 @@
 package match
 
 import (
+	_ "embed" // the weights
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
@@ -247,4 +251,31 @@ func metres(a, b Point) float64 {
 	sinLng := math.Sin((b.Lng - a.Lng) * degree / 2)
 	h := sinLat*sinLat + math.Cos(a.Lat*degree)*math.Cos(b.Lat*degree)*sinLng*sinLng
 	return 2 * earthRadius * math.Asin(math.Sqrt(min(1, h)))
+}
+
+//go:embed weights.tsv
+var weightsText string
+
+// base is the log-odds of a pair without observations. weights has the number that each feature, when fully observed, adds to it.
+var base, weights = parseWeights(weightsText)
+
+// parseWeights panics on a mistake in the text, which is a part of the program.
+func parseWeights(text string) (base float64, weights [features]float64) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		feature, value, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		weight, err := strconv.ParseFloat(value, 64)
+		i := slices.Index(featureNames[:], feature)
+		switch {
+		case err == nil && feature == "base":
+			base = weight
+		case err == nil && i >= 0:
+			weights[i] = weight
+		default:
+			panic("match: weights.tsv: want the name of a feature and a number: " + line)
+		}
+	}
+	return base, weights
 }

@@ -72,7 +72,14 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 		s.wait(ctx, all, time.Duration(req.WaitMS)*time.Millisecond)
 	}
 	resp.Results = slices.Clone(req.Results)
-	resp.Pending = s.apply(resp.Results, all)
+	for _, t := range all {
+		for _, i := range t.results {
+			resp.Results[i].SetState(t.job.Provider, t.state, s.cfg.Deprecated)
+		}
+		if !t.settled {
+			resp.Pending++
+		}
+	}
 	if resp.Pending > 0 {
 		resp.Skipped = string(skipped)
 	}
@@ -132,19 +139,6 @@ func (s *Service) pick(names []string) ([]string, error) {
 		}
 	}
 	return picked, nil
-}
-
-// apply writes the states into the restaurants and returns how many are pending.
-func (s *Service) apply(results []contracts.Restaurant, all []*lookup) (pending int) {
-	for _, t := range all {
-		for _, i := range t.results {
-			results[i].SetState(t.job.Provider, t.state, s.cfg.Deprecated)
-		}
-		if !t.settled {
-			pending++
-		}
-	}
-	return pending
 }
 
 // resolve reads the entries of all lookups, and claims and queues those that are absent, within StoreTimeout. It returns the

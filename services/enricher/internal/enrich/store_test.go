@@ -2,12 +2,22 @@ package enrich
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
-	"reflect"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -15,15 +25,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
 )
-
-func equalJSON(t *testing.T, a, b string) bool {
-	t.Helper()
-	var x, y any
-	check.OK(t, json.Unmarshal([]byte(a), &x))
-	check.OK(t, json.Unmarshal([]byte(b), &y))
-	return reflect.DeepEqual(x, y)
-}
 
 // answerTime is the time within which a request has to be answered, whichever server is down.
 const answerTime = 2 * time.Second
@@ -103,36 +108,53 @@ func TestQueueFull(t *testing.T) {
 	i.wantJobs(t, 2)
 }
 
-// TestSubscribersQueueAgain: a subscription has the place queued soon after there is a queue again, however long there was
-// none, without another request.
-func TestSubscribersQueueAgain(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
-		i := newInstance(t, srv, p)
-		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
-		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
-		i.ask(t, "req-1", places(10))
-		outcome := make(chan map[string]contracts.ProviderState, 1)
-		failed := make(chan error, 1)
-		go func() {
-			states, err := i.listen(t.Context(), "req-1")
-			outcome <- states
-			failed <- err
-		}()
-		elapse(10 * time.Minute)
-		i.triesInVain()
-		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
-		i.work(t)
-		up := time.Now()
-		states := <-outcome
-		check.OK(t, <-failed)
-		took := time.Since(up)
-		check.That(t, took <= soon, "told after %s", took)
-		for _, r := range places(10) {
-			wantStatus(t, states[r.PlaceID], contracts.StatusFound)
-		}
-		check.Same(t, "the provider was asked, times", p.total(), 10)
-	})
+// TestSubscribersTryAgain: a subscription has its places claimed and queued soon after what was missing for it is back, however long
+// it was away, without another request.
+func TestSubscribersTryAgain(t *testing.T) {
+	claims := func(t *testing.T, i *instance, bytes int64) {
+		t.Helper()
+		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = bytes })
+	}
+	for name, takeAway := range map[string]func(t *testing.T, i *instance) (bringBack func()){
+		"the queue": func(t *testing.T, i *instance) func() {
+			t.Helper()
+			stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
+			check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
+			return func() { check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config))) }
+		},
+		"room for claims": func(t *testing.T, i *instance) func() {
+			t.Helper()
+			claims(t, i, 1)
+			return func() { claims(t, i, 1<<20) }
+		},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := &far{}
+			i := newInstance(t, srv, p)
+			bringBack := takeAway(t, i)
+			i.ask(t, "req-1", places(10))
+			outcome := make(chan map[string]contracts.ProviderState, 1)
+			failed := make(chan error, 1)
+			go func() {
+				states, err := i.listen(t.Context(), "req-1")
+				outcome <- states
+				failed <- err
+			}()
+			elapse(10 * time.Minute)
+			i.triesInVain()
+			bringBack()
+			i.work(t)
+			up := time.Now()
+			states := <-outcome
+			check.OK(t, <-failed)
+			took := time.Since(up)
+			check.That(t, took <= soon, "told after %s", took)
+			for _, r := range places(10) {
+				wantStatus(t, states[r.PlaceID], contracts.StatusFound)
+			}
+			check.Same(t, "the provider was asked, times", p.total(), 10)
+		})
+	}
 }
 
 // triesInVain lets time pass until the instance has failed once more to claim or to queue a place.
@@ -141,30 +163,6 @@ func (i *instance) triesInVain() {
 		elapse(10 * time.Millisecond)
 	}
 	elapse(time.Second) // for all that it tries together
-}
-
-// TestSubscribersClaimAgain: the same with a bucket that takes no claims for a while.
-func TestSubscribersClaimAgain(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{})
-		i.work(t)
-		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 })
-		i.ask(t, "req-1", places(3))
-		n := i.Stats().Skipped[SkipLockError]
-		check.That(t, n == 3, "skipped %v, want 3 for a lock error", i.Stats().Skipped)
-		outcome := make(chan error, 1)
-		go func() {
-			_, err := i.listen(t.Context(), "req-1")
-			outcome <- err
-		}()
-		elapse(10 * time.Minute)
-		i.triesInVain()
-		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
-		up := time.Now()
-		check.Is(t, <-outcome, nil)
-		took := time.Since(up)
-		check.That(t, took <= soon, "told after %s", took)
-	})
 }
 
 // TestSlowQueue: the queue acknowledges after the request had to be answered. The job is queued all the same, in the
@@ -201,7 +199,7 @@ func TestLostJob(t *testing.T) {
 		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{Handoff: true})))
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		i.drain(t, "req-1")
+		i.outcomes(t, "req-1")
 		took := time.Since(began)
 		check.That(t, took >= requeueAge && took <= requeueTime, "told after %s, want when the claim has waited for long", took)
 	})
@@ -268,4 +266,504 @@ func TestCorruptEntryWhileListening(t *testing.T) {
 			wantStatus(t, patch.Patch.Providers["wolt"], contracts.StatusFound)
 		}
 	}
+}
+
+func described(change func(*contracts.Restaurant)) contracts.Restaurant {
+	r := contracts.Restaurant{
+		PlaceID: "p-real", Name: "Café Alma Levana", Address: "Rothschild Blvd 71", CityText: "Tel Aviv", Phone: "03-123-4567",
+		Location: &contracts.Location{Lat: 32.0640, Lng: 34.7730},
+	}
+	change(&r)
+	return r
+}
+
+func noCity(req *contracts.EnrichRequest) { req.CityText = "" }
+func waits(req *contracts.EnrichRequest)  { req.WaitMS = 60_000 }
+
+// TestDescriptionsOfAPlace: a request shares the answer to another one about the place if neither contradicts the other, and has its
+// own otherwise, in whatever order the two come, and also while the first is looked up.
+func TestDescriptionsOfAPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*contracts.Restaurant)
+		shared bool
+	}{
+		"spelling":       {func(r *contracts.Restaurant) { r.Name, r.Address = "CAFE  Alma-Levana", "71 Rothschild Boulevard" }, true},
+		"no telephone":   {func(r *contracts.Restaurant) { r.Phone = "" }, true},
+		"name and city":  {func(r *contracts.Restaurant) { r.Address, r.Phone, r.Location = "", "", nil }, true},
+		"ten metres off": {func(r *contracts.Restaurant) { r.Location = &contracts.Location{Lat: 32.0641, Lng: 34.7731} }, true},
+		"name":           {func(r *contracts.Restaurant) { r.Name = "Burger Saloon" }, false},
+		"renamed":        {func(r *contracts.Restaurant) { r.Name = "Bistro Tamar" }, false},
+		"address":        {func(r *contracts.Restaurant) { r.Address = "Harbour Road 3" }, false},
+		"house":          {func(r *contracts.Restaurant) { r.Address = "Rothschild Blvd 12" }, false},
+		"telephone":      {func(r *contracts.Restaurant) { r.Phone = "03-765-4321" }, false},
+		"location":       {func(r *contracts.Restaurant) { r.Location = &contracts.Location{Lat: 32.8, Lng: 35} }, false},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			all := []contracts.Restaurant{described(func(*contracts.Restaurant) {}), described(c.change)}
+			for order := range 2 {
+				p := &far{}
+				i := newInstance(t, srv, p)
+				for _, r := range all {
+					r.PlaceID += fmt.Sprint(order)
+					i.ask(t, fmt.Sprint("req-", order), []contracts.Restaurant{r}, noCity) // both before any is looked up
+				}
+				stop := i.work(t)
+				for range 2 {
+					for _, r := range all {
+						r.PlaceID += fmt.Sprint(order)
+						got := state(t, i.ask(t, "", []contracts.Restaurant{r}, noCity, waits), 0)
+						check.That(t, got.Status == contracts.StatusFound && (c.shared || *got.URL == linkOf(r.Name)), "%s is %+v", r.Name, got)
+					}
+				}
+				stop()
+				n := p.total()
+				check.That(t, (n == 1) == c.shared && n <= 2, "looked up %d times", n)
+				all[0], all[1] = all[1], all[0]
+			}
+		})
+	}
+}
+
+// TestNothingFoundIsNotShared: a place that was not found by one description is looked up again by a richer
+// or poorer one.
+func TestNothingFoundIsNotShared(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{search: noVenue}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		poor := described(func(r *contracts.Restaurant) { r.Phone, r.Location = "", nil })
+		i.ask(t, "req-1", []contracts.Restaurant{poor}) // and the other one waits for its outcome
+		i.ask(t, "req-2", []contracts.Restaurant{described(func(*contracts.Restaurant) {})})
+		for _, id := range []string{"req-1", "req-2"} {
+			wantStatus(t, i.outcomes(t, id)["p-real"], contracts.StatusNotFound)
+		}
+		check.Same(t, "looked up, times", p.total(), 2)
+	})
+}
+
+// TestDescriptionsAreBounded: however many descriptions there are of a place, its entries are as many as declared, and each
+// gets its own answer.
+func TestDescriptionsAreBounded(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		i.work(t)
+		words := [2][]string{
+			strings.Fields("Amber Birch Cobalt Dragon Falcon Garnet Hazel"), strings.Fields("Lantern Meadow Orchard Pelican Quarry Spindle Thunder"),
+		}
+		for n := range 3 * contracts.EnrichVariants {
+			name := words[0][n%7] + " " + words[1][n/7]
+			r := described(func(r *contracts.Restaurant) { r.Name = name })
+			got := state(t, i.ask(t, "", []contracts.Restaurant{r}, waits), 0)
+			check.That(t, got.URL != nil && *got.URL == linkOf(name), "%s is %+v", name, got)
+		}
+		keys := map[string]bool{}
+		for entry, err := range i.flight.List(t.Context(), "") {
+			check.OK(t, err)
+			keys[entry.Key] = true
+		}
+		check.That(t, len(keys) >= 2 && len(keys) <= 1+contracts.EnrichVariants, "%d entries", len(keys))
+	})
+}
+
+// TestJobOfAnotherDescription: the job of a claim that has expired does not answer the claim of another description.
+func TestJobOfAnotherDescription(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		i := newInstance(t, srv, p)
+		i.ask(t, "req-1", []contracts.Restaurant{described(func(r *contracts.Restaurant) { r.Name = "Burger Saloon" })})
+		elapse(61 * time.Second) // its claim has expired, its job waits
+		i.ask(t, "req-2", []contracts.Restaurant{described(func(*contracts.Restaurant) {})})
+		i.work(t)
+		got := i.outcomes(t, "req-2")["p-real"]
+		if got.URL == nil || *got.URL != linkOf("Café Alma Levana") || p.count("Burger Saloon") != 0 {
+			t.Errorf("got %+v, asked %d times for another place", got, p.count("Burger Saloon"))
+		}
+	})
+}
+
+// TestEntryWithoutADescription: a job that was given up had no claim, and its place rests for every description.
+func TestEntryWithoutADescription(t *testing.T) {
+	t.Parallel()
+	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
+	all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"}))(t)
+	check.OK(t, all[0].record(&entry))
+	check.Same(t, "reason", all[0].state.Reason, contracts.ReasonProviderError)
+}
+
+// TestEntryThatChanges: a result is parsed once, and one in its place is another.
+func TestEntryThatChanges(t *testing.T) {
+	t.Parallel()
+	all, err := lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"})
+	check.OK(t, err)
+	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
+	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
+		entry.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
+		check.OK(t, all[0].record(&entry))
+		check.Same(t, "url", *all[0].state.URL, url)
+	}
+	entry.Value = entry.Value[:9]
+	if err := all[0].record(&entry); err == nil || all[0].settled {
+		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
+	}
+}
+
+func FuzzFingerprint(f *testing.F) {
+	f.Add("Café\nAlma", "Rothschild 71", "Tel Aviv", "03", 32.064, 34.773, true)
+	f.Add(strings.Repeat("x", 2000), "", "", "", 0.0, 0.0, false)
+	f.Fuzz(func(t *testing.T, name, address, city, phone string, lat, lng float64, located bool) {
+		job := contracts.EnrichJob{Name: name, Address: address, CityText: city, Phone: phone}
+		if located {
+			job.Location = &contracts.Location{Lat: lat, Lng: lng}
+		}
+		first := fingerprint(job)
+		place, ok := describedBy(first)
+		check.Require(t, len(first) <= maxFingerprint && strings.HasPrefix(first, "sha256:") != ok, "%q is read: %t", first, ok)
+		if !ok {
+			return
+		}
+		check.Same(t, "name", place.Name, strings.ToLower(strings.Join(strings.Fields(name), " ")))
+		job = contracts.EnrichJob{Name: place.Name, Address: place.Address, CityText: place.City, Phone: place.Phone}
+		if l := place.Location; l != nil {
+			job.Location = &contracts.Location{Lat: l.Lat, Lng: l.Lng}
+		}
+		again := fingerprint(job)
+		check.That(t, cmp.Equal(again, first), "%q becomes %q", first, again)
+	})
+}
+
+// callers returns the contexts of requests of two callers with keys, and of one without a name.
+func callers(t *testing.T) [3]context.Context {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	var requests [2]*http.Request
+	for i := range requests {
+		secret := check.Must(access.Add(path, access.Key{Name: fmt.Sprint("caller-", i), Scopes: []access.Scope{access.Publish}}))(t)
+		requests[i] = httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/enrich", http.NoBody)
+		requests[i].Header.Set("Authorization", "Bearer "+secret)
+	}
+	keys := check.Must(access.Open("enricher", path, slog.New(slog.DiscardHandler)))(t)
+	admit := func(r *http.Request) context.Context {
+		admitted := check.Must(access.NewGuard(keys, nil).Admit(r, access.Own(access.Publish)))(t)
+		return admitted.Context()
+	}
+	return [3]context.Context{admit(requests[0]), admit(requests[1]), t.Context()}
+}
+
+// TestRequestOfAnotherCaller: only the caller that made a request adds places to it.
+func TestRequestOfAnotherCaller(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	for n, ctx := range callers(t) {
+		_, err := i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(2 * (n + 1))[2*n:]})
+		taken := n > 0
+		check.That(t, errors.Is(err, ErrRequestTaken) == taken && Problem(err).Status == http.StatusConflict == taken, "caller %d: %v", n, err)
+	}
+	record, err := i.load(t.Context(), "req-1")
+	check.That(t, err == nil && len(record.Jobs) == 2, "%d places, %v, want those of the first caller", len(record.Jobs), err)
+}
+
+// TestRequestsAreBounded: a record takes no more places than it may have, also when its id is used again.
+func TestRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	all := places(maxRecorded + 1)
+	for from := 0; from < maxRecorded; from += contracts.MaxResults {
+		i.ask(t, "req-1", all[from:from+contracts.MaxResults])
+	}
+	i.ask(t, "req-1", all[:3]) // adds nothing
+	check.Is(t, check.Err(i.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "req-1", Results: all[maxRecorded:]})), ErrRequestFull)
+	resp := i.ask(t, "req-2", all[maxRecorded:])
+	check.That(t, resp.Pending == 1 && resp.Skipped == "", "under another id: %+v", resp)
+}
+
+// TestAnswerWhileTheConnectionHangs: the client library ignores the context and waits when the server takes nothing. The answer
+// comes all the same.
+func TestAnswerWhileTheConnectionHangs(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	proxy := natstest.NewProxy(t, srv)
+	i := newInstanceOn(t, srv, &far{}, []nats.Option{proxy.Through()}, func(cfg *Config) { cfg.StoreTimeout = time.Second })
+	open := hang(proxy)
+	defer open()
+	began := time.Now()
+	resp := i.ask(t, "req-1", places(100))
+	took := time.Since(began)
+	check.That(t, took <= 30*time.Second, "answered after %s", took) // the library gives up after a minute
+	check.That(t, resp.Pending == 100 && resp.Skipped == contracts.SkippedStoreDown, "%d pending, skipped %q", resp.Pending, resp.Skipped)
+}
+
+// hang holds the messages of clients back, until open.
+func hang(proxy *natstest.Proxy) (open func()) {
+	gate := make(chan struct{})
+	proxy.Filter(func(natstest.Frame) natstest.Verdict {
+		<-gate
+		return natstest.Relay
+	})
+	return func() { close(gate) }
+}
+
+// wantEvent checks the only entry of an event against its fields.
+func wantEvent(t *testing.T, i *instance, event string, want map[string]string) {
+	t.Helper()
+	entries := i.log.events(event)
+	check.Require(t, len(entries) == 1, "%d entries of %s, want one", len(entries), event)
+	got := map[string]string{}
+	for field := range want {
+		got[field] = entries[0][field]
+	}
+	diff := cmp.Diff(want, got)
+	check.That(t, diff == "", "fields of %s (-want +got):\n%s", event, diff)
+}
+
+// updateStream changes a stream under a running service.
+func updateStream(t *testing.T, i *instance, name string, change func(*jetstream.StreamConfig)) {
+	t.Helper()
+	stream := check.Must(i.js.Stream(t.Context(), name))(t)
+	cfg := stream.CachedInfo().Config
+	change(&cfg)
+	check.OK(t, check.Err(i.js.UpdateStream(t.Context(), cfg)))
+}
+
+// TestEventsOfAMiss and, for another request, of the lock that the first one has.
+func TestEventsOfAMiss(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	place := contracts.Restaurant{PlaceID: "ChIJ123", Name: "Pizza House", CityText: "Tel Aviv"}
+	i.ask(t, "req_abc123", []contracts.Restaurant{place})
+	wantEvent(t, i, "wolt_cache_miss", map[string]string{
+		"requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House", "cityText": "Tel Aviv",
+	})
+	wantEvent(t, i, "wolt_lock_acquired", map[string]string{"requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House"})
+	wantEvent(t, i, "wolt_job_enqueued", map[string]string{
+		"requestId": "req_abc123", "placeId": "ChIJ123", "name": "Pizza House", "cityText": "Tel Aviv", "statusSet": "PENDING", "reason": "cache_miss",
+	})
+	reasons := i.log.reasons()
+	check.That(t, len(reasons) == 0, "skipped for %q, want nothing skipped", reasons)
+	i.ask(t, "req-2", []contracts.Restaurant{place})
+	wantEvent(t, i, "wolt_lock_skipped", map[string]string{"requestId": "req-2", "placeId": "ChIJ123", "restaurantName": "Pizza House"})
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "ChIJ123", "reason": "lock_held"})
+}
+
+func TestEventsOfAHit(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	stop := i.work(t)
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	i.outcomes(t, "req-1")
+	stop()
+	i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+	wantEvent(t, i, "wolt_cache_hit", map[string]string{
+		"requestId": "req-2", "placeId": "id-Pizza-House", "restaurantName": "Pizza House", "status": "FOUND",
+	})
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "reason": "already_cached"})
+	check.Same(t, "counted", i.Stats().Skipped[SkipAlreadyCached], 1)
+}
+
+// TestEventsOfALockError takes the claims' writes away and leaves the reads.
+func TestEventsOfALockError(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.Sealed = true })
+	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
+	wantEvent(t, i, "wolt_lock_failed", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House"})
+	e := i.log.events("wolt_lock_failed")[0]["lockError"]
+	check.That(t, strings.Contains(e, "sealed"), "lockError is %q, want the server's error", e)
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House", "reason": "lock_error"})
+	i.wantJobs(t, 0)
+}
+
+func TestFlagDisabled(t *testing.T) {
+	t.Parallel()
+	p := &far{}
+	i := newInstance(t, natstest.Server(t), p, func(c *Config) { c.Enabled = false })
+	before := []contracts.Restaurant{place("Pizza House")}
+	resp := i.ask(t, "req-1", before)
+	check.That(t, resp.Results[0].Equal(before[0]), "the restaurant was touched")
+	check.That(t, resp.Skipped == "flag_disabled" && resp.Pending == 0,
+		"skipped %q with %d pending, want flag_disabled with none", resp.Skipped, resp.Pending)
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "reason": "flag_disabled"})
+	i.wantJobs(t, 0)
+}
+
+func TestNoResults(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	resp := i.ask(t, "", []contracts.Restaurant{})
+	check.That(t, resp.Skipped == "no_results" && resp.RequestID != "" && resp.Results != nil,
+		"answer is %+v, want no_results, a request id and an empty list", resp)
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": resp.RequestID, "reason": "no_results"})
+}
+
+// TestBothFields checks the fields of a restaurant with and without the deprecated one.
+func TestBothFields(t *testing.T) {
+	t.Parallel()
+	const body = `{"requestId":"r","results":[{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4}}}]}`
+	for name, c := range map[string]struct {
+		deprecated bool
+		want       string
+	}{
+		"both": {true, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
+			`"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`},
+		"new only": {false, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
+			`"wolt":{"status":"PENDING","url":null}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstance(t, natstest.Server(t), &far{}, func(cfg *Config) { cfg.Deprecated = c.deprecated })
+			req := check.Must(contracts.Decode[contracts.EnrichRequest]([]byte(body)))(t)
+			resp := check.Must(i.Enrich(t.Context(), req))(t)
+			got := check.Must(contracts.Encode(resp))(t)
+			check.Equal(t, `{"requestId":"r","results":[`+c.want+`],"pending":1}`, string(got))
+			sub := check.Must(i.Subscribe(t.Context(), "r", ""))(t)
+			defer sub.Close()
+			i.work(t)
+			for {
+				update := check.Must(sub.Next(t.Context()))(t)
+				if patch, is := update.Body.(contracts.ResultPatch); is {
+					check.That(t, (patch.Patch.Wolt != nil) == c.deprecated, "patch is %+v, want the deprecated field: %t", patch, c.deprecated)
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestPlaceTwice asks for one place twice in a request, and for two providers.
+func TestPlaceTwice(t *testing.T) {
+	t.Parallel()
+	wolt, yelp := &far{}, &far{name: "yelp", search: noVenue}
+	i := newInstance(t, natstest.Server(t), wolt, func(c *Config) { c.Providers = append(c.Providers, yelp) })
+	i.work(t)
+	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
+	check.Same(t, "pending", resp.Pending, 2)
+	i.outcomes(t, "req-1")
+	resp = i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
+	for n := range resp.Results {
+		wantStatus(t, state(t, resp, n), contracts.StatusFound)
+		s, _ := resp.Results[n].State("yelp")
+		check.That(t, s.Status == contracts.StatusNotFound, "state of yelp is %+v, want NOT_FOUND", s)
+	}
+	check.That(t, wolt.total() == 1 && yelp.total() == 1, "asked %d and %d times, want once each", wolt.total(), yelp.total())
+	resp = i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.Providers = []string{"yelp", "yelp"} })
+	_, has := resp.Results[0].State("wolt")
+	check.That(t, !has, "a provider answered that was not asked")
+	check.That(t, !slices.Contains(i.log.reasons(), "lock_error"), "a claim failed")
+}
+
+// reads counts the reads of entries that reach the server.
+func reads(t *testing.T, srv *natsrun.Server) (count func() int) {
+	t.Helper()
+	nc, _ := natstest.Connect(t, srv)
+	sub, err := nc.SubscribeSync("$JS.API.DIRECT.GET.KV_" + contracts.BucketEnrich)
+	if err == nil {
+		err = nc.Flush()
+	}
+	check.OK(t, err)
+	return func() int {
+		synctest.Wait()
+		n, _, err := sub.Pending()
+		check.Is(t, err, nil)
+		return n
+	}
+}
+
+// TestKnownPlacesAreAnsweredFromMemory: a request whose places this process knows reads nothing, until another process
+// replaces a result: that is answered for at once. Without a memory every request reads.
+func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i, other := newInstance(t, srv, &far{}), newInstance(t, srv, &far{})
+		stop := i.work(t)
+		i.ask(t, "req-0", places(10))
+		i.outcomes(t, "req-0")
+		stop()
+		other.ask(t, "req-1", places(10)) // has read the places that were not pushed to it
+		count := reads(t, srv)
+		before := count()
+		for range 5 {
+			elapse(time.Minute / 2)
+			for n, r := range other.ask(t, "req-2", places(10)).Results {
+				s, _ := r.State(contracts.ProviderWolt)
+				check.That(t, s.Status == contracts.StatusFound, "place %d is %+v", n, s)
+			}
+		}
+		check.Same(t, "reads of known places", count()-before, 0)
+		key := check.Must(contracts.EnrichEntryKey(contracts.ProviderWolt, places(1)[0].PlaceID))(t)
+		check.OK(t, i.flight.Invalidate(t.Context(), key))
+		synctest.Wait() // the push is there
+		resp := other.ask(t, "req-3", places(10))
+		wantStatus(t, state(t, resp, 0), contracts.StatusPending)
+		wantStatus(t, state(t, resp, 1), contracts.StatusFound)
+		forgetful := newInstance(t, srv, &far{}, func(cfg *Config) { cfg.MemoryBytes = -1 })
+		before = count()
+		for range 2 {
+			forgetful.ask(t, "req-4", places(10)[1:])
+		}
+		check.Same(t, "reads without a memory", count()-before, 2)
+	})
+}
+
+// soon is how long after a crash, when everything is up again, a place is answered that no provider puts off, with default settings.
+const soon = 30 * time.Second
+
+// Each message that an instance sends in the life of a place meets with each mishap, one message of each place. Within the
+// promised time a request that is repeated has the answer, and no job is left. Settings are the defaults.
+func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
+	for _, mishap := range natstest.Mishaps() {
+		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
+			slow := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+				elapse(8 * time.Second) // for as long as a provider may take by default
+				return venueOf(place)
+			}}
+			client := newInstance(t, srv, slow) // has a connection of its own, and works nothing
+			wire := natstest.NewWire(t, srv, mishap)
+			var i *instance
+			start := func() {
+				i = newInstanceOn(t, srv, slow, wire.Connect())
+				i.cutOff = mishap.Dies
+				stop, nc := i.work(t), i.js.Conn()
+				wire.Stops(func() {
+					nc.Close()
+					stop()
+				})
+			}
+			start()
+			var asking sync.WaitGroup
+			defer asking.Wait()
+			longest, asked := time.Duration(0), 0
+			for struck := true; struck; asked++ {
+				req := contracts.EnrichRequest{RequestID: fmt.Sprint("req-", asked), Results: places(asked + 1)[asked:]}
+				wire.Aim(asked + 1)
+				first := i
+				asking.Go(func() {
+					check.Is(t, check.Err(first.Enrich(context.WithoutCancel(t.Context()), req)), nil)
+				})
+				var took time.Duration
+				took, struck = wire.Until(soon, func() string { return client.open(t, req) }, start)
+				longest = max(longest, took)
+			}
+			t.Logf("%d messages; answered after %s at most", asked-1, longest)
+			check.That(t, asked >= 10, "%d messages are too few to be all", asked-1)
+		})
+	}
+}
+
+// open describes the places of a request that are not answered, "" when all are. For a server that is away it
+// returns its error.
+func (i *instance) open(t *testing.T, req contracts.EnrichRequest) string {
+	t.Helper()
+	resp, err := i.Enrich(t.Context(), req)
+	if err != nil {
+		return err.Error()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	stream, err := i.js.Stream(ctx, contracts.StreamEnrichJobs)
+	if err != nil {
+		return err.Error()
+	}
+	if left := stream.CachedInfo().State.Msgs; left > 0 || resp.Pending > 0 {
+		return fmt.Sprintf("%d jobs are in the stream, %+v", left, resp)
+	}
+	return ""
 }

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -66,21 +64,11 @@ const (
 func (s *Service) Policy() worker.Policy {
 	return worker.Policy{
 		Backoff:     worker.Exponential(2*time.Second, time.Minute),
-		Decode:      decodeJob,
+		Decode:      contracts.DecodeArgs[contracts.EnrichJob],
 		Limits:      limits(s.cfg.Providers),
 		MaxAttempts: jobAttempts,
 		Timeout:     jobTimeout,
 	}
-}
-
-// decodeJob reads a job.
-func decodeJob(_ nats.Header, payload []byte, args any) error {
-	job, err := contracts.Decode[contracts.EnrichJob](payload)
-	if err != nil {
-		return err
-	}
-	*args.(*contracts.EnrichJob) = job //nolint:forcetypeassert // registered with this type
-	return nil
 }
 
 // Work looks one place up. It resumes the claim that the job carries, asks the provider, lets the matcher decide, and turns
@@ -124,16 +112,10 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	if err != nil {
 		return s.failed(ctx, job, t, claim, err)
 	}
-	return s.unstored(ctx, t, s.store(ctx, t, claim, result))
-}
-
-// store stores a result, and keeps trying while the store does not answer: the provider is not to be asked twice for one
-// answer.
-func (s *Service) store(ctx context.Context, t *lookup, claim *flight.Claim, result contracts.EnrichResult) error {
-	for {
+	for { // the provider is not to be asked twice for one answer because the store does not answer
 		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
 		if !errors.Is(err, kvlock.ErrUnavailable) || !pause.For(ctx, storeSnooze) {
-			return err
+			return s.unstored(ctx, t, err)
 		}
 	}
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -15,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/workertest"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -31,19 +36,21 @@ func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
 	return check.Must(worker.ParseDeadLetter(msg.Data))(t)
 }
 
+// panics is a search that panics where another fails.
+func panics(search func(context.Context, match.Place) ([]provider.Venue, error)) func(context.Context, match.Place) ([]provider.Venue, error) {
+	return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		venues, err := search(ctx, place)
+		if err != nil {
+			panic(err)
+		}
+		return venues, nil
+	}
+}
+
 func TestProviderFailsThenAnswers(t *testing.T) {
 	for name, search := range map[string]func(context.Context, match.Place) ([]provider.Venue, error){
 		"error": failTimes(2, errFar),
-		"panic": func() func(context.Context, match.Place) ([]provider.Venue, error) {
-			answer := failTimes(2, errFar)
-			return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
-				venues, err := answer(ctx, place)
-				if err != nil {
-					panic(err)
-				}
-				return venues, nil
-			}
-		}(),
+		"panic": panics(failTimes(2, errFar)),
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			p := &far{search: search}
@@ -72,17 +79,8 @@ func TestProviderFailsForGood(t *testing.T) {
 		reason worker.Reason
 		stack  bool
 	}{
-		"error": {failTimes(3, errFar), 3, worker.ReasonCancelled, false},
-		"panic": {func() func(context.Context, match.Place) ([]provider.Venue, error) {
-			answer := failTimes(3, errFar)
-			return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
-				venues, err := answer(ctx, place)
-				if err != nil {
-					panic(err)
-				}
-				return venues, nil
-			}
-		}(), 3, worker.ReasonCancelled, true},
+		"error":     {failTimes(3, errFar), 3, worker.ReasonCancelled, false},
+		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonCancelled, true},
 		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonCancelled, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
@@ -123,11 +121,12 @@ func TestAmbiguous(t *testing.T) {
 	check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
 }
 
-// TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt.
+// TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt, and needs no second job, although the
+// place waits for longer than the stream remembers message ids.
 func TestRateLimited(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		var asked []time.Time
-		answer := failTimes(5, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 17 * time.Second})
+		answer := failTimes(5, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 50 * time.Second})
 		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			asked = append(asked, time.Now())
 			return answer(ctx, place)
@@ -135,28 +134,15 @@ func TestRateLimited(t *testing.T) {
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		states := outcomes(t, i, "req-1", 5*time.Minute)
+		states := outcomes(t, i, "req-1", 10*time.Minute)
 		wantStatus(t, states["id-Pizza-House"], contracts.StatusFound)
 		check.Require(t, len(asked) == 6, "asked %d times, want 6", len(asked))
 		for n := range asked[1:] {
 			pause := asked[n+1].Sub(asked[n])
-			check.That(t, pause >= 17*time.Second && pause <= 20*time.Second, "asked again after %s, want 17 s", pause)
+			check.That(t, pause >= 50*time.Second && pause <= time.Minute, "asked again after %s, want 50 s", pause)
 		}
 		i.wantJobs(t, 1)
-	})
-}
-
-// TestRateLimitedForEver: the patience ends, and the subscriber receives that.
-func TestRateLimitedForEver(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{search: failTimes(1000, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 30 * time.Second})}
-		i := newInstance(t, srv, p)
-		i.work(t)
-		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		got := outcomes(t, i, "req-1", time.Hour)["id-Pizza-House"]
-		check.That(t, got.Reason == contracts.ReasonProviderError, "told %+v, want PENDING because of the provider", got)
-		elapse(time.Second)
-		deadLetter(t, i)
+		check.Same(t, "jobs were counted", i.Stats().Jobs, 1)
 	})
 }
 
@@ -232,8 +218,7 @@ func TestRedelivery(t *testing.T) {
 		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		stream := check.Must(first.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
-		var args contracts.EnrichJob
-		check.OK(t, decodeJob(msg.Header, msg.Data, &args))
+		args := check.Must(contracts.Decode[contracts.EnrichJob](msg.Data))(t)
 		job := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 1, EnqueuedAt: time.Now()}}
 		done := make(chan error, 1)
 		go func() { done <- first.Work(t.Context(), job) }()
@@ -304,4 +289,453 @@ func TestShutdownInMidSearch(t *testing.T) {
 		check.Same(t, "it was attempt", attempt, 1)
 		check.Same(t, "failures were logged: the provider did nothing wrong", len(first.log.events("wolt_provider_fail")), 0)
 	})
+}
+
+// requeueTime is the time within which a claim without a job has to get one.
+const requeueTime = requeueAge + requeueSpread + time.Second
+
+// dyingQueue is the queue of a process that dies when it is about to queue a job.
+type dyingQueue struct{ jetstream.JetStream }
+
+func (m dyingQueue) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	m.Conn().Close()
+	return nil, nats.ErrConnectionClosed
+}
+
+// queueThrough has the jobs of the instance inserted through js.
+func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	var err error
+	i.client, err = worker.NewClient(js, worker.ClientConfig{
+		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
+	})
+	check.OK(t, err)
+}
+
+// abandonClaim leaves a claim of the place behind whose holder has died before it queued the job.
+func abandonClaim(t *testing.T, srv *natsrun.Server, p provider.Provider) {
+	t.Helper()
+	i := newInstance(t, srv, p)
+	i.queueThrough(t, dyingQueue{i.js})
+	i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
+	check.Require(t, len(i.log.events("wolt_lock_acquired")) == 1 && len(i.log.events("wolt_job_enqueued")) == 0,
+		"did not die between claim and job")
+}
+
+// jobMessages counts the messages that are sent to the queue, whether it takes them or not.
+func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
+	t.Helper()
+	nc, _ := natstest.Connect(t, srv)
+	sub, err := nc.SubscribeSync(contracts.EnrichJobsSubjects)
+	if err == nil {
+		err = nc.Flush()
+	}
+	check.OK(t, err)
+	return func() int {
+		n, _, err := sub.Pending()
+		check.Is(t, err, nil)
+		return n
+	}
+}
+
+// TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. The next process that learns of
+// the place, in any way, has it looked up within seconds, with the name and address of its own request.
+func TestDeathBetweenClaimAndJob(t *testing.T) {
+	for name, outcome := range map[string]func(t *testing.T, i *instance) contracts.ProviderState{
+		"listener": func(t *testing.T, i *instance) contracts.ProviderState {
+			t.Helper()
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			return i.outcomes(t, "req-1")["id-Pizza-House"]
+		},
+		"waiting request": func(t *testing.T, i *instance) contracts.ProviderState {
+			t.Helper()
+			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.WaitMS = 20_000 })
+			return state(t, resp, 0)
+		},
+		"later requests": func(t *testing.T, i *instance) contracts.ProviderState {
+			t.Helper()
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
+			elapse(requeueAge - entry.Age() - 10*time.Millisecond)
+			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+			i.background.Wait()
+			ever, _ := i.jobs(t)
+			check.That(t, ever == 0, "a claim whose holder may still be at it was not left alone")
+			elapse(20 * time.Millisecond)
+			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
+			elapse(100 * time.Millisecond)
+			return state(t, i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")}), 0)
+		},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := &far{}
+			abandonClaim(t, srv, p)
+			i := newInstance(t, srv, p)
+			i.work(t)
+			began := time.Now()
+			wantStatus(t, outcome(t, i), contracts.StatusFound)
+			took := time.Since(began)
+			check.That(t, took <= requeueTime, "told after %s, want within seconds", took)
+			i.background.Wait() // the worker may be done before the acknowledgement of the queued job comes
+			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
+				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
+			}
+			e := i.log.events("wolt_job_enqueued")
+			check.That(t, len(e) == 1 && e[0]["reason"] == reasonRequeued, "logged %v", e)
+		})
+	}
+}
+
+// drowsy is the queue of a process that is stopped for a while when it is about to queue a job.
+type drowsy struct {
+	jetstream.JetStream
+
+	d time.Duration
+}
+
+func (q drowsy) PublishMsg(_ context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	elapse(q.d)
+	return q.JetStream.PublishMsg(context.Background(), msg, opts...) // the caller's is over
+}
+
+// TestLateJob: a process is stopped between claim and job, and goes on after somebody else has had the place looked up.
+// Its job is known to the queue.
+func TestLateJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		slow, i := newInstance(t, srv, p), newInstance(t, srv, p)
+		slow.queueThrough(t, drowsy{slow.js, 30 * time.Second})
+		slow.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
+		i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		slow.background.Wait()
+		elapse(time.Second)
+		if ever, _ := i.jobs(t); ever != 1 || p.total() != 1 {
+			t.Errorf("%d jobs were queued, and the provider was asked %d times, want one each", ever, p.total())
+		}
+	})
+}
+
+// TestPlaceAtWorkIsNotQueuedAgain: a listener who saw the place wait sees that it is worked on, for long.
+func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+			elapse(25 * time.Second)
+			return venueOf(place)
+		}}
+		sent := jobMessages(t, srv)
+		i := newInstance(t, srv, p)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		outcome := make(chan error)
+		go func() {
+			_, err := i.hear(t.Context(), "req-1")
+			outcome <- err
+		}()
+		elapse(time.Second)
+		i.work(t)
+		check.Is(t, <-outcome, nil)
+		check.Same(t, "messages were sent to the queue", sent(), 1)
+	})
+}
+
+// TestBacklogGetsNoSecondJob: a place waits in a backlog while many listen, at two processes, and ask again. Each process
+// makes sure once that the place is queued; nothing is queued, counted or searched for twice.
+func TestBacklogGetsNoSecondJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		sent := jobMessages(t, srv)
+		instances := []*instance{newInstance(t, srv, p), newInstance(t, srv, p)}
+		outcome := make(chan contracts.ProviderState)
+		const listeners = 10
+		for n := range listeners {
+			i, id := instances[n%2], fmt.Sprintf("req-%d", n)
+			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
+			go func() {
+				states, err := i.hear(t.Context(), id)
+				check.Is(t, err, nil)
+				outcome <- states["id-Pizza-House"]
+			}()
+		}
+		for range 11 { // as long as the claim lives, almost
+			elapse(5 * time.Second)
+			for n, i := range instances {
+				i.ask(t, fmt.Sprintf("again-%d", n), []contracts.Restaurant{place("Pizza House")})
+			}
+		}
+		ever, now := instances[0].jobs(t)
+		check.That(t, ever == 1 && now == 1, "%d jobs were queued and %d are, want one and the same", ever, now)
+		check.Same(t, "messages were sent to the queue", sent(), 1+len(instances))
+		instances[0].work(t)
+		for range listeners {
+			wantStatus(t, <-outcome, contracts.StatusFound)
+		}
+		elapse(time.Second) // the job is confirmed after the result
+		ever, now = instances[0].jobs(t)
+		check.That(t, ever == 1 && now == 0, "%d jobs were queued and %d are, want one that is done", ever, now)
+		if n := instances[0].Stats().Jobs + instances[1].Stats().Jobs; n != 1 || p.total() != 1 {
+			t.Errorf("%d jobs were counted, and the provider was asked %d times, want one each", n, p.total())
+		}
+	})
+}
+
+// TestRequeueWithoutAQueue: the queue is away when the job is missed. It is tried now and then, and gets the job when it is
+// there again.
+func TestRequeueWithoutAQueue(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		abandonClaim(t, srv, p)
+		sent := jobMessages(t, srv)
+		i := newInstance(t, srv, p)
+		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
+		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
+		const listeners, away = 20, 30 * time.Second
+		done := make(chan error)
+		for n := range listeners {
+			id := fmt.Sprintf("req-%d", n)
+			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
+			go func() {
+				_, err := i.hear(t.Context(), id)
+				done <- err
+			}()
+		}
+		elapse(away)
+		const perTry = 3 // nobody answers
+		n := sent()
+		check.That(t, n != 0 && n <= int(away/requeueAge)*perTry, "%d messages were sent within %s by %d listeners", n, away, listeners)
+		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
+		began := time.Now()
+		i.work(t)
+		for range listeners {
+			check.Is(t, <-done, nil)
+		}
+		took := time.Since(began)
+		check.That(t, took <= requeueTime, "told %s after the queue was back", took)
+		check.Same(t, "the provider was asked, times", p.total(), 1)
+	})
+}
+
+// TestPlaceOfARequeuedJob: the job that is queued for another process's claim has the description of the present request.
+func TestPlaceOfARequeuedJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		var got match.Place
+		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+			got = place
+			return venueOf(place)
+		}}
+		abandonClaim(t, srv, p)
+		i := newInstance(t, srv, p)
+		i.work(t)
+		r := place("Pizza House")
+		r.Address, r.Phone, r.Location = "Mountain Street 9", "+972 4 123 4567", &contracts.Location{Lat: 32.8, Lng: 35}
+		i.ask(t, "req-1", []contracts.Restaurant{r})
+		i.outcomes(t, "req-1")
+		check.That(t, got.Address == r.Address && got.Phone == r.Phone && got.City == r.CityText && got.Location != nil && got.Location.Lat == 32.8,
+			"searched for %+v, want the place as it was asked for", got)
+	})
+}
+
+// TestRequeuesAreForgotten: the list of claims that were queued again does not grow for ever.
+func TestRequeuesAreForgotten(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, _ *natsrun.Server) {
+		var r requeues
+		for n := range 100 {
+			entry := flight.Entry{Key: fmt.Sprintf("wolt.%d", n), Claim: "a"}
+			check.Require(t, r.begin(entry, time.Minute) && !r.begin(entry, time.Minute), "not once")
+			r.done(entry, time.Minute)
+		}
+		again := flight.Entry{Key: "wolt.0", Claim: "b"}
+		check.That(t, r.begin(again, time.Minute), "another claim of the place was taken for the same")
+		elapse(2 * time.Minute)
+		again.Claim = "a"
+		check.That(t, r.begin(again, time.Minute) && len(r.until) == 1, "%d claims are remembered", len(r.until))
+	})
+}
+
+const conformJobs = 20
+
+// TestWorkConforms runs the handler of look-ups in the conformance suite of the worker. The effect of a job is the
+// result in its entry; the suite intercepts it in the provider.
+func TestWorkConforms(t *testing.T) {
+	workertest.Conform(t, workertest.Suite{
+		Prepare: func(ctx context.Context, js jetstream.JetStream) error {
+			return check.Err(contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}))
+		},
+		Effects: conformEffects, Job: conformJob, Jobs: conformJobs, Service: conformService,
+		Stream: contracts.StreamEnrichJobs,
+	})
+}
+
+func conformPlace(n int) string { return fmt.Sprintf("kitchen-%d", n) }
+
+// conformJob is a job whose claim has expired, which the worker takes anew.
+func conformJob(n int) *nats.Msg {
+	job := contracts.EnrichJob{
+		Provider: contracts.ProviderWolt, PlaceID: conformPlace(n), RequestID: "r", Name: conformPlace(n), Address: fmt.Sprintf("Harbour Road %d", n+1),
+		CityText: "Haifa", Claim: fmt.Sprintf("claim%017d.%d.1", n, n+1), RequestedAt: time.Now(),
+	}
+	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
+	if err != nil {
+		panic(err)
+	}
+	header, body, err := jobMessage(job, job.Claim)
+	if err != nil {
+		panic(err)
+	}
+	header.Set(nats.MsgIdHdr, conformPlace(n))
+	return &nats.Msg{Subject: subject, Header: header, Data: body}
+}
+
+func conformService(ctx context.Context, env workertest.Env) error {
+	recorded := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		if err := env.Recorder.Reach(ctx, place.Name); err != nil {
+			return nil, err
+		}
+		return venueOf(place)
+	}}
+	s, err := New(ctx, env.JS, Config{
+		Enabled: true, LeaseTTL: 2 * time.Second, Logger: env.Logger, Providers: []provider.Provider{recorded}, // a lease is waited for
+	})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	w, err := worker.New(env.JS, worker.Config{
+		AckWait: env.AckWait, AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "enricher", Hooks: worker.Hooks{Settled: s.Settled},
+		Logger: env.Logger, Stream: contracts.StreamEnrichJobs,
+	})
+	if err != nil {
+		return err
+	}
+	if err := worker.Handle(w, contracts.EnrichJobsSubjects, s.Policy(), s.Work); err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// conformEffects counts the places that have a link.
+func conformEffects(ctx context.Context, js jetstream.JetStream) (map[string]int, error) {
+	s, err := New(ctx, js, Config{Enabled: true, Providers: []provider.Provider{&far{}}})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	req := contracts.EnrichRequest{CityText: "Haifa"}
+	for n := range 2 * conformJobs {
+		req.Results = append(req.Results, contracts.Restaurant{
+			PlaceID: conformPlace(n), Name: conformPlace(n), Address: fmt.Sprintf("Harbour Road %d", n+1),
+		})
+	}
+	results, err := s.Results(ctx, contracts.ProviderWolt, req)
+	effects := map[string]int{}
+	for id, r := range results {
+		if r.Outcome == contracts.OutcomeFound && r.URL != nil && strings.HasSuffix(*r.URL, id) {
+			effects[id] = 1
+		}
+	}
+	return effects, err
+}
+
+// TestOneJobForAPlace: a new place is claimed and queued once, answered PENDING, looked up once, and told, however many ask for it at
+// the same moment, and at however many instances.
+func TestOneJobForAPlace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ requests, instances int }{
+		"one request": {1, 1}, "concurrent requests": {3, 1}, "several instances": {3, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, srv := &far{}, natstest.Server(t)
+			var instances []*instance
+			for range c.instances {
+				instances = append(instances, newInstance(t, srv, p))
+			}
+			var wg sync.WaitGroup
+			for n := range c.requests {
+				wg.Go(func() {
+					resp := instances[n%c.instances].ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")})
+					wantStatus(t, state(t, resp, 0), contracts.StatusPending)
+					check.Same(t, "pending", resp.Pending, 1)
+				})
+			}
+			wg.Wait()
+			instances[0].wantJobs(t, 1)
+			var jobs, held int64
+			for _, i := range instances {
+				jobs, held = jobs+i.Stats().Jobs, held+i.Stats().Skipped[SkipLockHeld]
+			}
+			check.That(t, jobs == 1 && held == int64(c.requests-1), "%d jobs, and %d requests that found the lock held", jobs, held)
+			instances[c.instances-1].work(t)
+			want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
+			for n := range c.requests {
+				other := instances[(n+1)%c.instances] // a client may ask one instance and listen to another
+				check.Equal(t, want, other.outcomes(t, fmt.Sprintf("req-%d", n)))
+			}
+			check.Same(t, "the provider was asked, times", p.total(), 1)
+		})
+	}
+}
+
+// TestScenario3CacheHit: places that were found, and places that were not, are answered at once, and nothing is
+// claimed or queued.
+func TestScenario3CacheHit(t *testing.T) {
+	t.Parallel()
+	p := &far{}
+	i := newInstance(t, natstest.Server(t), p)
+	i.work(t)
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	i.outcomes(t, "req-1")
+	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
+	check.Equal(t, contracts.FoundState(linkOf("Pizza House")), state(t, resp, 0))
+	p.search = noVenue
+	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
+	wantStatus(t, i.outcomes(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
+	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
+	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
+	check.Same(t, "pending", resp.Pending, 0)
+	i.wantJobs(t, 2)
+	check.Same(t, "locks were taken", len(i.log.events("wolt_lock_acquired")), 2)
+}
+
+// TestManyRequests asks three instances 200 times each, at the same moment, for the same 50 new places.
+func TestManyRequests(t *testing.T) {
+	t.Parallel()
+	const requests, nPlaces = 200, 50
+	p := &far{}
+	srv := natstest.Server(t)
+	var wg sync.WaitGroup
+	var instances []*instance
+	for range 3 {
+		i := newInstance(t, srv, p)
+		i.work(t)
+		instances = append(instances, i)
+	}
+	for n, i := range instances {
+		for m := range requests {
+			wg.Go(func() {
+				states := i.until(t, fmt.Sprintf("req-%d-%d", n, m), places(nPlaces))
+				for _, r := range places(nPlaces) {
+					if states[r.PlaceID].Status != contracts.StatusFound {
+						t.Errorf("request %d of instance %d was told %+v of %s", m, n, states[r.PlaceID], r.PlaceID)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	// There is one job for each claim. A claim whose job the queue did not acknowledge in time is given back, and the place
+	// claimed again, though the queue may have the job all the same; so may be one of whose claim nobody learnt. Two jobs
+	// of a place are one search.
+	late := false
+	for n, i := range instances {
+		stats := i.Stats()
+		t.Logf("instance %d: %+v", n, stats)
+		late = late || stats.Skipped[SkipQueueUnavailable]+stats.Skipped[SkipLockError] > 0
+	}
+	ever, _ := instances[0].jobs(t)
+	check.That(t, ever >= nPlaces && (ever <= nPlaces || late), "%d jobs were queued, want %d", ever, nPlaces)
+	for _, r := range places(nPlaces) {
+		check.Same(t, r.Name+" was searched for, times", p.count(r.Name), 1)
+	}
 }

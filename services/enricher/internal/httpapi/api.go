@@ -2,8 +2,11 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	_ "embed"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,14 +37,12 @@ type Config struct {
 	Service *enrich.Service
 }
 
-const defaultHeartbeat = 15 * time.Second
-
 // api answers requests about places.
 type api struct{ Config }
 
 // Add adds the routes to the router.
 func Add(cfg Config) {
-	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, defaultHeartbeat)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, service.Heartbeat)
 	a := &api{cfg}
 	cfg.Router.Handle("POST /v1/enrich", access.Own(access.Publish), a.enrich)
 	cfg.Router.Handle("GET /v1/requests/{requestId}", access.Own(access.Read), a.request)
@@ -91,9 +92,7 @@ func (a *api) enrich(w http.ResponseWriter, r *http.Request) error {
 	if wait := r.URL.Query().Get("wait"); wait != "" {
 		d, err := time.ParseDuration(wait)
 		if err != nil || d < 0 || d > contracts.MaxWait {
-			return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-				{Path: "?wait", Problem: "must be a duration such as 5s, at most " + contracts.MaxWait.String()},
-			}}
+			return contracts.Mistake("query", "?wait", "must be a duration such as 5s, at most "+contracts.MaxWait.String())
 		}
 		req.WaitMS = int(d.Milliseconds())
 	}
@@ -127,5 +126,73 @@ func (a *api) request(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	service.WriteJSON(w, http.StatusOK, update.Body)
+	return nil
+}
+
+// webSocket answers GET /v1/requests/{requestId}/ws. Every frame is one JSON object with a type. A plain client gets only
+// the RESULT_PATCH frames that existing front ends know, also for results from before. A client that gives last_event_id,
+// empty or not, gets the events of an event stream: a snapshot first, an eventId in every frame, and the end.
+func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	send := sendPatches
+	if query.Has("last_event_id") {
+		send = sendResumable
+	}
+	sub, err := a.subscribe(r, query.Get("last_event_id"))
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	a.Router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
+		return service.Relay(ctx, s, a.Heartbeat, sub.Next, func(u enrich.Update) error { return send(s, u) })
+	})
+	return nil
+}
+
+// sendPatches sends the patches of an update.
+func sendPatches(s *service.Socket, u enrich.Update) error {
+	switch body := u.Body.(type) {
+	case contracts.ResultPatch:
+		return s.Frame(body)
+	case enrich.Snapshot:
+		for _, patch := range body.Patches() {
+			if err := s.Frame(patch); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sendResumable sends an update with its id as the last member.
+func sendResumable(s *service.Socket, u enrich.Update) error {
+	data, err := json.Marshal(u.Body)
+	if err != nil {
+		return fmt.Errorf("encode update: %w", err)
+	}
+	if u.ID != "" {
+		data = fmt.Appendf(data[:len(data)-1], `,"eventId":%q}`, u.ID)
+	}
+	return s.Frame(json.RawMessage(data))
+}
+
+// events answers GET /v1/requests/{requestId}/events with server-sent events: a snapshot, or the changes after
+// Last-Event-ID; then each change; then complete, and the end. A client that comes back after that gets 204, which makes
+// EventSource stop.
+func (a *api) events(w http.ResponseWriter, r *http.Request) error {
+	sub, err := a.subscribe(r, service.LastEventID(r))
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	if sub.Over() {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	stream, err := service.OpenStream(w, r, service.Retry)
+	if err == nil {
+		send := func(u enrich.Update) error { return stream.Event(u.ID, u.Type, u.Body) }
+		_ = service.Relay(r.Context(), stream, a.Heartbeat, sub.Next, send) // the client has gone; it comes back with its last event id
+	}
 	return nil
 }

@@ -4,7 +4,6 @@ package natsapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -17,8 +16,8 @@ func Endpoints(s *enrich.Service) []service.Endpoint {
 	a := api{s}
 	return []service.Endpoint{
 		{Answer: a.enrich, Name: "enrich", Subject: "enricher.v1.enrich", Takes: "EnrichRequest", Gives: "EnrichResponse"},
-		{Answer: a.get, Name: "get", Subject: "enricher.v1.get", Takes: `{"requestId":"…"}`, Gives: "Snapshot"},
-		{Answer: a.place, Name: "place", Subject: "enricher.v1.place", Takes: `{"placeId":"…"}`, Gives: "Place"},
+		service.Decoded("enricher.v1.get", `{"requestId":"…"}`, "Snapshot", a.get),
+		service.Decoded("enricher.v1.place", `{"placeId":"…"}`, "Place", a.place),
 	}
 }
 
@@ -36,45 +35,31 @@ func (a api) enrich(ctx context.Context, r service.Request) ([]byte, error) {
 	return contracts.Encode(resp)
 }
 
-func (a api) place(ctx context.Context, r service.Request) ([]byte, error) {
-	type PlaceRequest struct {
-		PlaceID string `json:"placeId"`
-	}
-	req, err := contracts.Read[PlaceRequest](r.Data)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := contracts.EncodeToken(req.PlaceID); err != nil {
-		return nil, &contracts.ValidationError{Type: "PlaceRequest", Fields: []contracts.FieldError{
-			{Path: "/placeId", Problem: fmt.Sprintf("must be an id of 1 to %d bytes", contracts.MaxID)},
-		}}
-	}
-	known, err := a.service.Place(ctx, req.PlaceID)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(map[string]any{"placeId": req.PlaceID, "lookups": known})
+type placeRequest struct {
+	PlaceID string `json:"placeId"`
 }
 
-func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
-	type GetRequest struct {
-		RequestID string `json:"requestId"`
+func (a api) place(ctx context.Context, r placeRequest) (map[string]any, error) {
+	if _, err := contracts.EncodeToken(r.PlaceID); err != nil {
+		return nil, contracts.Mistake("request", "/placeId", fmt.Sprintf("must be an id of 1 to %d bytes", contracts.MaxID))
 	}
-	req, err := contracts.Read[GetRequest](r.Data)
-	if err == nil && req.RequestID == "" {
-		err = &contracts.ValidationError{Type: "GetRequest", Fields: []contracts.FieldError{{Path: "/requestId", Problem: "is required"}}}
+	known, err := a.service.Place(ctx, r.PlaceID)
+	return map[string]any{"placeId": r.PlaceID, "lookups": known}, err
+}
+
+type getRequest struct {
+	RequestID string `json:"requestId"`
+}
+
+func (a api) get(ctx context.Context, r getRequest) (any, error) {
+	if r.RequestID == "" {
+		return nil, contracts.Mistake("request", "/requestId", "is required")
 	}
-	if err != nil {
-		return nil, err
-	}
-	sub, err := a.service.Subscribe(ctx, req.RequestID, "")
+	sub, err := a.service.Subscribe(ctx, r.RequestID, "")
 	if err != nil {
 		return nil, err
 	}
 	defer sub.Close()
 	update, err := sub.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(update.Body)
+	return update.Body, err
 }

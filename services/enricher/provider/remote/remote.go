@@ -8,6 +8,7 @@
 package remote
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,14 +16,16 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
+	"mime"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -62,7 +65,7 @@ type Config struct {
 	// Timeout bounds a call, from the dial to the end of the body. Defaults to 8 seconds, at most 10.
 	Timeout time.Duration
 
-	// Transport makes the calls. Defaults to a separate one, without cookies, that heeds the proxies of the environment.
+	// Transport makes the calls. Defaults to one that has a connection for each call, and heeds the proxies of the environment.
 	Transport http.RoundTripper
 
 	// Turn waits before each call until Rate allows one, or ctx ends. Defaults to no wait: then the caller of Search limits the
@@ -81,18 +84,12 @@ func (c Config) withDefaults() Config {
 	if c.Turn == nil {
 		c.Turn = func(context.Context) error { return nil }
 	}
-	if c.Transport == nil {
-		c.Transport = &http.Transport{
-			DialContext: (&net.Dialer{Timeout: c.Timeout}).DialContext, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second,
-			MaxIdleConnsPerHost: 16, MaxResponseHeaderBytes: 64 << 10, Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: c.Timeout,
-		}
-	}
 	return c
 }
 
-// validate reports every mistake in the configuration. No error repeats URL or Key: both may be secret.
+// validate reports every mistake in the configuration that is not one of the address or the key.
 func (c Config) validate() error {
-	errs := []error{c.validateURL()}
+	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !(c.Rate >= minRate && c.Rate <= maxRate) { // also true for NaN
 		bad("Rate is %g: want %g to %d calls a second", c.Rate, minRate, maxRate)
@@ -100,31 +97,7 @@ func (c Config) validate() error {
 	if c.Timeout < 0 || c.Timeout > maxTimeout {
 		bad("Timeout is %s: want at most %s", c.Timeout, maxTimeout)
 	}
-	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		bad("Key has a space or a character that a header cannot have")
-	}
 	return errors.Join(errs...)
-}
-
-func (c Config) validateURL() error {
-	if c.URL == "" {
-		return errors.New("URL is missing: set the address to which places are posted")
-	}
-	u, err := provider.ParseURL(c.URL)
-	switch {
-	case err != nil:
-		return fmt.Errorf("URL: %w", err)
-	case u.RawQuery != "" || u.Fragment != "":
-		return errors.New("URL has a query or a fragment: a secret belongs into Key")
-	case u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()):
-		return errors.New("URL is plain http to another machine, and anybody between could read the key: use https, or set AllowHTTP")
-	}
-	return nil
-}
-
-func loopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // ErrCircuitOpen is the cause of an unavailable provider.Error when no call was made because those for too many places failed in a row.
@@ -135,7 +108,7 @@ var _ provider.Limited = (*Client)(nil)
 // Client asks the service. It is safe for concurrent use, and a process needs only one, which has the pauses and the breaker.
 type Client struct {
 	config Config
-	http   *http.Client
+	calls  *remote.Client
 
 	mu     sync.Mutex
 	asked  time.Time       // until then no call is made, because the service has asked for a pause
@@ -148,19 +121,15 @@ type Client struct {
 // configuration.
 func New(config Config) (*Client, error) {
 	c := &Client{config: config.withDefaults(), failed: map[string]bool{}}
-	if err := c.config.validate(); err != nil {
+	var err error
+	c.calls, err = remote.New(remote.Config{
+		AllowHTTP: config.AllowHTTP, BaseURL: config.URL, Timeout: c.config.Timeout, Token: config.Key, Transport: config.Transport,
+	}, "Authorization", "Bearer ")
+	if err := errors.Join(c.config.validate(), err); err != nil {
 		return nil, c.fail(provider.KindMisconfigured, "the configuration cannot be used", err)
-	}
-	c.http = &http.Client{
-		// A redirect would send the key and the place to a host that nobody configured.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     c.config.Transport,
 	}
 	return c, nil
 }
-
-// Close closes idle connections. Searches in progress go on.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Name returns the configured name.
 func (c *Client) Name() string { return c.config.Name }
@@ -281,4 +250,171 @@ func (c *Client) leave(ctx context.Context, place []byte, trial bool, err error)
 				slog.String("provider", c.config.Name), slog.Int("places", len(c.failed)), slog.Duration("pause", breakerPause))
 		}
 	}
+}
+
+const (
+	// maxBody bounds the body of an answer, unpacked, and maxVenues its venues. A larger answer is refused, not cut: the place
+	// could be in the part that was cut off.
+	maxBody   = 1 << 20
+	maxVenues = 100
+	// maxAliases bounds the other names of a venue.
+	maxAliases = 20
+	// maxRefusal bounds what an error repeats of a refusal's body.
+	maxRefusal = 200
+	// maxRetryAfter bounds the wait that an answer can ask for, and rateLimitPause is the wait after a 429 that asks for none.
+	maxRetryAfter  = 5 * time.Minute
+	rateLimitPause = 30 * time.Second
+	// turnPause is the wait before the retry when no turn was free.
+	turnPause = 5 * time.Second
+)
+
+// post makes one call. Any error is a *provider.Error.
+func (c *Client) post(ctx context.Context, place []byte) ([]provider.Venue, error) {
+	answer, err := c.calls.Call(ctx, http.MethodPost, "", place, "", maxBody)
+	switch {
+	case answer.Status != 0 && answer.Status != http.StatusOK:
+		return nil, c.refused(answer)
+	case err != nil && answer.Status == 0:
+		return nil, c.broken(ctx, provider.KindUnavailable, "the call did not get through", err)
+	}
+	kind := answer.Header.Get("Content-Type")
+	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the content type is %.100q, want application/json", kind), nil)
+	}
+	switch {
+	case err != nil:
+		return nil, c.broken(ctx, provider.KindMalformed, "the answer broke off", err)
+	case len(answer.Body) > maxBody:
+		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the answer is larger than %d bytes", maxBody), nil)
+	}
+	venues, err := decode(answer.Body)
+	if err != nil {
+		return nil, c.fail(provider.KindMalformed, "the answer cannot be used", err)
+	}
+	return venues, nil
+}
+
+// broken returns the error of a call without a whole answer: its caller gave up, it took too long, or the connection failed.
+func (c *Client) broken(ctx context.Context, kind provider.Kind, detail string, err error) *provider.Error {
+	switch {
+	case ctx.Err() != nil:
+		return c.ended(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return c.fail(provider.KindTimeout, fmt.Sprintf("no answer within %s", c.config.Timeout), err)
+	}
+	return c.fail(kind, detail, err)
+}
+
+// ended returns the error of a search whose context has ended.
+func (c *Client) ended(ctx context.Context) *provider.Error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return c.fail(provider.KindTimeout, "the caller's deadline passed", context.Cause(ctx))
+	}
+	return c.fail(provider.KindCanceled, "the caller gave up", context.Cause(ctx))
+}
+
+// refused returns the error for the status of an answer, with the pause that the answer asks for.
+func (c *Client) refused(answer remote.Answer) *provider.Error {
+	kind, detail := sortStatus(answer.Status)
+	// The beginning of the body usually says what was wrong. A body that breaks off changes nothing.
+	if said := bytes.TrimSpace(answer.Body[:min(len(answer.Body), maxRefusal)]); len(said) > 0 {
+		detail += fmt.Sprintf(": %q", said)
+	}
+	failure := c.fail(kind, detail, nil)
+	failure.Status = answer.Status
+	switch answer.Status {
+	case http.StatusTooManyRequests:
+		failure.RetryAfter = cmp.Or(retryafter.Parse(answer.Header, time.Second, maxRetryAfter), rateLimitPause)
+	case http.StatusServiceUnavailable:
+		failure.RetryAfter = retryafter.Parse(answer.Header, time.Second, maxRetryAfter)
+	}
+	return failure
+}
+
+// sortStatus returns the kind of a status other than 200. A 404 is no answer: a service without the place answers with an empty
+// list, and a wrong path must not become NOT_FOUND for a day.
+func sortStatus(status int) (provider.Kind, string) {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return provider.KindRateLimited, "too many calls"
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return provider.KindBlocked, "the key is refused"
+	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
+		return provider.KindTimeout, "the service ran out of time"
+	case status >= http.StatusInternalServerError:
+		return provider.KindUnavailable, "the service is out of order"
+	case status >= http.StatusBadRequest:
+		return provider.KindMisconfigured, "the service does not accept such a call: check the URL and its version of the contract"
+	case status >= http.StatusMultipleChoices:
+		return provider.KindMisconfigured, "redirects are not followed: set the final URL"
+	}
+	return provider.KindMalformed, "only 200 carries an answer"
+}
+
+func (c *Client) fail(kind provider.Kind, detail string, cause error) *provider.Error {
+	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
+}
+
+// decode reads the body of a 200. Unknown members are ignored, so that a service may answer with its own records. One venue that
+// breaks the contract refuses the whole answer: it may be the place, and without it "none" cannot be concluded.
+func decode(body []byte) ([]provider.Venue, error) {
+	var answer struct {
+		Venues *[]provider.Venue `json:"venues"` // nil: missing, which is not an empty list
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("decode %d bytes: %w", len(body), err)
+	}
+	if answer.Venues == nil {
+		return nil, errors.New("it has no list of venues: without a venue, answer with an empty one")
+	}
+	if n := len(*answer.Venues); n > maxVenues {
+		return nil, fmt.Errorf("it has %d venues, more than %d: answer with the likeliest", n, maxVenues)
+	}
+	for i := range *answer.Venues {
+		if err := checkVenue(&(*answer.Venues)[i]); err != nil {
+			return nil, fmt.Errorf("venues/%d: %w", i, err)
+		}
+	}
+	return *answer.Venues, nil
+}
+
+// checkVenue reports the first mistake of a venue. It takes 0,0 as a location that was not filled in.
+func checkVenue(v *provider.Venue) error {
+	for _, field := range []struct {
+		name, value string
+		most        int
+	}{
+		{"name", v.Name, contracts.MaxText},
+		{"address", v.Address, contracts.MaxText},
+		{"city", v.City, contracts.MaxText},
+		{"phone", v.Phone, contracts.MaxText},
+		{"id", v.ID, contracts.MaxID},
+		{"url", v.URL, contracts.MaxURL},
+		{"aliases", strings.Join(v.Aliases, ""), contracts.MaxText},
+	} {
+		if len(field.value) > field.most {
+			return fmt.Errorf("%s has %d bytes, more than %d", field.name, len(field.value), field.most)
+		}
+	}
+	if strings.ContainsRune(v.ID, utf8.RuneError) { // as results may not have it
+		return fmt.Errorf("id %q is not valid Unicode", v.ID)
+	}
+	if strings.TrimSpace(v.Name) == "" {
+		return errors.New("name is missing")
+	}
+	if len(v.Aliases) > maxAliases {
+		return fmt.Errorf("aliases are %d, more than %d", len(v.Aliases), maxAliases)
+	}
+	if _, err := provider.ParseURL(v.URL); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	if at := v.Location; at != nil {
+		if math.Abs(at.Lat) > 90 || math.Abs(at.Lng) > 180 {
+			return fmt.Errorf("location: latitude %g, longitude %g is no place on earth", at.Lat, at.Lng)
+		}
+		if *at == (match.Point{}) {
+			v.Location = nil
+		}
+	}
+	return nil
 }

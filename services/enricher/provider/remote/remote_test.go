@@ -114,13 +114,12 @@ func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*rem
 				Listener: pipes,
 			}
 			far.Start()
-			cfg := remote.Config{Transport: &http.Transport{DialContext: pipes.DialContext}, URL: far.URL}
+			cfg := remote.Config{Transport: &http.Transport{DialContext: pipes.DialContext, DisableKeepAlives: true}, URL: far.URL}
 			for _, m := range mutate {
 				m(&cfg)
 			}
 			s.Client = check.Must(remote.New(cfg))(t)
 			defer far.Close()
-			defer s.Close()
 			test(s)
 		})
 	})
@@ -178,7 +177,6 @@ func TestAPlaceIsPosted(t *testing.T) {
 	far := httptest.NewServer(http.HandlerFunc(keep))
 	defer far.Close()
 	client := check.Must(remote.New(remote.Config{Key: "s3cr3t", Name: "other", URL: far.URL + "/venues"}))(t)
-	defer client.Close()
 	got := check.Must(client.Search(t.Context(), pizzaHouse))(t)
 	check.Equal(t, pizzaHouse, posted)
 	want := []provider.Venue{
@@ -264,7 +262,6 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		client := check.Must(remote.New(remote.Config{Key: "s3cr3t", URL: far.URL + "/s3cr3t"}))(t)
 		_, err := client.Search(t.Context(), pizzaHouse)
 		check.Says(t, failure(t, err, provider.KindMisconfigured).Error(), "redirects are not followed")
-		client.Close()
 		far.Close()
 		_, err = client.Search(t.Context(), pizzaHouse) // now that nobody listens there
 		failed := failure(t, err, provider.KindUnavailable)
@@ -471,7 +468,7 @@ func TestNewReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := remote.New(remote.Config{Key: "s3cr3t\n", Rate: math.NaN(), Timeout: time.Minute, URL: "ftp://x"})
 	failed := failure(t, err, provider.KindMisconfigured)
-	check.Says(t, failed.Error(), "URL: it does not start", "Rate is NaN", "Timeout is 1m0s", "Key has")
+	check.Says(t, failed.Error(), "BaseURL is not an http", "Rate is NaN", "Timeout is 1m0s", "Token holds")
 	check.That(t, !provider.Temporary(failed) && !strings.Contains(failed.Error(), "s3cr3t"), "%v is temporary, or has the key", failed)
 	for url, ok := range map[string]bool{
 		"": false, "https://venues.example.com/v1": true, "http://localhost:8081": true, "http://127.0.0.1:8081/": true, "http://[::1]:8081": true,

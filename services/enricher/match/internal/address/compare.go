@@ -175,10 +175,6 @@ type segment struct {
 	all       []string
 }
 
-func (s *segment) empty() bool {
-	return len(s.plain) == 0 && len(s.types) == 0 && len(s.numbers) == 0 && len(s.rest) == 0
-}
-
 // named reports whether the segment may be the street's.
 func (s *segment) named() bool { return len(s.plain) > 0 || s.typed }
 
@@ -204,7 +200,9 @@ func readSegment(s string) segment {
 			r.word(w, i == 0, len(fields) > 1)
 		}
 	}
-	seg.settle()
+	if len(seg.plain) == 0 { // the words for street are the name when there is no other: "the Promenade", "Broadway Avenue"
+		seg.plain = seg.types
+	}
 	return seg
 }
 
@@ -334,12 +332,4 @@ func (s *segment) street(after []field) bool {
 		}
 	}
 	return false
-}
-
-// settle makes the words for street the name when there is no other: "the Promenade", "Broadway Avenue".
-func (s *segment) settle() {
-	if len(s.plain) > 0 || len(s.types) == 0 {
-		return
-	}
-	s.plain = s.types
 }

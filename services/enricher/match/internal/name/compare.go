@@ -252,10 +252,7 @@ const (
 // acronym reports whether a is one word of at least three letters, the initials of b with or without its stop words.
 func acronym(a, b *Variant) bool {
 	n := len(a.Joined)
-	if n < 3 || n > 5 || len(b.Tokens) < n {
-		return false
-	}
-	return initials(a, b, true) || initials(a, b, false)
+	return n >= 3 && n <= 5 && len(b.Tokens) >= n && (initials(a, b, true) || initials(a, b, false))
 }
 
 func initials(a, b *Variant, skip bool) bool {
