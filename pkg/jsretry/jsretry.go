@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Wait is the default bound of the wait for a cluster that is not ready. An election lasts up to nine seconds, a node reports its room for

@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // TestMadeDeadStreamTakesWhatTheDeployedOneTakes compares the stream of dead letters that
@@ -66,21 +67,6 @@ func assertDead(t *testing.T, b *bundle, subject string, want []string) {
 	check.That(t, slices.Equal(have, want), "%s takes %v, want %v", subject, have, want)
 }
 
-// TestMissingJobStreamIsNotAutoCreates checks the advice of an error: no worker makes the
-// stream of its jobs.
-func TestMissingJobStreamIsNotAutoCreates(t *testing.T) {
-	t.Parallel()
-
-	_, js := natstest.Connect(t, natstest.Server(t))
-	r := run(t, js, (&bundle{js: js}).config(t), worker.Policy{}, complete)
-	r.once = true
-	err := receive(t, r.done, "Run to return")
-
-	missing, ok := errors.AsType[*worker.MissingError](err)
-	check.That(t, ok && missing.Asset == "stream JOBS" && !strings.Contains(missing.Error(), "AutoCreate"),
-		"%v, want stream JOBS missing, and nothing of AutoCreate", err)
-}
-
 // body is the payload of a message without headers.
 func body(f natstest.Frame) string { return string(f.Payload()) }
 
@@ -98,22 +84,6 @@ func dieAt(p *natstest.Proxy, moment func(natstest.Frame) bool) <-chan struct{} 
 		return natstest.Sever
 	})
 	return dead
-}
-
-// loseAnswer loses the answer to the first message that matches.
-func loseAnswer(p *natstest.Proxy, matches func(natstest.Frame) bool) {
-	reply := ""
-
-	p.Filter(func(f natstest.Frame) natstest.Verdict {
-		switch {
-		case f.FromClient && reply == "" && matches(f):
-			reply = f.Reply
-		case !f.FromClient && reply != "" && f.Subject == reply:
-			reply = "-" // the one is lost
-			return natstest.Lose
-		}
-		return natstest.Relay
-	})
 }
 
 // requests are those to subjects with the prefix.
@@ -178,11 +148,7 @@ func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 // queue one more pattern. Nothing but its consumer knows there which jobs were worked.
 func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := &bundle{srv: srv}
-		b.nc, b.js = natstest.Connect(t, srv)
-
-		check.OK(t, check.Err(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})))
-
+		b := setupWith(t, srv, jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})
 		worked := make(chan string, 10)
 		older := handleAll(t, b, worked, "jobs.a")
 
@@ -205,36 +171,120 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 	})
 }
 
-// TestOlderWorkerLeavesTheConsumerOfANewerOneAsItIs has two versions of a worker share a
-// consumer, which the newer one makes again for a pattern that the older one does not have.
-func TestOlderWorkerLeavesTheConsumerOfANewerOneAsItIs(t *testing.T) {
+// TestPatternsThatTheStreamDoesNotTake are of handlers that would never run, or run for what is no job.
+func TestPatternsThatTheStreamDoesNotTake(t *testing.T) {
+	t.Parallel()
+	b := keyed(t, nil)
+	for pattern, want := range map[string]string{
+		"job.mail": `no job matches the handler's pattern "job.mail"`, "jobs": "no job matches", "*.mail.*": `also takes "jobs-later.>"`, ">": "also takes",
+	} {
+		err := handleAll(t, b, nil, pattern).refuses()
+		_, ok := errors.AsType[*worker.DriftError](err)
+		check.That(t, ok && strings.Contains(err.Error(), want), "%s: %v, want a DriftError, %s", pattern, err, want)
+	}
+}
+
+// reasoned starts a worker that sends the reasons for which it is not ready, nil when it is, and tells inspectors the same.
+func reasoned(t *testing.T, b *bundle) <-chan error {
+	t.Helper()
+	reasons := make(chan error, 100)
+	run(t, b.js, b.config(t, func(c *worker.Config) {
+		c.Hooks.Ready = func(ready bool, err error) {
+			all, failed := inspect.Workers(context.WithoutCancel(t.Context()), b.js)
+			check.That(t, failed == nil && len(all) == 1 && all[0].Ready == ready, "inspectors: %v, %+v", failed, all)
+			reasons <- err
+		}
+	}), worker.Policy{}, complete)
+	return reasons
+}
+
+// TestWorkerWithoutJobsIsNotReady takes the jobs from a worker that runs: first from the stream, then from the consumer.
+func TestWorkerWithoutJobsIsNotReady(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		older, newer := make(chan string, 10), make(chan string, 10)
-
-		handleAll(t, b, older, "jobs.a")
-		b.publish(t, "jobs.a", `{}`)
-		receive(t, older, "the older worker")
-
-		_, js := natstest.Connect(t, b.srv)
-		handleAll(t, &bundle{js: js, nc: b.nc, srv: b.srv}, newer, "jobs.a", "jobs.b")
-		pass(time.Second) // in which the older one finds the consumer again
-
-		for n := range 5 {
-			b.publish(t, "jobs.b", `{}`)
-
-			check.Same(t, fmt.Sprintf("%d: the newer worker worked", n), receive(t, newer, "the newer worker"), "jobs.b")
+		reasons := reasoned(t, b)
+		check.OK(t, receive(t, reasons, "the worker"))
+		set := func(subjects, filter string) {
+			s := check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config
+			s.Subjects = []string{subjects}
+			check.OK(t, check.Err(b.js.UpdateStream(t.Context(), s)))
+			c := check.Must(b.js.Consumer(t.Context(), stream, durable))(t).CachedInfo().Config
+			c.FilterSubject, c.FilterSubjects = filter, nil
+			check.OK(t, check.Err(b.js.UpdateConsumer(t.Context(), stream, c)))
+		}
+		for _, lost := range []struct{ subjects, filter, want string }{{"other.>", pattern, "other.>"}, {pattern, "jobs.x", "filter_subjects is [jobs.x]"}} {
+			set(lost.subjects, lost.filter)
+			for range 2 { // again after a minute
+				check.Contains(t, receive(t, reasons, "the loss"), lost.want)
+				pass(time.Minute)
+			}
+			set(pattern, pattern)
+			check.OK(t, receive(t, reasons, "the jobs to be back"))
 		}
 	})
 }
 
-// A job that no consumer takes is refused before it is stored, as soon as the stream has consumers.
-func TestJobThatNoConsumerTakes(t *testing.T) {
-	natstest.Bubble(t, refuseUntaken)
+// TestMistakeThatLastsIsReportedAgain has a limit of the server keep a worker from its consumer.
+func TestMistakeThatLastsIsReportedAgain(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setupWith(t, srv, jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy, MaxConsumers: 1})
+		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckExplicitPolicy, Durable: "other", FilterSubject: "jobs.other",
+		})))
+		reasons := reasoned(t, b)
+		for _, minutes := range []int{0, 1, 2, 4, 8} {
+			pass(time.Duration(minutes)*time.Minute + 5*time.Second)
+			check.Same(t, fmt.Sprintf("reports after %d minutes", minutes), len(reasons), 1)
+			check.Contains(t, receive(t, reasons, "the reason"), "consumer JOBS/cook", "maximum consumers limit")
+		}
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, "other"))
+		check.OK(t, receive(t, reasons, "the worker"))
+	})
 }
 
-func refuseUntaken(t *testing.T, srv *natsrun.Server) {
+// TestOneConsumerOfTwoKindsOfWorkers starts a worker with other handlers beside one that pulls.
+func TestOneConsumerOfTwoKindsOfWorkers(t *testing.T) {
+	for name, patterns := range map[string][]string{
+		"another service": {"jobs.c"}, "another version": {"jobs.a", "jobs.c"}, "a newer version": {"jobs.a", "jobs.b", "jobs.c"},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			worked := make(chan string, 10)
+			handleAll(t, b, worked, "jobs.a", "jobs.b")
+			pass(time.Second)
+			second := *b
+			_, second.js = natstest.Connect(t, srv)
+			r := handleAll(t, &second, worked, patterns...)
+			if len(patterns) == 1 {
+				err := r.refuses()
+				_, drifted := errors.AsType[*worker.DriftError](err)
+				check.That(t, drifted, "%T", err)
+				check.Contains(t, err, "consumer JOBS/cook", "[jobs.a jobs.b]", "Config.Consumer")
+			}
+			pass(time.Second)
+			made := func() time.Time {
+				return check.Must(b.js.Consumer(t.Context(), stream, durable))(t).CachedInfo().Created
+			}
+			before := made()
+			pass(time.Minute)
+			check.That(t, made().Equal(before), "the consumer was made again")
+			if !r.once {
+				b.publish(t, "jobs.c", `{}`)
+				check.Same(t, "worked", receive(t, worked, "the job of the newer worker"), "jobs.c")
+				check.OK(t, r.wait()) // the older one takes over
+			}
+			b.publish(t, "jobs.b", `{}`)
+			check.Same(t, "worked", receive(t, worked, "the job"), "jobs.b")
+		})
+	}
+}
+
+// A job that no consumer takes is refused before it is stored, as soon as the stream has consumers.
+func TestJobThatNoConsumerTakes(t *testing.T) {
+	keyedBubble(t, refuseUntaken)
+}
+
+func refuseUntaken(t *testing.T, b *bundle) {
 	t.Helper()
-	b := keyed(t, srv)
 	c, open := client(t, b.js), client(t, b.js, func(c *worker.ClientConfig) { c.AllowUntaken = true })
 	mail, report := worker.NewJob{Subject: "jobs.mail"}, worker.Periodic{Every: time.Hour, Name: "nightly", Subject: "jobs.report"}
 	insert(t, client(t, b.js), mail) // nobody works anything yet
@@ -312,7 +362,7 @@ func (h errorTexts) Handle(_ context.Context, r slog.Record) error {
 // With all permissions it works: the list is that of README.md.
 func TestDeniedPermissionIsNamed(t *testing.T) {
 	permissions := []string{
-		"$JS.API.CONSUMER.INFO.JOBS.cook", "$JS.API.STREAM.INFO.KV_jobs", "$JS.API.STREAM.NAMES", "$JS.API.CONSUMER.MSG.NEXT.JOBS.cook",
+		"$JS.API.CONSUMER.INFO.JOBS.cook", "$JS.API.STREAM.INFO.JOBS", "$JS.API.STREAM.INFO.KV_jobs", "$JS.API.STREAM.NAMES", "$JS.API.CONSUMER.MSG.NEXT.JOBS.cook",
 		"$JS.ACK.JOBS.cook.>", "$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.>", "dead.JOBS.>", "$JS.API.STREAM.INFO.KV_steps",
 	}
 

@@ -28,29 +28,23 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 	if bucket == nil {
 		bucket = w.readPauses(ctx) // before the first job
 	}
-	err := errors.Join(w.prepareConsumers(ctx, again), bucket)
+	errs := []error{bucket, w.prepareStream(ctx)}
+	for _, c := range w.classes {
+		if errs[1] == nil {
+			errs = append(errs, w.prepareConsumer(ctx, c, again))
+		}
+	}
 	if w.cfg.StepBucket != w.cfg.Bucket {
-		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.StepBucket, true))
+		errs = append(errs, w.prepareBucket(ctx, w.cfg.StepBucket, true))
 	}
 	if w.limited {
-		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.Bucket, true))
+		errs = append(errs, w.prepareBucket(ctx, w.cfg.Bucket, true))
 	}
-	if w.ordered {
-		err = errors.Join(err, w.prepareOrder(ctx))
-	}
-	return errors.Join(err, w.prepareDead(ctx))
+	return errors.Join(append(errs, w.prepareDead(ctx))...)
 }
 
-// prepareConsumers prepares the consumers of all classes. A work queue refuses a consumer while another consumer has one of its subjects,
-// so a subject that moves between consumers takes a second try.
-func (w *Worker) prepareConsumers(ctx context.Context, again bool) error {
-	errs := make([]error, 0, len(w.classes))
-	for _, c := range w.classes {
-		errs = append(errs, w.prepareConsumer(ctx, c, again))
-	}
-	return errors.Join(errs...)
-}
-
+// prepareConsumer prepares the consumer of a class. A work queue refuses a consumer while another consumer has one of its subjects, so a
+// subject that moves between consumers takes a second try.
 func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) error {
 	asset := "consumer " + w.cfg.Stream + "/" + c.consumer
 	want := consumer.Config(c.consumer, w.cfg.AckWait, c.patterns)
@@ -66,12 +60,17 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 		if len(diff) == 0 {
 			return nil
 		}
-		if !w.cfg.AutoCreate || w.cfg.KeepConsumers {
+		next := consumer.Adapt(have, want)
+		if isOthers(found.CachedInfo(), want.FilterSubjects, again) {
+			return &DriftError{Asset: asset, Differences: []string{fmt.Sprintf("a worker with other handlers pulls from it, %v instead of %v: "+
+				"give each a Config.Consumer of its own, or stop the other", consumer.Filters(have), want.FilterSubjects)}}
+		}
+		if !w.cfg.AutoCreate || w.cfg.KeepConsumers || len(consumer.Compare(next, want)) > 0 {
 			return w.driftError(asset, diff)
 		}
-		found, err = consumer.Change(ctx, w.js, w.cfg.Stream, have, consumer.Adapt(have, want))
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return &MissingError{Asset: "stream " + w.cfg.Stream, Cause: err}
+		found, err = consumer.Change(ctx, w.js, w.cfg.Stream, have, next)
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		return &DriftError{Asset: asset, Differences: []string{"deliver_subject must be empty (a pull consumer): delete it"}}
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return fmt.Errorf("worker: look up %s: %w", asset, err)
 	case !w.cfg.AutoCreate:
@@ -86,9 +85,20 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 	return nil
 }
 
+// isOthers reports whether a consumer belongs to workers with other handlers, that pull from it now. If two kinds of workers gave it their
+// patterns in turn, each would end the other's requests, without an end. A worker that starts takes over the consumer of one with some of
+// its patterns, as a newer version does. A worker that was running before gives way.
+func isOthers(now *jetstream.ConsumerInfo, want []string, again bool) bool {
+	have := consumer.Filters(now.Config)
+	shares := slices.ContainsFunc(have, func(filter string) bool {
+		return slices.ContainsFunc(want, func(pattern string) bool { return subject.Overlap(filter, pattern) })
+	})
+	return now.NumWaiting > 0 && (again || !shares) && !consumer.Covers(have, want) && !consumer.Covers(want, have)
+}
+
 // driftError returns the error for the settings of a consumer with which the worker cannot work.
 func (w *Worker) driftError(asset string, differences []consumer.Difference) error {
-	e := &DriftError{Asset: asset, mends: !w.cfg.KeepConsumers}
+	e := &DriftError{Asset: asset, mends: !w.cfg.AutoCreate && !w.cfg.KeepConsumers}
 	for _, d := range differences {
 		e.Differences = append(e.Differences, d.String())
 	}
@@ -103,6 +113,59 @@ func (w *Worker) noteConsumer(c *class, found jetstream.Consumer) {
 		w.contact.lose()
 		w.contact.begin()(found.CachedInfo().TimeStamp)
 		w.deliveries.orphan(c.consumer)
+	}
+}
+
+// prepareStream makes sure that the stream takes jobs of each handler, and shows the end of an ordered job.
+func (w *Worker) prepareStream(ctx context.Context) error {
+	cfg, err := streamConfig(ctx, w.js, w.cfg.Stream)
+	if err != nil {
+		return err
+	}
+	w.shared.Store(cfg.Retention != jetstream.WorkQueuePolicy)
+	var diff []string
+	if w.ordered && cfg.Retention != jetstream.WorkQueuePolicy {
+		diff = append(diff, "retention must be workqueue for Policy.Ordered: there a job goes when it ends")
+	}
+	shown := cfg.Subjects[:min(len(cfg.Subjects), maxFilters)]
+	elsewhere := cfg.Mirror != nil || len(cfg.Sources) > 0 || cfg.SubjectTransform != nil // messages come under other subjects
+	for _, r := range w.routes {
+		taken := elsewhere
+		for _, of := range cfg.Subjects {
+			switch overlaps := subject.Overlap(of, r.pattern); {
+			case overlaps && key.KindOf(of) != key.Job:
+				diff = append(diff,
+					fmt.Sprintf("the handler's pattern %q also takes %q, which are not jobs: begin it as the jobs begin", r.pattern, of))
+			case overlaps:
+				taken = true
+			}
+		}
+		if !taken {
+			diff = append(diff, fmt.Sprintf("subjects are %q: no job matches the handler's pattern %q", shown, r.pattern))
+		}
+	}
+	if len(diff) > 0 {
+		return &DriftError{Asset: "stream " + w.cfg.Stream, Differences: diff}
+	}
+	return nil
+}
+
+// checkAssets finds out whether the stream, or a consumer, takes the jobs of a handler no longer. Then the worker pulls on without an error
+// and gets no job. Two round trips, and one for each further priority.
+func (w *Worker) checkAssets(ctx context.Context) {
+	err := w.prepareStream(ctx)
+	for _, c := range w.classes {
+		found, failed := w.consumer(ctx, c)
+		if failed != nil {
+			return // pulling from it shows that it is missing
+		}
+		have, want := found.CachedInfo().Config, consumer.Config(c.consumer, w.cfg.AckWait, c.patterns)
+		if !consumer.Covers(consumer.Filters(have), c.patterns) {
+			err = errors.Join(err, w.driftError("consumer "+w.cfg.Stream+"/"+c.consumer, consumer.Compare(have, want)))
+		}
+	}
+	if err == nil || isFinal(err) {
+		w.judge(func(c *condition) { c.astray = err })
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
@@ -25,9 +26,8 @@ const unhandledDelay = 5 * time.Second
 const heldFor = 250 * time.Millisecond
 
 var (
-	errExhausted  = errors.New("worker: attempts exhausted: the worker of the last attempt ended before it could report")
-	errNotStarted = errors.New("worker: stopped before the job started")
-	errUnhandled  = errors.New("worker: no handler for this subject")
+	errNotStarted = refused(OutcomeHandedBack, 0, "worker: stopped before the job started")
+	errUnhandled  = refused(OutcomeSnoozed, unhandledDelay, "worker: no handler for this subject")
 )
 
 // ErrGoexit is the error of an attempt whose handler called runtime.Goexit.
@@ -40,6 +40,8 @@ type DecodeError struct {
 
 	// Subject is the subject of the message.
 	Subject string
+
+	sequence uint64 // of the message: a handler may return the error of another job
 }
 
 // Error implements error.
@@ -64,7 +66,7 @@ func safeText(err error) string {
 	return clip(redact.Error(err).Error(), maxLong)
 }
 
-// PanicError is the error of an attempt whose handler panicked.
+// PanicError is the error of an attempt whose handler panicked. The value decides nothing, even if it is a control error.
 type PanicError struct {
 	// Stack is the stack of the panicking goroutine.
 	Stack []byte
@@ -74,16 +76,7 @@ type PanicError struct {
 }
 
 // Error implements error. The text has no stack: that is for logs and dead letters.
-func (e *PanicError) Error() string { return fmt.Sprintf("worker: handler panicked: %v", e.Value) }
-
-// Unwrap returns the panic's value when it is an error.
-func (e *PanicError) Unwrap() error {
-	err, ok := e.Value.(error)
-	if !ok {
-		return nil
-	}
-	return err
-}
+func (e *PanicError) Error() string { return "worker: handler panicked: " + shown.Text(e.Value) }
 
 // TimeoutError is the cause of the end of a handler's context at Policy.Timeout.
 type TimeoutError struct {
@@ -117,6 +110,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	d := newDelivery(r != nil && r.policy.Ordered)
 	d.beating, d.count, d.known, d.latest, d.first = true, meta.Sequence.Consumer, known, count, count
 	d.msg, d.reply, d.route = msg, msg.Reply, r
+	d.keep, d.unique = keepOf(msg.Header) // once: a handler that writes into its headers must not race with heartbeats
 	d.info = Info{
 		Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
 		ID: key.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
@@ -125,7 +119,8 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	d.created = w.classOf(meta.Consumer).created.Load()
 	back := w.deliveries.follow(d)
 	if back {
-		w.renewContact()
+		w.contact.lose()
+		w.beginContact(nil)
 	}
 	if w.ordered {
 		w.lines.Follow(order.Arrival{
@@ -178,6 +173,7 @@ func (w *Worker) next() *delivery {
 // process takes a delivery to its end. The handler runs on this goroutine: when it calls runtime.Goexit, the deferred part
 // still settles the job and frees the slot, and the goroutine is not used again.
 func (w *Worker) process(d *delivery) {
+	defer shown.Catch(w.log, "job") // only the net: each callback is protected where it is called
 	defer func() {
 		abandoned := w.deliveries.remove(d, time.Now())
 		if d.line != nil {
@@ -195,7 +191,12 @@ func (w *Worker) process(d *delivery) {
 	d.hasSlot = true
 	defer func() { w.releaseSlot(d) }()
 	err := ErrGoexit
-	defer func() { w.finish(d, err) }()
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Stack: debug.Stack(), Value: value}
+		}
+		w.finish(d, err)
+	}()
 	err = w.attempt(d)
 }
 
@@ -249,10 +250,9 @@ func (w *Worker) attempt(d *delivery) error {
 	if err != nil {
 		return err
 	}
-	if errors.Is(context.Cause(ctx), ErrCancelled) { // while it waited
+	if d.cancelled.Load() { // while it waited
 		return ErrCancelled
 	}
-	w.deliveries.losable(d, cancel)
 	if w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) { // check again: admit has waited for answers of the server
 		if err := w.checkHeld(d); err != nil {
 			return err
@@ -273,10 +273,14 @@ func (w *Worker) begin(ctx context.Context, d *delivery) error {
 		return errNotStarted
 	}
 	if w.cfg.Hooks.Started != nil {
-		w.cfg.Hooks.Started(d.info)
+		w.observe("Hooks.Started", func() { w.cfg.Hooks.Started(d.info) })
 	}
 	defer d.endSteps()
-	return explain(ctx, w.call(&attemptContext{Context: ctx, delivery: d, worker: w}, d))
+	err := w.handle(&attemptContext{Context: ctx, delivery: d, worker: w}, d)
+	if err != nil {
+		err = explain(ctx, shown.Error(err))
+	}
+	return err
 }
 
 // admit decides whether the job may run, and counts the attempt. The returned permit may be nil.
@@ -299,9 +303,28 @@ func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *lim
 	}
 	d.info.Attempt = w.countAttempt(d)
 	if d.info.Attempt > d.info.MaxAttempts {
-		return permit, errExhausted
+		d.info.Attempt-- // this delivery is none
+		return permit, w.exhausted(d)
+	}
+	if d.info.Attempt >= suspect {
+		w.recordLost(d)
 	}
 	return permit, nil
+}
+
+// exhausted returns the error of a job that has used its attempts: that of the last one, if it reported it, and otherwise that of the last
+// one that did, or none. It may have used more than the policy allows by now. One round trip.
+func (w *Worker) exhausted(d *delivery) error {
+	used, allowed := d.info.Attempt, d.info.MaxAttempts
+	switch last, known := w.lastFailure(d); {
+	case !known: // the bucket does not answer, or a newer failure has the record's place
+		return fmt.Errorf("worker: attempts exhausted: %d of %d used, and how the last one ended is no longer recorded", used, allowed)
+	case last.Attempt < used:
+		return fmt.Errorf("worker: attempts exhausted: the worker of attempt %d of %d ended before it could report%s",
+			used, allowed, last.reported())
+	default:
+		return fmt.Errorf("worker: attempts exhausted: attempt %d failed, and the policy allows %d: %s", used, allowed, last.Error)
+	}
 }
 
 // Middleware runs around every attempt of every job, on the goroutine of its handler: for tracing, for values in the context,
@@ -321,29 +344,17 @@ func (d *delivery) wrap(all []Middleware, work func(context.Context) error) func
 	return work
 }
 
-// call runs the handler inside the middleware and turns a panic into an error.
-func (w *Worker) call(ctx context.Context, d *delivery) (err error) {
-	defer catchPanic(&err)
+// handle runs the handler inside the middleware.
+func (w *Worker) handle(ctx context.Context, d *delivery) (err error) {
 	work := d.wrap(w.cfg.Middleware, func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) })
 	d.label.do(ctx, d.route.labels, func(ctx context.Context) { err = work(ctx) })
 	return err
 }
 
-// catchPanic, when it is deferred, turns a panic into an error.
-func catchPanic(err *error) { //nolint:gocritic // the named result of the caller
-	if value := recover(); value != nil {
-		*err = &PanicError{Stack: debug.Stack(), Value: value}
-	}
-}
-
-// explain adds the cause of the context's end to an error that the end has caused. Every error of a handler whose job has been cancelled
-// counts as caused by it.
+// explain adds the cause of the context's end to an error that the end has caused.
 func explain(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil {
-		return err
-	}
 	cause := context.Cause(ctx)
-	if errors.Is(err, cause) || !errors.Is(err, ctx.Err()) && !errors.Is(cause, ErrCancelled) {
+	if cause == nil || errors.Is(err, cause) || !errors.Is(err, ctx.Err()) {
 		return err
 	}
 	return errors.Join(err, cause)
@@ -358,10 +369,11 @@ func (w *Worker) countAttempt(d *delivery) int {
 	}
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
 	defer cancel()
-	uncounted, err := w.uncounted.Count(ctx, d.uncountedKey())
+	noted, err := w.uncounted.Read(ctx, d.uncountedKey())
 	if err != nil {
 		w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
 		return min(d.first, d.info.MaxAttempts)
 	}
-	return max(d.first-uncounted, 1)
+	d.noted = noted
+	return max(d.first-noted.Uncounted, 1)
 }

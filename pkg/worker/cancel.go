@@ -1,17 +1,19 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
@@ -27,6 +29,41 @@ const (
 // ErrCancelled is the cause of the end of a handler's context when Client.Cancel has cancelled its job.
 var ErrCancelled = errors.New("worker: job cancelled by a client")
 
+// SharedError is returned by [Client.Cancel] for a job of a stream that is not a work queue. All who read the stream have its message, so
+// removing it would take the job from each of them.
+type SharedError struct {
+	// Consumers are those that take the job, "none now" if none does. Others may read it: ordered consumers, mirrors, and later consumers.
+	Consumers []string
+
+	// Sequence is the position of the job in Stream.
+	Sequence uint64
+	Stream   string
+}
+
+// Error implements error.
+func (e *SharedError) Error() string {
+	return fmt.Sprintf("worker: job %d was not cancelled: stream %s is not a work queue, so its consumers (%s) and other readers would "+
+		"all lose the job; to end it for one consumer, make its handler return worker.Cancel; to delete it for all, run: nats stream rmm %s %d",
+		e.Sequence, e.Stream, strings.Join(e.Consumers, ", "), e.Stream, e.Sequence)
+}
+
+// CancelRefusal returns the [*SharedError] with which [Client.Cancel] refuses the job, nil for a job that it cancels or that has ended.
+func (j *StoredJob) CancelRefusal() error {
+	if !j.Shared || j.HasEnded() {
+		return nil
+	}
+	e := &SharedError{Sequence: j.Sequence, Stream: j.Stream}
+	for _, as := range j.Each() {
+		e.Consumers = append(e.Consumers, cmp.Or(as.Consumer, "none now"))
+	}
+	return e
+}
+
+// HasEnded reports whether the job will never run again, at any of its consumers.
+func (j *StoredJob) HasEnded() bool {
+	return j.State == StateDone || j.State == StateDead || j.State == StateCancelled
+}
+
 // repeat calls try until it succeeds, or fails with an error that is not transient.
 func (c *Client) repeat(ctx context.Context, try func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, c.cfg.SettleTimeout)
@@ -38,9 +75,7 @@ func (c *Client) repeat(ctx context.Context, try func(context.Context) error) er
 func (c *Client) recordCancelled(ctx context.Context, k key.Key, j StoredJob) error {
 	record := recordMsg(c.cfg.Stream, k, j.ID, strconv.FormatUint(j.Sequence, 10), StateCancelled, cancelKept)
 	setExpected(record.Header, k, j.Sequence)
-	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer stop()
-	if _, err := c.js.PublishMsg(once, record); err != nil {
+	if _, err := c.send(ctx, record); err != nil {
 		return err
 	}
 	return c.remove(ctx, j.Sequence)
@@ -65,6 +100,8 @@ var errFiring = errors.New("it becomes due at this moment: cancel it when it is 
 // job, and for [Client.Job]: in the stream for a unique job, and in the bucket for others. A delayed job leaves no record; without a key it
 // cannot be cancelled in the last 300 ms before it is due, and with a key Cancel waits until it has fired.
 //
+// In a stream that is not a work queue the error is a [*SharedError], and nothing was changed.
+//
 // A job that has ended is not an error: see StoredJob.State. After an error the job may have been cancelled, and another call of Cancel is
 // safe; if that finds nothing, with an ID and a Subject, the job is gone. The error wraps [ErrNoJob] when there is no job.
 // Five round trips.
@@ -75,11 +112,11 @@ func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 	}
 	k, err := key.Of(j.Subject)
 	_, unique := keepOf(j.Header)
-	switch {
-	case j.State == StateDone, j.State == StateDead, j.State == StateCancelled && j.Header.Get(HeaderSequence) == "":
+	switch refusal := j.CancelRefusal(); {
+	case j.HasEnded():
 		return j, nil
-	case j.State == StateCancelled: // maybe by a call that did not come to its end
-		err = c.repeat(ctx, func(ctx context.Context) error { return c.removeJob(ctx, k, j.Header) })
+	case refusal != nil:
+		return j, refusal
 	case err == nil && unique:
 		err = c.repeat(ctx, func(ctx context.Context) error { return c.cancelUnique(ctx, k, &j) })
 	case j.State == StateScheduled:
@@ -146,9 +183,7 @@ func (c *Client) cancelOther(ctx context.Context, j StoredJob) error {
 	msg := nats.NewMsg(c.api.Target(cancelSubject(c.cfg.Bucket, c.cfg.Stream, j.Sequence)))
 	msg.Data = data
 	msg.Header.Set(jetstream.MsgTTLHeader, cancelKept.String())
-	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer stop()
-	if _, err := c.js.PublishMsg(once, msg); err != nil {
+	if _, err := c.send(ctx, msg); err != nil {
 		return err
 	}
 	return c.remove(ctx, j.Sequence)
@@ -197,8 +232,7 @@ func (w *Worker) checkCancelled(ctx context.Context, held []*delivery) {
 
 // cancelHandler ends the context of a job that was cancelled.
 func (w *Worker) cancelHandler(d *delivery) {
-	if !d.cancelled {
-		d.cancelled = true
+	if !d.cancelled.Swap(true) {
 		w.log.Info(EventJobCancelled, "job_id", d.info.ID, "subject", d.info.Subject, "sequence", d.info.Sequence) // attempt may be changing
 		d.cancel(ErrCancelled)
 	}

@@ -59,8 +59,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 				return nil
 			})
 
-			s := <-b.settled
-			check.That(t, s.Outcome == worker.OutcomeCompleted, "the next: %s", s.Outcome)
+			ends(t, <-b.settled, worker.OutcomeCompleted)
 
 			cancel(t, c, worker.StateDone)
 			pass(time.Minute)
@@ -130,8 +129,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 		r := insert(t, c, mail(worker.Unique{}))
 		check.That(t, !r.Duplicate, "the next: %+v", r)
 
-		s = <-outcomes
-		check.That(t, s.Outcome == worker.OutcomeCompleted, "the next: %s", s.Outcome)
+		ends(t, <-outcomes, worker.OutcomeCompleted)
 	})
 }
 
@@ -145,26 +143,21 @@ func (b *bundle) cancelHalf(t *testing.T, cancel func(*worker.Client) error) {
 	nc.Close()
 }
 
-func TestCancelAfterHalfACancelRemovesTheJob(t *testing.T) {
+// TestHalfACancel is completed by another one, and by the insert of the next job.
+func TestHalfACancel(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		insert(t, c, mail(worker.Unique{}))
-
-		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
-		check.Same(t, "jobs queued after half a Cancel", b.queued(t), 1)
-
-		cancel(t, c, worker.StateCancelled)
+		half := func() {
+			insert(t, c, mail(worker.Unique{}))
+			b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
+			check.Same(t, "jobs queued after half a Cancel", b.queued(t), 1)
+		}
+		half()
+		cancel(t, c, worker.StateQueued) // found by its subject, it is a job that can be cancelled
 		check.Same(t, "jobs queued after another", b.queued(t), 0)
-	})
-}
+		cancel(t, c, worker.StateCancelled)
 
-func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		c := client(t, b.js)
-		insert(t, c, mail(worker.Unique{}))
-
-		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
-
+		half()
 		job := mail(worker.Unique{})
 		job.Args = order{N: 2}
 		r := insert(t, c, job)
@@ -236,7 +229,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 		<-b.settled
 		pass(2 * time.Second)
 
-		cancelJob(t, c, retried, worker.StateDelivered)
+		cancelJob(t, c, retried, worker.StateRetrying)
 		cancelJob(t, c, runs, worker.StateRunning)
 		cancelJob(t, c, late, worker.StateScheduled)
 		begun := time.Now()
@@ -305,9 +298,7 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		cancelJob(t, c, r, worker.StateQueued)
 		check.Same(t, "messages", b.left(t), 0)
 
-		check.OK(t, b.js.DeleteStream(t.Context(), stream))
-		pass(time.Second)
-		check.OK(t, check.Err(b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern))))
+		b.anew(t)
 		cfg, outcomes := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
 			pass(time.Minute)
@@ -315,17 +306,20 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		})
 		again := insert(t, c, job)
 		check.Require(t, again.Sequence == r.Sequence, "the new job is at %d, want %d", again.Sequence, r.Sequence)
-		s := <-outcomes
-		check.That(t, s.Outcome == worker.OutcomeCompleted, "the new job: %s, %v; want completed", s.Outcome, s.Err)
+		ends(t, <-outcomes, worker.OutcomeCompleted)
 	})
 }
 
+// TestDelayedJobIsNotCancelledWhileItBecomesDue cancels it too late, or in time by a request that is lost.
 func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		c := client(t, b.js)
-		r := insert(t, c, worker.NewJob{Delay: time.Minute, Subject: "jobs.a"})
-		pass(time.Minute - 200*time.Millisecond)
-		_, err := c.Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence})
-		check.Contains(t, err, "becomes due at this moment")
-	})
+	for lost, after := range []time.Duration{1800 * time.Millisecond, 900 * time.Millisecond} {
+		keyedBubble(t, func(t *testing.T, b *bundle) {
+			p, js := natstest.Proxied(t, b.srv)
+			r := insert(t, client(t, b.js), worker.NewJob{Delay: 2 * time.Second, Subject: "jobs.a"})
+			pass(after)
+			p.Hit(func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".MSG.DELETE.") }, natstest.WriteLost, lost)
+			_, err := client(t, js).Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence})
+			check.Contains(t, err, "becomes due at this moment")
+		})
+	}
 }

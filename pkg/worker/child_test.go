@@ -45,51 +45,46 @@ type killedTask struct {
 }
 
 func workUntilKilled(ctx context.Context, is killedTask) error {
-	js, done, err := connectChild(is.URL)
-	if err != nil {
-		return err
-	}
-	defer done()
-
-	w, err := worker.New(js, worker.Config{AckWait: childAckWait, AutoCreate: true, Consumer: durable, Stream: stream})
-	if err != nil {
-		return err
-	}
-
 	var policy worker.Policy
 	if is.Limited {
 		policy = oneAtATime
 	}
-
-	err = worker.Handle(w, pattern, policy, func(ctx context.Context, job *worker.Job[order]) error {
-		if _, err := fmt.Fprintf(os.Stdout, "started %d %d\n", job.Attempt, job.Deliveries); err != nil {
-			return err
-		}
+	return workChild(ctx, is.URL, nil, policy, func(ctx context.Context, job *worker.Job[order]) error {
+		sayf("started %d %d", job.Attempt, job.Deliveries)
 
 		<-ctx.Done()
 
 		if lost := (&worker.LimitLostError{}); errors.As(context.Cause(ctx), &lost) {
-			if _, err := fmt.Fprintln(os.Stdout, "lost", lost); err != nil {
-				return err
-			}
+			sayf("lost %v", lost)
 		}
 		return ctx.Err()
+	})
+}
+
+// workChild runs a worker in a process that is no test.
+func workChild(ctx context.Context, url string, settled func(worker.Settlement), policy worker.Policy, h worker.Handler[order]) error {
+	nc, err := nats.Connect(url, nats.Timeout(patience()))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+
+	w, err := worker.New(js, worker.Config{
+		AckWait: childAckWait, AutoCreate: true, Consumer: durable, Hooks: worker.Hooks{Settled: settled}, Stream: stream,
 	})
 	if err != nil {
 		return err
 	}
-	return w.Run(ctx)
-}
 
-// connectChild connects a process that is no test.
-func connectChild(url string) (js jetstream.JetStream, done func(), err error) {
-	nc, err := nats.Connect(url, nats.Timeout(patience()))
-	if err != nil {
-		return nil, nil, err
+	if err := worker.Handle(w, pattern, policy, h); err != nil {
+		return err
 	}
-
-	js, err = jetstream.New(nc)
-	return js, nc.Close, err
+	return w.Run(ctx)
 }
 
 // TestKilledProcessLosesNoJob kills worker processes in mid-job. How soon the job runs
@@ -141,30 +136,17 @@ type steppingTask struct{ Mode, URL string }
 var childSteps = []string{"a", "b", "c"}
 
 func workSteps(ctx context.Context, is steppingTask) error {
-	js, done, err := connectChild(is.URL)
-	if err != nil {
-		return err
-	}
-	defer done()
-
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	w, err := worker.New(js, worker.Config{
-		AckWait: childAckWait, AutoCreate: true, Consumer: durable, Stream: stream,
-		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
-			sayf("settled %s %t", s.Outcome, errors.Is(s.Err, step.ErrFenced))
-			cancel()
-		}},
-	})
-	if err != nil {
-		return err
+	settled := func(s worker.Settlement) {
+		sayf("settled %s %t", s.Outcome, errors.Is(s.Err, step.ErrFenced))
+		cancel()
 	}
-
-	err = worker.Handle(w, pattern, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+	return workChild(ctx, is.URL, settled, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		for _, name := range childSteps {
 			ran := false
 
@@ -188,10 +170,6 @@ func workSteps(ctx context.Context, is steppingTask) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
 }
 
 // sayf prints a line for the parent.
@@ -231,8 +209,7 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 		return nil
 	})
 
-	s := receive(t, b.settled, "the settlement")
-	check.Require(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
+	ends(t, receive(t, b.settled, "the settlement"), worker.OutcomeCompleted)
 	return results, here
 }
 

@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -12,8 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
@@ -34,7 +34,7 @@ type ClientConfig struct {
 	DeadSubject string
 
 	// Encode turns the arguments of a job into its payload. The Policy.Decode of the handler is its counterpart. Defaults to JSON; a []byte
-	// is then the payload itself.
+	// is then the payload itself. README.md has a table of types.
 	Encode func(args any) ([]byte, error)
 
 	// RequestTimeout is the time after which the outcome of a request to the server counts as unknown and is looked up. Defaults to 2
@@ -56,20 +56,20 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
 	if c.Encode == nil {
-		c.Encode = encodeJSON
+		c.Encode = codec.Encode
 	}
 	return c
 }
 
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (c ClientConfig) validate() error {
-	var m mistakes
-	m.positive("ClientConfig.RequestTimeout", c.RequestTimeout)
-	m.positive("ClientConfig.SettleTimeout", c.SettleTimeout)
-	m.name("ClientConfig.Bucket", c.Bucket)
-	m.name("ClientConfig.DeadStream", c.DeadStream)
-	m.name("ClientConfig.Stream", c.Stream)
-	return m.err()
+	return errors.Join(
+		checkPositive("ClientConfig.RequestTimeout", c.RequestTimeout),
+		checkPositive("ClientConfig.SettleTimeout", c.SettleTimeout),
+		checkSubject("ClientConfig.DeadSubject", c.DeadSubject),
+		checkName("ClientConfig.Bucket", c.Bucket),
+		checkName("ClientConfig.DeadStream", c.DeadStream),
+		checkName("ClientConfig.Stream", c.Stream))
 }
 
 // Client inserts jobs into one stream, lists and cancels them, and pauses their handlers. It needs no closing, and is safe for concurrent
@@ -94,13 +94,6 @@ func NewClient(js jetstream.JetStream, cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	return &Client{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js, nc: js.Conn()}, nil
-}
-
-func encodeJSON(args any) ([]byte, error) {
-	if data, ok := args.([]byte); ok {
-		return data, nil
-	}
-	return json.Marshal(args)
 }
 
 // firstPause is the first wait between two tries of a write.
@@ -149,7 +142,7 @@ func (c *Client) Insert(ctx context.Context, job NewJob) (Receipt, error) {
 	}
 	receipt, err := c.insert(ctx, p)
 	if err != nil {
-		return Receipt{}, p.failed(err)
+		return Receipt{}, &InsertError{Cause: err, ID: p.id, Subject: p.key.Job(), Unknown: p.unknown}
 	}
 	return receipt, nil
 }
@@ -165,11 +158,16 @@ func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
 	return c.settle(ctx, p, err)
 }
 
-// publish publishes a job once.
-func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
+// send publishes a message once.
+func (c *Client) send(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	ack, err := c.js.PublishMsg(ctx, c.message(p))
+	return c.js.PublishMsg(ctx, msg)
+}
+
+// publish publishes a job once.
+func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
+	ack, err := c.send(ctx, c.message(p))
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -181,17 +179,12 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastWait) {
+		var receipt Receipt
 		switch {
 		case p.unique && jsapi.IsRefused(err):
-			var receipt Receipt
-			if receipt, err = c.resolveConflict(ctx, p); err == nil {
-				return receipt, nil
-			}
+			receipt, err = c.resolveConflict(ctx, p)
 		case p.unrecorded && jsapi.IsRefused(err) && !jsapi.IsInDoubt(err):
-			var receipt Receipt
-			if receipt, err = c.resolveTaken(ctx, p); err == nil {
-				return receipt, nil
-			}
+			receipt, err = c.resolveTaken(ctx, p)
 		case errors.Is(err, jetstream.ErrNoStreamResponse):
 			if lack := c.checkStream(ctx, p); isFinal(lack) {
 				return Receipt{}, lack
@@ -199,14 +192,15 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 		default:
 			p.unknown = p.unknown || isPassing(err) || errors.Is(err, nats.ErrConnectionClosed)
 		}
+		if err == nil {
+			return receipt, nil
+		}
 		if !errors.Is(err, errFreed) && (!isPassing(err) || !backoff.Sleep(ctx, pause)) {
 			return Receipt{}, err
 		}
-		receipt, failed := c.publish(ctx, p)
-		if failed == nil {
+		if receipt, err = c.publish(ctx, p); err == nil {
 			return receipt, nil
 		}
-		err = failed
 	}
 }
 
@@ -226,7 +220,7 @@ func (c *Client) last(ctx context.Context, subject string) (jsapi.Message, bool,
 
 // remove deletes a message, if it exists.
 func (c *Client) remove(ctx context.Context, sequence uint64) error {
-	if err := c.api.Delete(ctx, c.cfg.Stream, sequence); err != nil {
+	if _, err := c.api.Delete(ctx, c.cfg.Stream, sequence); err != nil {
 		return fmt.Errorf("worker: delete message %d of %s: %w", sequence, c.cfg.Stream, err)
 	}
 	return nil

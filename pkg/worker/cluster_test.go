@@ -2,10 +2,8 @@ package worker_test
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,10 +28,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 	cluster := natstest.Cluster(t, 3)
 	b := onCluster(t, cluster)
 
-	var (
-		mu      sync.Mutex
-		effects = make(map[int]int)
-	)
+	var effects tally
 
 	milestones := make(chan int, 10*n)
 	cfg := b.config(t, func(c *worker.Config) {
@@ -44,11 +39,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 			return ctx.Err()
 		}
 
-		mu.Lock()
-		defer mu.Unlock()
-
-		effects[job.Args.N]++
-		milestones <- len(effects)
+		milestones <- effects.add(job.ID)
 		return nil
 	})
 
@@ -87,12 +78,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 		}
 	}
 
-	mu.Lock()
-	defer mu.Unlock()
-
-	for i := range n {
-		check.Same(t, fmt.Sprintf("job %d had effects", i), effects[i], 1)
-	}
+	effects.once(t, n)
 }
 
 // onCluster is setup on a cluster, with three replicas of everything.
@@ -105,7 +91,10 @@ func onCluster(t *testing.T, cluster *natsrun.Cluster) *bundle {
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy},
 		{Name: "DEAD", AllowDirect: true, Subjects: []string{"dead.>"}, Duplicates: time.Hour},
-		{Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowRollup: true},
+		{
+			Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, MaxMsgsPerSubject: 1, AllowDirect: true, AllowMsgTTL: true,
+			AllowRollup: true, Discard: jetstream.DiscardNew,
+		},
 	} {
 		cfg.Replicas = 3
 
@@ -158,9 +147,6 @@ func TestClientAsksAgain(t *testing.T) {
 		"run": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
 			return check.Err(c.RunNow(ctx, ref))
 		},
-		"run a schedule": func(ctx context.Context, c *worker.Client, _ worker.JobRef) error {
-			return check.Err(c.RunSchedule(ctx, "jobs.report.nightly"))
-		},
 		"unschedule": func(ctx context.Context, c *worker.Client, _ worker.JobRef) error {
 			return c.Unschedule(ctx, "jobs.report.nightly")
 		},
@@ -185,16 +171,4 @@ func TestClientAsksAgain(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDelayedJobBecomesDueWhileItsCancellationIsLost does not call a job cancelled that has been queued since.
-func TestDelayedJobBecomesDueWhileItsCancellationIsLost(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		p, js := natstest.Proxied(t, b.srv)
-		r := insert(t, client(t, b.js), worker.NewJob{Delay: 2 * time.Second, Subject: "jobs.a"})
-		pass(900 * time.Millisecond)
-		p.Hit(func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".MSG.DELETE.") }, natstest.WriteLost, 1)
-		_, err := client(t, js).Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence})
-		check.Contains(t, err, "becomes due at this moment")
-	})
 }

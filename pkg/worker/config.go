@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,7 +16,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
 )
 
 // Config configures a [Worker]. Stream and Consumer are required, every other field has a default.
@@ -36,7 +38,7 @@ type Config struct {
 	// Defaults to "jobs".
 	Bucket string
 
-	// Concurrency is the number of handlers that run at once in this worker, over all its patterns. Defaults to 100.
+	// Concurrency is the number of handlers that run at once in this worker, over all its patterns, at most 1,000,000. Defaults to 100.
 	Concurrency int
 
 	// Consumer is the durable name that all workers of this kind share. Handlers with a Policy.Priority have consumers of their
@@ -55,7 +57,7 @@ type Config struct {
 	// Hooks are called when jobs start and end. Defaults to none.
 	Hooks Hooks
 
-	// ID names this worker in logs and dead letters. Defaults to host name, process id and a random part.
+	// ID names this worker in logs and dead letters. At most 320 bytes. Defaults to host name, process id and a random part.
 	ID string
 
 	// KeepConsumers makes AutoCreate leave existing consumers unchanged: a consumer with other settings is a *DriftError. Defaults to false.
@@ -90,8 +92,8 @@ type Config struct {
 	StepBucket string
 
 	// StepTTL is the time for which the steps of a job are remembered after the last step, or after the last attempt that used them. A job
-	// that is put off for longer, or replayed from the dead letters later, starts over. In whole seconds, at least one minute. Defaults to 7
-	// days.
+	// that is put off for longer, or replayed from the dead letters later, starts over. In whole seconds, one minute to ten years. Defaults
+	// to 7 days.
 	StepTTL time.Duration
 
 	// Stream is the stream that holds the jobs. Letters, digits, "-" and "_". Required.
@@ -119,13 +121,16 @@ func (c Config) withDefaults() Config {
 	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
 	c.HardStop = cmp.Or(c.HardStop, 5*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	c.MaxWaiting = cmp.Or(c.MaxWaiting, 10*c.Concurrency)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 10*min(c.Concurrency, MaxPermits))
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 30*time.Second)
 	c.SoftStop = cmp.Or(c.SoftStop, 10*time.Second)
 	c.StepBucket = cmp.Or(c.StepBucket, c.Bucket)
 	c.StepTTL = cmp.Or(c.StepTTL, 7*24*time.Hour)
 	c.StuckAfter = cmp.Or(c.StuckAfter, 10*time.Second)
+	if c.Hooks.Ready == nil {
+		c.Hooks.Ready = func(bool, error) {}
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		c.Version = cmp.Or(c.Version, info.Main.Version)
 	}
@@ -141,65 +146,62 @@ func (c Config) withDefaults() Config {
 
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (c Config) validate() error {
-	var m mistakes
-	m.name("Config.Bucket", c.Bucket)
-	m.name("Config.Consumer", c.Consumer)
-	m.name("Config.StepBucket", c.StepBucket)
-	m.name("Config.Stream", c.Stream)
-	if err := subject.CheckLiteral(c.DeadSubject); err != nil {
-		m.addf("Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, err)
-	}
-	m.rejectf(c.AckWait < 100*time.Millisecond || c.AckWait > 24*time.Hour,
-		"Config.AckWait is %s: use at least 100ms, at most 24h", c.AckWait)
-	m.rejectf(c.Concurrency < 1, "Config.Concurrency is %d: use at least 1", c.Concurrency)
-	m.rejectf(c.MaxWaiting < 1, "Config.MaxWaiting is %d: use at least 1", c.MaxWaiting)
-	m.rejectf(c.StepTTL < time.Minute || c.StepTTL%time.Second != 0, "Config.StepTTL is %s: use whole seconds, at least 1m", c.StepTTL)
-	m.positive("Config.RequestTimeout", c.RequestTimeout)
-	m.positive("Config.SettleTimeout", c.SettleTimeout)
-	m.positive("Config.StuckAfter", c.StuckAfter)
-	m.positiveOrNone("Config.HardStop", c.HardStop)
-	m.positiveOrNone("Config.SoftStop", c.SoftStop)
-	return m.err()
+	badID := checkID(c.ID)
+	return errors.Join(
+		checkName("Config.Bucket", c.Bucket),
+		checkName("Config.Consumer", c.Consumer),
+		checkName("Config.StepBucket", c.StepBucket),
+		checkName("Config.Stream", c.Stream),
+		checkSubject("Config.DeadSubject", c.DeadSubject),
+		mistake.If(badID != nil, "worker: Config.ID is %s: %w", shown.Quote(c.ID), badID),
+		mistake.If(c.AckWait < 100*time.Millisecond || c.AckWait > 24*time.Hour,
+			"worker: Config.AckWait is %s: use at least 100ms, at most 24h", c.AckWait),
+		mistake.If(c.Concurrency < 1 || c.Concurrency > MaxPermits, "worker: Config.Concurrency is %d: use 1 to %d", c.Concurrency, MaxPermits),
+		mistake.If(c.MaxWaiting < 1 || c.MaxWaiting > 10*MaxPermits, "worker: Config.MaxWaiting is %d: use 1 to %d", c.MaxWaiting, 10*MaxPermits),
+		mistake.If(c.StepTTL < time.Minute || c.StepTTL > maxAhead || c.StepTTL%time.Second != 0,
+			"worker: Config.StepTTL is %s: use whole seconds, from 1m to %s", c.StepTTL, maxAhead),
+		checkPositive("Config.RequestTimeout", c.RequestTimeout),
+		checkPositive("Config.SettleTimeout", c.SettleTimeout),
+		checkPositive("Config.StuckAfter", c.StuckAfter),
+		checkWait("Config.HardStop", c.HardStop),
+		checkWait("Config.SoftStop", c.SoftStop))
 }
 
-// mistakes collects the mistakes of a configuration, to report all of them at once.
-type mistakes []error
-
-func (m *mistakes) addf(format string, args ...any) {
-	*m = append(*m, fmt.Errorf("worker: "+format, args...))
+func checkName(field, value string) error {
+	return mistake.If(!safeName.MatchString(value), "worker: %s is %s: use 1 to 255 letters, digits, '-' and '_'", field, shown.Quote(value))
 }
 
-func (m *mistakes) rejectf(wrong bool, format string, args ...any) {
-	if wrong {
-		m.addf(format, args...)
-	}
+func checkSubject(field, value string) error {
+	bad := subject.CheckLiteral(value)
+	return mistake.If(bad != nil, "worker: %s is %s: not a literal subject: %w", field, shown.Quote(value), bad)
 }
 
-func (m *mistakes) name(field, value string) {
-	m.rejectf(!safeName.MatchString(value), "%s is %q: use 1 to 255 letters, digits, '-' and '_'", field, value)
+func checkPositive(field string, d time.Duration) error {
+	return mistake.If(d < 0, "worker: %s is %s: use a positive duration", field, d)
 }
 
-func (m *mistakes) positive(field string, d time.Duration) {
-	m.rejectf(d < 0, "%s is %s: use a positive duration", field, d)
+func checkWait(field string, d time.Duration) error {
+	return mistake.If(d < 0 && d != -1, "worker: %s is %s: use a positive duration, or -1 for no wait", field, d)
 }
 
-func (m *mistakes) positiveOrNone(field string, d time.Duration) {
-	m.rejectf(d < 0 && d != -1, "%s is %s: use a positive duration, or -1 for no wait", field, d)
-}
+// A job that is given back waits within these bounds: a broken policy must not spin, and the server cannot add much more to a time.
+const (
+	minDelay = 100 * time.Millisecond
+	maxDelay = maxAhead
+)
 
-func (m mistakes) err() error { return errors.Join(m...) }
-
-// minDelay is the shortest wait of a backoff, so that a broken policy cannot spin.
-const minDelay = 100 * time.Millisecond
+func bounded(wait time.Duration) time.Duration { return min(max(wait, minDelay), maxDelay) }
 
 // Policy configures how the jobs of one handler are decoded, retried and limited. The zero value is ready to use.
 type Policy struct {
 	// Backoff returns the wait before the next attempt, given the number of the attempt that failed (1 for the first). Jitter is applied to
-	// the wait; the result is never below 100 ms. Defaults to Exponential(time.Second, 15*time.Minute).
+	// the wait, which is at least 100 ms and at most ten years. If Backoff panics, the default is used. Defaults to
+	// Exponential(time.Second, 15*time.Minute).
 	Backoff func(attempt int) time.Duration
 
 	// Decode turns the payload of a message into args, a pointer to the handler's type. An error sends the message to the dead
-	// letters at once: a payload that cannot be read today cannot be read by a retry. Defaults to json.Unmarshal of the payload.
+	// letters at once: a payload that cannot be read today cannot be read by a retry. Defaults to the counterpart of ClientConfig.Encode: a
+	// []byte is the payload, any other type is read from JSON.
 	Decode func(header nats.Header, payload []byte, args any) error
 
 	// Jitter is the share by which a backoff may be longer or shorter, between 0 and 1. Defaults to 0.2 (plus or minus 20 %);
@@ -216,7 +218,7 @@ type Policy struct {
 	// OnDeadLetter is called with the letter of a job that is given up, before the letter is stored and the job is
 	// acknowledged. So effects that must follow the end of the job happen even if the worker crashes. After an error, a panic or a crash the
 	// job is delivered again and OnDeadLetter is called again, until it returns nil: it must be idempotent. Each call may take
-	// Config.SettleTimeout, and must not change the letter. Defaults to nothing.
+	// Config.SettleTimeout, after which it counts as failed, and must not change the letter. Defaults to nothing.
 	OnDeadLetter func(ctx context.Context, letter DeadLetter) error
 
 	// Ordered runs the jobs of one subject one after the other, in the order of the stream, over all workers: a job starts when the jobs
@@ -259,12 +261,14 @@ func Exponential(base, limit time.Duration) func(attempt int) time.Duration {
 	}
 }
 
+var defaultBackoff = Exponential(time.Second, 15*time.Minute)
+
 func (p Policy) withDefaults() Policy {
 	if p.Backoff == nil {
-		p.Backoff = Exponential(time.Second, 15*time.Minute)
+		p.Backoff = defaultBackoff
 	}
 	if p.Decode == nil {
-		p.Decode = func(_ nats.Header, payload []byte, args any) error { return json.Unmarshal(payload, args) }
+		p.Decode = func(_ nats.Header, payload []byte, args any) error { return codec.Decode(payload, args) }
 	}
 	p.Jitter = cmp.Or(p.Jitter, 0.2)
 	p.Limits = slices.Clone(p.Limits)
@@ -278,40 +282,52 @@ func (p Policy) withDefaults() Policy {
 
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (p Policy) validate() error {
-	var m mistakes
-	m.rejectf(p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1), "Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter)
-	checkLimits(&m, p.Limits)
-	m.rejectf(p.MaxAttempts < 1, "Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts)
-	if _, known := prioritySuffixes[p.Priority]; !known {
-		m.addf("Policy.Priority is %d: use PriorityLowest to PriorityHighest, %d to %d", p.Priority, PriorityLowest, PriorityHighest)
-	}
-	m.rejectf(p.Timeout < 0 && p.Timeout != -1, "Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout)
-	return m.err()
+	_, known := prioritySuffixes[p.Priority]
+	return errors.Join(
+		mistake.If(p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1), "worker: Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter),
+		checkLimits(p.Limits),
+		mistake.If(p.MaxAttempts < 1, "worker: Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts),
+		mistake.If(!known, "worker: Policy.Priority is %d: use PriorityLowest to PriorityHighest, %d to %d",
+			p.Priority, PriorityLowest, PriorityHighest),
+		mistake.If(p.Timeout < 0 && p.Timeout != -1, "worker: Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout))
 }
 
 // delay returns the jittered wait after a failed attempt. random is in [0, 1).
 func (p Policy) delay(attempt int, random float64) time.Duration {
-	wait := p.Backoff(attempt)
+	wait := bounded(p.Backoff(attempt))
 	if p.Jitter > 0 {
 		wait += time.Duration(float64(wait) * p.Jitter * (2*random - 1))
 	}
-	return max(wait, minDelay)
+	return bounded(wait)
 }
 
-func (p Policy) nextDelay(attempt int) time.Duration {
-	return p.delay(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
+// backoff returns the wait after a failed attempt.
+func (w *Worker) backoff(p Policy, attempt int) (wait time.Duration) {
+	random := rand.Float64() //nolint:gosec // jitter needs no secrecy
+	if !w.apart("Policy.Backoff", func() { wait = p.delay(attempt, random) }) {
+		p.Backoff = defaultBackoff
+		wait = p.delay(attempt, random)
+	}
+	return wait
 }
 
-// onDeadLetter calls OnDeadLetter, and turns its panic into an error: the job's goroutine runs it outside of the handler.
-func (p Policy) onDeadLetter(ctx context.Context, letter DeadLetter) error {
+// onDeadLetter calls Policy.OnDeadLetter, and returns when ctx ends even if the call does not: a slot must not be lost, nor the end of Run.
+func (w *Worker) onDeadLetter(ctx context.Context, p Policy, letter DeadLetter) (err error) {
 	if p.OnDeadLetter == nil {
 		return nil
 	}
-	call := func() (err error) {
-		defer catchPanic(&err)
-		return p.OnDeadLetter(ctx, letter)
+	called := make(chan error, 1)
+	go w.observe("Policy.OnDeadLetter", func() {
+		err := errors.New("it panicked, or called runtime.Goexit")
+		defer func() { called <- err }()
+		err = shown.Error(p.OnDeadLetter(ctx, letter))
+	})
+	select {
+	case err = <-called:
+	case <-ctx.Done():
+		err = fmt.Errorf("it has not returned, and may still run: %w", ctx.Err())
 	}
-	if err := call(); err != nil {
+	if err != nil {
 		return fmt.Errorf("worker: Policy.OnDeadLetter: %w", err)
 	}
 	return nil
@@ -333,20 +349,12 @@ const (
 	PriorityHighest
 )
 
-// priorityShare is the number of starts of a priority for one start of the next lower priority.
-const priorityShare = 4
-
 var prioritySuffixes = map[Priority]string{
 	PriorityLowest: "-lowest", PriorityLow: "-low", PriorityNormal: "", PriorityHigh: "-high", PriorityHighest: "-highest",
 }
 
-func (p Priority) weight() int {
-	weight := 1
-	for ; p > PriorityLowest; p-- {
-		weight *= priorityShare
-	}
-	return weight
-}
+// weight returns the number of starts for one of PriorityLowest: each priority has four times those of the next lower one.
+func (p Priority) weight() int { return 1 << (2 * (p - PriorityLowest)) }
 
 // ConsumerOf returns the name of the consumer of the jobs with a priority, for a worker with the given Config.Consumer: that
 // name for PriorityNormal, otherwise with "-highest", "-high", "-low" or "-lowest" at its end.

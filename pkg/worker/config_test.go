@@ -25,13 +25,15 @@ func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 		check.That(t, err == nil, "AckWait %s: %v", edge, err)
 	}
 	_, err := New(nil, Config{
-		AckWait: 24*time.Hour + 1, Bucket: "a.b", Concurrency: -1, DeadSubject: "dead.>", HardStop: -2, RequestTimeout: -1,
-		SettleTimeout: -1, SoftStop: -2, StepBucket: "*", StepTTL: time.Second, Stream: "a b", StuckAfter: -1,
+		AckWait: 24*time.Hour + 1, Bucket: strings.Repeat("a.b", 5000), Concurrency: math.MaxInt, DeadSubject: strings.Repeat("\xff", 5000), HardStop: -2,
+		ID: "a\nb", MaxWaiting: -1, RequestTimeout: -1, SettleTimeout: -1, SoftStop: -2, StepBucket: "*", StepTTL: 292 * 365 * 24 * time.Hour,
+		Stream: strings.Repeat("a b", 5000), StuckAfter: -1,
 	})
 	check.Contains(t, err, "JetStream")
+	check.That(t, len(err.Error()) < 3000, "%d bytes", len(err.Error()))
 	for _, field := range []string{
-		"AckWait", "Bucket", "Concurrency", "Consumer", "DeadSubject", "HardStop", "RequestTimeout", "SettleTimeout", "SoftStop",
-		"StepBucket", "StepTTL", "Stream", "StuckAfter",
+		"AckWait", "Bucket", "Concurrency", "Consumer", "DeadSubject", "HardStop", "ID", "MaxWaiting", "RequestTimeout", "SettleTimeout",
+		"SoftStop", "StepBucket", "StepTTL", "Stream", "StuckAfter",
 	} {
 		check.That(t, err != nil && strings.Contains(err.Error(), "Config."+field+" is"), "%v; want it to name %s", err, field)
 	}

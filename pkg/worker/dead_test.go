@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -78,8 +78,7 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 
 		for range 3 {
-			s := <-b.settled
-			check.That(t, s.Outcome == worker.OutcomeUnknown, "%s, want unknown", s.Outcome)
+			ends(t, <-b.settled, worker.OutcomeUnknown)
 
 			check.Require(t, b.left(t) == 1, "the job is gone and has no letter")
 		}
@@ -96,9 +95,9 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 
 		within(t, "the letter", time.Since(made), 0, unhandledDelay+requestTimeout)
 
-		if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 || runs.Load() != 1 {
-			t.Errorf("%d letters, %d left, %d runs; want 1, 0, 1", len(letters), b.left(t), runs.Load())
-		}
+		letters := b.letters(t)
+		check.Require(t, len(letters) == 1 && b.left(t) == 0 && runs.Load() == 1, "%d letters, %d left, %d runs; want 1, 0, 1", len(letters), b.left(t), runs.Load())
+		check.That(t, letters[0].Attempts == 1 && strings.HasSuffix(letters[0].Error, "attempt 1 failed, and the policy allows 1: EOF"), "%+v", letters[0])
 	})
 }
 
@@ -165,8 +164,7 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 
 		b.publish(t, "jobs.new", `{}`)
 
-		s := <-b.settled
-		check.That(t, s.Outcome == worker.OutcomeSnoozed, "%s, want snoozed", s.Outcome)
+		ends(t, <-b.settled, worker.OutcomeSnoozed)
 
 		check.Is(t, old.wait(), nil)
 
@@ -194,38 +192,22 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 
-			info, err := consumerInfo(b.js)
-			if err != nil {
-				return err
-			}
-
-			check.That(t, info.NumAckPending <= limit, "%d messages taken, want at most %d", info.NumAckPending, limit)
+			taken := check.Must(b.js.Consumer(t.Context(), stream, durable))(t).CachedInfo().NumAckPending
+			check.That(t, taken <= limit, "%d messages taken, want at most %d", taken, limit)
 
 			pass(time.Duration(job.Args.N%5+1) * time.Second)
 			return nil
 		})
 
 		for range 50 {
-			s := <-b.settled
-			check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
+			ends(t, <-b.settled, worker.OutcomeCompleted)
 		}
 
 		check.Same(t, "ran at once", most.Load(), limit)
 	})
 }
 
-func consumerInfo(js jetstream.JetStream) (*jetstream.ConsumerInfo, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-
-	consumer, err := js.Consumer(ctx, stream, durable)
-	if err != nil {
-		return nil, err
-	}
-	return consumer.CachedInfo(), nil
-}
-
-// TestOnDeadLetterComesBeforeTheEnd dead-letters jobs for every reason. Policy.OnDeadLetter fails, panics and then
+// TestOnDeadLetterComesBeforeTheEnd dead-letters jobs for every reason. Policy.OnDeadLetter fails, panics, hangs and then
 // succeeds: until then there is no letter, and the job is in its stream.
 func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -256,8 +238,11 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 
 						select {
 						case err := <-answer:
-							if errors.Is(err, io.ErrUnexpectedEOF) {
+							switch {
+							case errors.Is(err, io.ErrUnexpectedEOF):
 								panic(err)
+							case errors.Is(err, io.ErrNoProgress):
+								<-t.Context().Done() // as if for ever
 							}
 							return err
 						case <-ctx.Done():
@@ -269,7 +254,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 				}, func(context.Context, *worker.Job[order]) error { return test.fails })
 				b.publish(t, "jobs.1", `{"n":1}`)
 
-				for i, err := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF, nil} {
+				for i, err := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF, io.ErrNoProgress, nil} {
 					letter := receive(t, asked, "a letter")
 					check.That(t, letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
 						"call %d: %+v", i+1, letter)

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
 
@@ -263,7 +263,7 @@ func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
 	letter := w.letter(d, reason, cause)
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.SettleTimeout)
 	defer cancel()
-	if err := d.policy.onDeadLetter(ctx, letter); err != nil {
+	if err := w.onDeadLetter(ctx, d.policy, letter); err != nil {
 		return err
 	}
 	return retry(ctx, firstWait, isConnected, func() error {
@@ -274,7 +274,7 @@ func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
 
 func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {
 	letter := DeadLetter{
-		Attempts: min(d.info.Attempt, d.info.MaxAttempts), Consumer: d.info.Consumer, DeadAt: time.Now().UTC(),
+		Attempts: d.info.Attempt, Consumer: d.info.Consumer, DeadAt: time.Now().UTC(),
 		Deliveries: d.info.Deliveries, EnqueuedAt: d.info.EnqueuedAt.UTC(), Error: clip(cause.Error(), maxErrorText),
 		Header: d.msg.Header, ID: d.info.ID, MaxAttempts: d.info.MaxAttempts, Payload: d.msg.Data, Reason: reason,
 		Sequence: d.info.Sequence, Signature: cmp.Or(signatureOf(cause.Error()), "(no text)"), Stream: d.info.Stream, Subject: d.info.Subject,

@@ -24,17 +24,19 @@ const (
 // while the handler runs, and is guarded by deliveries.mu.
 type delivery struct {
 	cancel     context.CancelCauseFunc
-	cancelled  bool      // seen at a heartbeat
-	created    int64     // the time at which its consumer was made, if known, in Unix nanoseconds
-	deadline   time.Time // the deadline of the handler, zero for none
-	first      int       // delivery count on arrival
+	cancelled  atomic.Bool // by a client, seen at a heartbeat
+	created    int64       // the time at which its consumer was made, if known, in Unix nanoseconds
+	deadline   time.Time   // the deadline of the handler, zero for none
+	failed     string      // the error of its failed attempt, as shown to readers
+	first      int         // delivery count on arrival
 	hasSlot    bool
 	info       Info
-	journal    *journal.Journal        // the journal of the job's steps; nil before the first step
-	label      label                   // the label of the handler's goroutines
-	line       *order.Job              // of an ordered job
-	lost       context.CancelCauseFunc // of an ordered job
-	missed     time.Time               // the time at which the stream's leader first did not know the job
+	journal    *journal.Journal // the journal of the job's steps; nil before the first step
+	noted      *uncounted.Known // what is recorded of earlier deliveries; nil when they were not read
+	keep       time.Duration    // of the record of a unique job
+	label      label            // the label of the handler's goroutines
+	line       *order.Job       // of an ordered job
+	missed     time.Time        // the time at which the stream's leader first did not know the job
 	msg        *nats.Msg
 	opening    sync.Once   // of journal
 	permitLost atomic.Bool // the context of its handler has ended
@@ -42,7 +44,8 @@ type delivery struct {
 	route      *route      // the route of its handler, nil for none
 	shown      atomic.Bool // recorded as running
 	started    time.Time   // of the handler
-	waited     bool        // it has waited for a limit, or for its turn
+	unique     bool
+	waited     bool // it has waited for a limit, or for its turn
 
 	abandoned bool      // handed back while its handler still ran
 	acked     bool      // the server has confirmed its acknowledgement
@@ -190,15 +193,6 @@ func (t *deliveries) cancellable(d *delivery, cancel context.CancelCauseFunc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.cancel = cancel
-}
-
-// losable registers the function that ends the context of an ordered job when another worker may have been given the job.
-func (t *deliveries) losable(d *delivery, lost context.CancelCauseFunc) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if d.line != nil {
-		d.lost = lost
-	}
 }
 
 // claim reports whether the goroutine of d may decide the job's outcome. It may not if the job was handed back meanwhile.

@@ -116,15 +116,12 @@ func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
 			return worker.Retry(0, errors.New("once more"))
 		})
 		b.publish(t, "jobs.1", `{}`)
-		s := <-here
-		check.That(t, s.Outcome == worker.OutcomeRetried, "the first attempt: %s, %v", s.Outcome, s.Err)
+		ends(t, <-here, worker.OutcomeRetried)
 		<-counts
 		cfg, elsewhere := b.reporting(t, ackWait)
 		run(t, b.js, cfg, worker.Policy{}, complete)
-		s = <-elsewhere
-		check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
-		s = <-here
-		check.That(t, s.Outcome == worker.OutcomeFenced, "the first worker: %s, %v; want it fenced", s.Outcome, s.Err)
+		ends(t, <-elsewhere, worker.OutcomeCompleted)
+		ends(t, <-here, worker.OutcomeFenced)
 	})
 }
 
@@ -155,8 +152,7 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 			p.Filter(natstest.Losing(lose))
 			cfg, elsewhere := b.reporting(t)
 			run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, work(false))
-			s := <-elsewhere
-			check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
+			ends(t, <-elsewhere, worker.OutcomeCompleted)
 			p.Filter(nil)
 			close(release)
 			if s := <-here; s.Outcome != worker.OutcomeFenced || len(ran) != 2 {

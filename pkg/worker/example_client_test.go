@@ -14,64 +14,55 @@ import (
 
 // withServer gives an example an embedded server with a stream of jobs.
 func withServer(example func(ctx context.Context, js jetstream.JetStream) error) {
-	err := func() error {
-		srv, err := natsrun.Start(natsrun.Config{})
-		if err != nil {
-			return err
-		}
-		defer srv.Stop()
+	srv := must(natsrun.Start(natsrun.Config{}))
+	defer srv.Stop()
+	nc := must(srv.Connect())
+	defer nc.Close()
+	js := must(jetstream.New(nc))
+	ctx, cancel := context.WithTimeout(context.Background(), patience())
+	defer cancel()
+	must(js.CreateStream(ctx, worker.StreamConfig("JOBS", "jobs.>")))
+	must(js, example(ctx, js))
+}
 
-		nc, err := srv.Connect()
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-
-		js, err := jetstream.New(nc)
-		if err != nil {
-			return err
-		}
-
-		ctx, cancel := context.WithTimeout(context.Background(), patience())
-		defer cancel()
-
-		if _, err := js.CreateStream(ctx, worker.StreamConfig("JOBS", "jobs.>")); err != nil {
-			return err
-		}
-		return example(ctx, js)
-	}()
+// must ends an example that failed.
+func must[T any](value T, err error) T {
 	if err != nil {
-		fmt.Println(err) //nolint:forbidigo // part of an example's output
+		panic(err)
 	}
+	return value
 }
 
 // withClient gives an example a client as well.
 func withClient(example func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error) {
 	withServer(func(ctx context.Context, js jetstream.JetStream) error {
-		c, err := worker.NewClient(js, worker.ClientConfig{Stream: "JOBS"})
-		if err != nil {
-			return err
-		}
-		return example(ctx, js, c)
+		return example(ctx, js, must(worker.NewClient(js, worker.ClientConfig{Stream: "JOBS"})))
 	})
 }
 
 // workOne works jobs until one is settled.
 func workOne(ctx context.Context, js jetstream.JetStream, h worker.Handler[Mail]) error {
+	return workUntil(ctx, js, 1, func(worker.Settlement) bool { return true }, func(w *worker.Worker) error {
+		return worker.Handle(w, "jobs.mail.>", worker.Policy{}, h)
+	})
+}
+
+// workUntil works jobs until a settlement is the last. register registers handlers.
+func workUntil(
+	ctx context.Context, js jetstream.JetStream, concurrency int, last func(worker.Settlement) bool, register func(*worker.Worker) error,
+) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 
-	w, err := worker.New(js, worker.Config{
-		AckWait: time.Second, AutoCreate: true, Concurrency: 1, Consumer: "mailer", Stream: "JOBS", Logger: slog.New(slog.DiscardHandler),
-		Hooks: worker.Hooks{Settled: func(worker.Settlement) { stop() }},
-	})
-	if err != nil {
-		return err
-	}
-
-	if err := worker.Handle(w, "jobs.mail.>", worker.Policy{}, h); err != nil {
-		return err
-	}
+	w := must(worker.New(js, worker.Config{
+		AckWait: time.Second, AutoCreate: true, Concurrency: concurrency, Consumer: "mailer", Stream: "JOBS", Logger: slog.New(slog.DiscardHandler),
+		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
+			if last(s) {
+				stop()
+			}
+		}},
+	}))
+	must(w, register(w))
 	return w.Run(ctx)
 }
 

@@ -33,9 +33,9 @@ func Example_controlErrors() {
 	fmt.Println(errors.Is(err, busy))
 	fmt.Println(handler(context.Background(), &worker.Job[Mail]{}))
 	// Output:
-	// worker: retry after 30s: 429 Too Many Requests
+	// 429 Too Many Requests
 	// true
-	// worker: cancelled: no address
+	// no address
 }
 
 func ExamplePolicy() {

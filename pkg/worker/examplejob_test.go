@@ -17,7 +17,7 @@ func Example() {
 	// Output:
 	// sent to ada@example.org
 	// jobs.mail.1 completed
-	// jobs.mail.2 dead: worker: cancelled: no address
+	// jobs.mail.2 dead: no address
 }
 
 func example(ctx context.Context, js jetstream.JetStream) error {

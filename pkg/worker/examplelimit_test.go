@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -78,39 +77,21 @@ func ExampleLimit_rate() {
 func exampleLimit(
 	ctx context.Context, js jetstream.JetStream, c *worker.Client, n int, limit worker.Limit, work func(*worker.Job[Mail]),
 ) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-
 	for i := range n {
 		if _, err := c.Insert(ctx, worker.NewJob{Args: Mail{To: "ada@example.org"}, Subject: fmt.Sprintf("jobs.mail.%d", i)}); err != nil {
 			return err
 		}
 	}
 
-	var left atomic.Int32
+	var completed atomic.Int32
 
-	left.Store(int32(n))
-
-	w, err := worker.New(js, worker.Config{
-		AutoCreate: true, Consumer: "mailer", Stream: "JOBS", Logger: slog.New(slog.DiscardHandler),
-		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
-			if s.Outcome == worker.OutcomeCompleted && left.Add(-1) == 0 {
-				stop()
-			}
-		}},
-	})
-	if err != nil {
-		return err
+	last := func(s worker.Settlement) bool {
+		return s.Outcome == worker.OutcomeCompleted && completed.Add(1) == int32(n)
 	}
-
-	policy := worker.Policy{Limits: []worker.Limit{limit}}
-
-	err = worker.Handle(w, "jobs.mail.>", policy, func(_ context.Context, job *worker.Job[Mail]) error {
-		work(job)
-		return nil
+	return workUntil(ctx, js, n, last, func(w *worker.Worker) error {
+		return worker.Handle(w, "jobs.mail.>", worker.Policy{Limits: []worker.Limit{limit}}, func(_ context.Context, job *worker.Job[Mail]) error {
+			work(job)
+			return nil
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
 }

@@ -2,8 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -23,36 +23,18 @@ func ExamplePriority() {
 			}
 		}
 
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
-
 		left := 7
-
-		w, err := worker.New(js, worker.Config{
-			AutoCreate: true, Concurrency: 1, Consumer: "mailer", Stream: "JOBS", Logger: slog.New(slog.DiscardHandler),
-			Hooks: worker.Hooks{Settled: func(worker.Settlement) {
-				left--
-				if left == 0 {
-					stop()
-				}
-			}},
+		last := func(worker.Settlement) bool { left--; return left == 0 }
+		return workUntil(ctx, js, 1, last, func(w *worker.Worker) error {
+			send := func(_ context.Context, job *worker.Job[Mail]) error {
+				fmt.Println(job.Subject, "by", job.Consumer)
+				return nil
+			}
+			return errors.Join(
+				worker.Handle(w, "jobs.password.>", worker.Policy{Priority: worker.PriorityHigh}, send),
+				worker.Handle(w, "jobs.news.>", worker.Policy{}, send),
+			)
 		})
-		if err != nil {
-			return err
-		}
-
-		send := func(_ context.Context, job *worker.Job[Mail]) error {
-			fmt.Println(job.Subject, "by", job.Consumer)
-			return nil
-		}
-		if err := worker.Handle(w, "jobs.password.>", worker.Policy{Priority: worker.PriorityHigh}, send); err != nil {
-			return err
-		}
-
-		if err := worker.Handle(w, "jobs.news.>", worker.Policy{}, send); err != nil {
-			return err
-		}
-		return w.Run(ctx)
 	})
 	// Output:
 	// jobs.password.1 by mailer-high

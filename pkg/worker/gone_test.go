@@ -61,9 +61,7 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 				g := inFlight(t, srv)
 
 				old := check.Must(g.js.Stream(t.Context(), stream))(t)
-
 				check.OK(t, g.js.DeleteStream(t.Context(), stream))
-
 				if noticed {
 					g.until(false)
 				}
@@ -124,8 +122,7 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 
 		close(g.finish)
 
-		s := <-g.settled
-		check.That(t, s.Outcome == worker.OutcomeUnknown, "%s, want unknown", s.Outcome)
+		ends(t, <-g.settled, worker.OutcomeUnknown)
 
 		left := g.left(t)
 		check.Require(t, left == 1, "%d left, want the one that somebody else works", left)
@@ -165,21 +162,17 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	g.nc.Close()
 	close(g.finish)
 
-	g.run.once = true
-	check.Is(t, receive(t, g.run.done, "Run to return"), nats.ErrConnectionClosed)
+	check.Is(t, g.run.refuses(), nats.ErrConnectionClosed)
 
 	s := receive(t, g.settled, "the job's end")
 	check.That(t, s.Outcome == worker.OutcomeUnknown && g.log.count(worker.EventJobUnknown) != 0, "%s, want unknown, and an event", s.Outcome)
 
 	// The job is there, and runs again elsewhere.
-	again := make(chan int, 1)
+	again := make(chan *worker.Job[order], 1)
 	_, js := natstest.Connect(t, g.srv)
-	run(t, js, g.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-		again <- job.Deliveries
-		return nil
-	})
+	run(t, js, g.config(t), worker.Policy{}, tell(again, theJob))
 
-	check.Same(t, "delivery", receive(t, again, "the job, elsewhere"), 2)
+	check.Same(t, "delivery", receive(t, again, "the job, elsewhere").Deliveries, 2)
 }
 
 // TestLostBucketCostsAttemptsAndNoJob deletes the bucket while jobs are snoozed.
@@ -208,9 +201,7 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 			<-attempts
 		}
 
-		for b.left(t) > 0 {
-			pass(time.Second)
-		}
+		b.drain(t)
 
 		n := log.count(worker.EventUncountedFailed)
 		check.That(t, n != 0, "nothing tells that the bucket is missing")

@@ -181,12 +181,7 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 
 	consumer := check.Must(s.Consumer(t.Context(), durable))(t)
 
-	check.OK(t, b.js.DeleteStream(t.Context(), stream))
-
-	pass(time.Second) // no two consumers have one time
-
-	check.OK(t, check.Err(b.js.CreateStream(t.Context(), s.CachedInfo().Config)))
-
+	b.anew(t)
 	consumer = check.Must(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config))(t)
 
 	b.publish(t, "jobs.2", `{}`)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
@@ -24,8 +25,9 @@ import (
 type Handler[T any] func(ctx context.Context, job *Job[T]) error
 
 // Handle registers the handler of every job whose subject matches pattern. A pattern is a subject that may end in ">" and have
-// "*" tokens, and must lie within the stream's subjects. Patterns of one worker must not overlap, since a job has one handler.
-// The errors of a bad pattern and a bad policy are reported together. Call it before Run.
+// "*" tokens. Patterns of one worker must not overlap, since a job has one handler. The errors of a bad pattern and a bad policy are
+// reported together. Run refuses a pattern that no job of the stream can match, or that matches its schedules or records too. Call Handle
+// before Run.
 func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T]) error {
 	policy = policy.withDefaults()
 	err := policy.validate()
@@ -49,7 +51,7 @@ var errNilHandler = errors.New("worker: registering needs a handler, got nil")
 func decodeJob[T any](policy Policy, info Info, msg *nats.Msg) (*Job[T], error) {
 	job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}
 	if err := policy.Decode(msg.Header, msg.Data, &job.Args); err != nil {
-		return nil, &DecodeError{Cause: err, Subject: info.Subject}
+		return nil, &DecodeError{Cause: shown.Error(err), Subject: info.Subject, sequence: info.Sequence}
 	}
 	return job, nil
 }
@@ -65,13 +67,13 @@ type route struct {
 // register adds a route, unless err is the error of an invalid handler.
 func (w *Worker) register(err error, added *route) error {
 	if err != nil {
-		return fmt.Errorf("worker: handle %q: %w", added.pattern, err)
+		return fmt.Errorf("worker: handle %s: %w", shown.Quote(added.pattern), err)
 	}
 	if w.started.Load() {
 		return fmt.Errorf("%w: handle %q before Run", ErrStarted, added.pattern)
 	}
 	if err := subject.CheckPattern(added.pattern); err != nil {
-		return fmt.Errorf("worker: handle %q: not a subject filter: %w", added.pattern, err)
+		return fmt.Errorf("worker: handle %s: not a subject filter: %w", shown.Quote(added.pattern), err)
 	}
 	for _, other := range w.routes {
 		if !subject.Overlap(other.pattern, added.pattern) {
@@ -200,11 +202,15 @@ type Info struct {
 	Subject string
 }
 
-// Hooks observe a worker, for metrics and readiness. Each may be nil. They are called from the job's goroutine (Ready from the
-// worker's), so they must be quick and must not block; a hook that panics takes the process down.
+// Hooks observe a worker, for metrics and readiness. Each may be nil. The worker waits for them, so they must be quick and must not block.
+// A panic of a hook is logged ("callback panicked"), and changes nothing.
 type Hooks struct {
+	// Paused is called with the number of patterns whose jobs do not start, see [Client.Pause], at first and when it changes.
+	Paused func(patterns int)
+
 	// Ready is called with true when the worker starts to pull, at first and after a break. It is called with false and the reason when the
-	// worker cannot pull: once, and again when the worker finds a consumer, bucket or stream missing or changed.
+	// worker cannot pull, or when the stream or a consumer no longer has the jobs of a handler, which it notices within 30 seconds. It is
+	// called again when the reason turns out to need an operator, and after 1 minute, 2 more, 4 more and so on, up to an hour.
 	Ready func(ready bool, reason error)
 
 	// Settled is called when an attempt's outcome is recorded, or will stay unknown. When a job is given back to be delivered at once, the
@@ -321,7 +327,9 @@ const (
 	// EventJobLate (warn): a handler returned after its job had been handed back. Field "error".
 	EventJobLate = "worker.job_late"
 
-	// EventJobRetried (debug; warn before the last attempt): an attempt failed, and another will follow. Fields "error", "delay".
+	// EventJobRetried (debug, or warn): an attempt failed, and another will follow. Fields "error", "delay". The first failure of each kind
+	// of a handler is a warning, and then one each minute; "failures" is the number since the last. Of texts with the
+	// same words, ids left out, four a second count.
 	EventJobRetried = "worker.job_retried"
 
 	// EventJobStuck (error): a handler ignores its ended context. Fields "ran", and "stacks" of its goroutines, at most 8 KiB.
@@ -343,7 +351,7 @@ const (
 	// EventLimitUnreadable (error): the record of a limit cannot be decoded; the job is put off. Field "error".
 	EventLimitUnreadable = "worker.limit_unreadable"
 
-	// EventLost (warn): the worker cannot pull. Field "error".
+	// EventLost (warn): the worker cannot pull, or gets no jobs of a handler. It is repeated, see Hooks.Ready. Field "error".
 	EventLost = "worker.lost"
 
 	// EventProgressFailed (warn): the record of a job that runs, or waits again, could not be written. Field "error".
@@ -365,7 +373,7 @@ const (
 	// EventStopping (info): no more jobs are taken. Field "running".
 	EventStopping = "worker.stopping"
 
-	// EventUncountedFailed (warn): an uncounted delivery could not be recorded, so it will count as an attempt, or the recorded
-	// ones could not be read. Field "error".
+	// EventUncountedFailed (warn): an uncounted delivery could not be recorded, so it will count as an attempt, or the error of an attempt
+	// could not, so no dead letter will have it, or the records could not be read. Field "error".
 	EventUncountedFailed = "worker.uncounted_failed"
 )

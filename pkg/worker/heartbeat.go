@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
 
@@ -22,6 +22,9 @@ const (
 	// orderedBeats is the number of heartbeats of an ordered job for each heartbeat of another. So its confirmations may take half of AckWait
 	// instead of a third.
 	orderedBeats = 2
+
+	// assetsChecked is the time between two looks at the stream and the consumers.
+	assetsChecked = 30 * time.Second
 )
 
 // startBeats starts heartbeats and their confirmations, until end is called.
@@ -52,10 +55,16 @@ func (w *Worker) heartbeat(ctx context.Context) {
 	looks, looked := make(chan time.Time, 1), make(chan struct{})
 	go func() {
 		defer close(looked)
+		checked := time.Now()
 		for now := range looks {
-			w.followPauses(ctx)
+			_ = w.readPauses(ctx) // without an answer the former pauses stay in force; the next heartbeat is near
+			w.puller.Wake()       // for handlers that are no longer paused
 			w.lookAtConsumers(ctx)
 			w.checkRunning(ctx, now)
+			if now.Sub(checked) >= assetsChecked {
+				checked = now
+				w.checkAssets(ctx)
+			}
 		}
 	}()
 	defer func() { close(looks); <-looked }()
@@ -89,13 +98,15 @@ func (w *Worker) checkRunning(ctx context.Context, now time.Time) {
 		if long {
 			running = append(running, d)
 		}
-		if _, unique := keepOf(d.msg.Header); !unique && d.cancel != nil && (long || !d.running) {
+		if !d.unique && d.cancel != nil && (long || !d.running) {
 			others = append(others, d)
 		}
 	})
 	for _, d := range running {
-		w.showRunning(d)
-		if _, unique := keepOf(d.msg.Header); unique && w.isCancelled(d) {
+		if !d.shown.Load() && !w.silent.Load() && !w.show(d, StateRunning) {
+			w.silent.Store(true) // it has no permission
+		}
+		if d.unique && w.isCancelled(d) {
 			w.cancelHandler(d)
 		}
 	}
@@ -128,7 +139,7 @@ func (w *Worker) reportStuck(now time.Time) {
 		report := StuckHandler{Info: d.info, Ran: now.Sub(d.started), Stacks: dumps[d.label]}
 		w.log.Error(EventJobStuck, append(d.attrs(), "ran", report.Ran, "stacks", report.Stacks)...)
 		if w.cfg.Hooks.Stuck != nil {
-			w.cfg.Hooks.Stuck(report)
+			w.apart("Hooks.Stuck", func() { w.cfg.Hooks.Stuck(report) })
 		}
 	}
 }
@@ -163,12 +174,6 @@ func (w *Worker) beginContact(acks map[string][]ack) {
 	w.contacting.Go(func() { w.getContact(begin, acks) })
 }
 
-// renewContact calls getContact when a consumer has gone back.
-func (w *Worker) renewContact() {
-	w.contact.lose()
-	w.beginContact(nil)
-}
-
 // getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no first delivery
 // is certain. That only costs unique jobs and jobs with steps a read.
 func (w *Worker) getContact(begin func(now time.Time), acks map[string][]ack) {
@@ -176,25 +181,20 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]ack) {
 		if i > 0 && len(acks[c.consumer]) == 0 {
 			continue
 		}
-		consumer := w.consumerInfo(c)
-		if consumer == nil {
+		var found jetstream.Consumer
+		err := retry(w.stopping, firstWait, func(error) bool { return true }, func() (err error) {
+			found, err = w.consumer(w.stopping, c)
+			return err
+		})
+		if err != nil { // it is stopping
 			return
 		}
-		w.follow(c, consumer)
+		w.follow(c, found)
 		if i == 0 {
-			begin(consumer.CachedInfo().TimeStamp)
+			begin(found.CachedInfo().TimeStamp)
 		}
-		w.repeatAcks(consumer.CachedInfo(), acks[c.consumer])
+		w.repeatAcks(found.CachedInfo(), acks[c.consumer])
 	}
-}
-
-// consumerInfo asks the server about the consumer of a class until it answers. It returns nil when the worker stops first.
-func (w *Worker) consumerInfo(c *class) (found jetstream.Consumer) {
-	_ = retry(w.stopping, firstWait, func(error) bool { return true }, func() (err error) { // it is stopping
-		found, err = w.consumer(w.stopping, c)
-		return err
-	})
-	return found
 }
 
 // follow notes the consumer of a class, and its ack floor.
@@ -223,16 +223,8 @@ func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []ack) {
 	}
 }
 
-// maxDeliveries returns the number of deliveries that the worker can acknowledge at once.
-func (w *Worker) maxDeliveries() int {
-	if w.limited || w.ordered {
-		return w.cfg.Concurrency + w.cfg.MaxWaiting
-	}
-	return w.cfg.Concurrency
-}
-
 // errGone is the error of an attempt at a job that is no longer in its stream.
-var errGone = errors.New("worker: the job is gone from its stream: it ended elsewhere, or was deleted")
+var errGone = &refusal{outcome{kind: OutcomeFenced}, "worker: the job is gone from its stream: it ended elsewhere, or was deleted"}
 
 // doubtedAfter returns the time without a confirmed heartbeat after which another worker may have the job of a delivery: one heartbeat may
 // be lost. The rest of AckWait is for a leader that confirms a heartbeat and dies before others know of it.

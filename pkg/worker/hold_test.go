@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -55,11 +56,6 @@ func throughProxy(t *testing.T, b *bundle, policy worker.Policy, err error, muta
 	return p, starts
 }
 
-// loseSent loses n of the messages that a worker sends, those for which which is true.
-func loseSent(p *natstest.Proxy, n int, which func(f natstest.Frame) bool) {
-	p.Hit(which, natstest.WriteLost, n)
-}
-
 // answers matches the messages that answer a delivery.
 func answers(answer string) func(natstest.Frame) bool {
 	return func(f natstest.Frame) bool {
@@ -73,31 +69,37 @@ func within(t *testing.T, what string, took, least, most time.Duration) {
 	check.That(t, took >= least && took <= most, "%s took %s, want %s to %s", what, took, least, most)
 }
 
-// TestLostNakHoldsAJobForAckWait loses the answer that gives a job back, which is sent once.
-func TestLostNakHoldsAJobForAckWait(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		p, starts := throughProxy(t, b, worker.Policy{}, worker.Retry(time.Hour, io.EOF))
-		loseSent(p, 1, answers("-NAK"))
-		b.publish(t, "jobs.1", `{}`)
-
-		first, second := <-starts, <-starts
-		within(t, "the next attempt", second.at.Sub(first.at), 0, 2*ackWait)
-
-		check.Same(t, "attempt", second.job.Attempt, 2)
-	})
-}
-
-// TestLostUncountedDeliveryHoldsAJobForTwoAckWaits loses the records of uncounted deliveries,
-// so that the delivery uses an attempt.
-func TestLostUncountedDeliveryHoldsAJobForTwoAckWaits(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		p, starts := throughProxy(t, b, worker.Policy{}, worker.Snooze(time.Second))
-		loseSent(p, 1000, func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "$KV.jobs.excused.") })
-		b.publish(t, "jobs.1", `{}`)
-
-		first, second := <-starts, <-starts
-		within(t, "the next attempt", second.at.Sub(first.at), time.Second, 2*ackWait+requestTimeout)
-	})
+// TestLossHoldsAJob loses a message of the first attempt, or of the look before the second.
+func TestLossHoldsAJob(t *testing.T) {
+	to := func(prefix string) func(natstest.Frame) bool {
+		return func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, prefix) }
+	}
+	for name, test := range map[string]struct {
+		answer      error
+		lost        func(natstest.Frame) bool
+		times       int
+		least, most time.Duration
+	}{
+		"the answer that gives it back, which is sent once": {worker.Retry(time.Hour, io.EOF), answers("-NAK"), 1, 0, 2 * ackWait},
+		"the records of uncounted deliveries, so that the delivery uses an attempt": {
+			worker.Snooze(time.Second), to("$KV.jobs.excused."), 1000, time.Second, 2*ackWait + requestTimeout,
+		},
+		"the request for the record of its end, which is unknown then": {
+			worker.Retry(time.Second, io.EOF), to("$JS.API.STREAM.MSG.GET." + stream), 1, time.Second + unhandledDelay,
+			time.Second + requestTimeout + unhandledDelay + time.Second,
+		},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			p, starts := throughProxy(t, b, worker.Policy{}, test.answer)
+			pass(time.Second) // the worker is in contact, so it reads no record of a first delivery
+			p.Hit(test.lost, natstest.WriteLost, test.times)
+			insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
+			first, second := <-starts, <-starts
+			within(t, "the next attempt", second.at.Sub(first.at), test.least, test.most)
+			check.Same(t, "attempt", second.job.Attempt, 2)
+		})
+	}
 }
 
 // TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout loses acknowledgements until the
@@ -105,13 +107,12 @@ func TestLostUncountedDeliveryHoldsAJobForTwoAckWaits(t *testing.T) {
 func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, starts := throughProxy(t, b, worker.Policy{}, nil)
-		loseSent(p, 1000, answers("+ACK"))
+		p.Hit(answers("+ACK"), natstest.WriteLost, 1000)
 		b.publish(t, "jobs.1", `{}`)
 
 		first := <-starts
 
-		s := <-b.settled
-		check.Require(t, s.Outcome == worker.OutcomeUnknown, "the first attempt: %s, want unknown", s.Outcome)
+		ends(t, <-b.settled, worker.OutcomeUnknown)
 
 		p.Filter(nil)
 
@@ -121,24 +122,6 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
 			t.Errorf("the second attempt: %s, %d left", s.Outcome, b.left(t))
 		}
-	})
-}
-
-// TestUnreadableRecordPutsAJobOff loses the request for the record of a unique job that is
-// delivered again: whether it has ended is not known then.
-func TestUnreadableRecordPutsAJobOff(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		p, starts := throughProxy(t, b, worker.Policy{}, worker.Retry(time.Second, io.EOF))
-		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
-
-		first := <-starts
-
-		loseSent(p, 1, func(f natstest.Frame) bool { return f.Subject == "$JS.API.STREAM.MSG.GET."+stream })
-
-		second := <-starts
-		within(t, "the next attempt", second.at.Sub(first.at), time.Second+unhandledDelay, time.Second+requestTimeout+unhandledDelay+time.Second)
-
-		check.Same(t, "attempt", second.job.Attempt, 2)
 	})
 }
 
@@ -206,9 +189,7 @@ func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
 		maker := run(t, b.js, b.config(t), worker.Policy{}, complete)
 		b.publish(t, "jobs.1", `{}`)
 
-		for b.left(t) > 0 {
-			pass(time.Second)
-		}
+		b.drain(t)
 
 		check.OK(t, maker.wait())
 
@@ -234,11 +215,7 @@ func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		started, leave, waits := make(chan struct{}), make(chan struct{}), make(chan bool, 10)
 		one := func(c *worker.Config) { c.Concurrency = 1 } // so that the second job goes to the other worker
-		run(t, b.js, b.config(t, one), oneAtATime, func(context.Context, *worker.Job[order]) error {
-			close(started)
-			<-leave
-			return nil
-		})
+		run(t, b.js, b.config(t, one), oneAtATime, tell(started, aSignal, leave))
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 

@@ -120,11 +120,25 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 		"server's header":  {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"Nats-Rollup": {"all"}}}, "NewJob.Header"},
 		"header of lines":  {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A": {"x\r\nNats-Rollup: all"}}}, "NewJob.Header"},
 		"header of name":   {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A: b\nc": {"x"}}}, "NewJob.Header"},
+		"nats.go's header": {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"trace/id": {"x"}}}, `header "trace/id"`},
+		"header not ASCII": {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"é": {"x"}}}, `header "é"`},
+		"bytes in header":  {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A": {"\xff"}}}, `header "A"`},
+		"padded header":    {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A": {" x"}}}, `header "A"`},
+		"many headers":     {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A": make([]string, 4<<10)}}, "NewJob.Header"},
+		"bytes in subject": {worker.NewJob{Subject: "jobs.\xff"}, "UTF-8"},
+		"bytes in ID":      {worker.NewJob{Subject: "jobs.a", ID: "\xff"}, "NewJob.ID"},
+		"large with names": {worker.NewJob{
+			Subject: "jobs.a", Args: make([]byte, 1<<20-2<<10), Header: nats.Header{"A": {strings.Repeat("x", 3<<10)}},
+		}, "with headers"},
 		"large header":     {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A": {strings.Repeat("x", 17<<10)}}}, "NewJob.Header"},
 		"negative delay":   {worker.NewJob{Subject: "jobs.a", Delay: -1}, "NewJob.At"},
 		"delay and time":   {worker.NewJob{Subject: "jobs.a", Delay: 1, At: now}, "NewJob.At"},
 		"far ahead":        {worker.NewJob{Subject: "jobs.a", At: now.AddDate(11, 0, 0)}, "NewJob.At"},
 		"keep for ever":    {worker.NewJob{Subject: "jobs.a", Unique: &worker.Unique{Keep: 1 << 62}}, "NewJob.Unique.Keep"},
+		"unrecorded, kept": {worker.NewJob{Subject: "jobs.a", Unique: &worker.Unique{Unrecorded: true, Keep: time.Hour}}, "Unrecorded"},
+		"unrecorded, held": {worker.NewJob{Subject: "jobs.a", Unique: &worker.Unique{Unrecorded: true, HoldDead: true}}, "Unrecorded"},
+		"unrecorded later": {worker.NewJob{Subject: "jobs.a", Unique: &worker.Unique{Unrecorded: true}, Delay: time.Hour}, "Unrecorded"},
+		"unrecorded at":    {worker.NewJob{Subject: "jobs.a", Unique: &worker.Unique{Unrecorded: true}, At: now.Add(time.Hour)}, "Unrecorded"},
 		"unencodable":      {worker.NewJob{Subject: "jobs.a", Args: func() {}}, "NewJob.Args"},
 		"too large":        {worker.NewJob{Subject: "jobs.a", Args: make([]byte, 1<<20)}, "NewJob.Args"},
 		"everything":       {worker.NewJob{ID: "\n", Delay: -1, Args: func() {}}, "NewJob.Args"},
@@ -137,10 +151,14 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 			"%s: %v, want an InsertError that names %q", name, err, test.want)
 	}
 
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Insert(ended, worker.NewJob{Args: 1, Subject: "jobs.x"})
+	check.Is(t, err, context.Canceled)
 	check.Same(t, "messages stored", b.left(t), 0)
 
-	_, err := worker.NewClient(nil, worker.ClientConfig{RequestTimeout: -1, Stream: "a.b"})
-	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 3, "NewClient: %v, want three complaints", err)
+	_, err = worker.NewClient(nil, worker.ClientConfig{DeadSubject: "a.>", RequestTimeout: -1, Stream: "a.b"})
+	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 4, "NewClient: %v, want four complaints", err)
 }
 
 func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -27,10 +28,10 @@ import (
 func hang(until <-chan struct{}) { <-until }
 
 // inspected returns the Info of the only worker.
-func inspected(t *testing.T, nc *nats.Conn) inspect.Info {
+func inspected(t *testing.T, js jetstream.JetStream) inspect.Info {
 	t.Helper()
 
-	all := check.Must(inspect.Workers(t.Context(), nc))(t)
+	all := check.Must(inspect.Workers(t.Context(), js))(t)
 
 	check.Require(t, len(all) == 1, "%d workers answer, want 1: %+v", len(all), all)
 	return all[0]
@@ -66,27 +67,29 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		check.OK(t, client(t, b.js).Pause(t.Context(), worker.Pause{Pattern: pattern}))
 		pass(2 * time.Minute) // they ignore their contexts
 
-		nc, _ := natstest.Connect(t, b.srv)
-		got := inspected(t, nc)
+		nc, js := natstest.Connect(t, b.srv)
+		got := inspected(t, js)
+		check.Require(t, len(got.Last.Failing) == 1 && len(got.StuckJobs) == 2 && !got.Now.IsZero(), "%+v", got)
 		want := inspect.Info{
-			ID: t.Name(), Instance: got.Instance, Version: "v1.2.3", Stream: stream, Consumer: durable, Started: got.Started, Ready: true,
-			Host: check.Must(os.Hostname())(t), PID: os.Getpid(), Last: inspect.Last{Completed: 1, Others: 1, Waits: make([]time.Duration, 2)},
-			Slots: 2, Running: 2, Stuck: 2, Paused: []string{pattern}, Attempts: map[string]uint64{"completed": 1, "dead": 1},
+			Now: got.Now,
+			ID:  t.Name(), Instance: got.Instance, Version: "v1.2.3", Stream: stream, Consumer: durable, Started: got.Started, Ready: true,
+			Host: check.Must(os.Hostname())(t), PID: os.Getpid(), Last: inspect.Last{Completed: 1, Others: 1, Failing: got.Last.Failing, Waits: make([]time.Duration, 2)},
+			Slots: 2, Running: 2, Stuck: 2, StuckJobs: got.StuckJobs, Paused: []string{pattern}, Attempts: map[string]uint64{"completed": 1, "dead": 1},
 			Handlers: []inspect.Handler{{Pattern: pattern, Consumer: durable, MaxAttempts: 1, Timeout: time.Minute}},
 		}
 		check.Equal(t, want, got)
 
-		recent := check.Must(inspect.RecentOf(t.Context(), nc, got.Instance))(t)
+		recent := check.Must(inspect.RecentOf(t.Context(), js, got.Instance))(t)
 		check.Equal(t, []inspect.Attempt{
-			{Job: "JOBS:2", Subject: "jobs.tea", Sequence: 2, Attempt: 1, Waited: 1, Outcome: "dead", Error: "no salt"},
-			{Job: "JOBS:1", Subject: "jobs.soup", Sequence: 1, Attempt: 1, Waited: 1, Outcome: "completed"},
+			{Job: "JOBS:2", Subject: "jobs.tea", Sequence: 2, Consumer: durable, Pattern: pattern, Attempt: 1, Waited: 1, Outcome: "dead", Error: "no salt"},
+			{Job: "JOBS:1", Subject: "jobs.soup", Sequence: 1, Consumer: durable, Pattern: pattern, Attempt: 1, Waited: 1, Outcome: "completed"},
 		}, recent.Attempts, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Started" }, cmp.Ignore()))
 
-		now := check.Must(inspect.StacksOf(t.Context(), nc, got.Instance))(t)
+		now := check.Must(inspect.StacksOf(t.Context(), js, got.Instance))(t)
 		check.Same(t, "attempts run", len(now.Attempts), 2)
 
 		for _, a := range now.Attempts {
-			if a.Subject != "jobs.rice" || a.Attempt != 1 || !a.Stuck || !strings.Contains(a.Stacks, "test.hang") || strings.Contains(a.Stacks, "0x") {
+			if a.Subject != "jobs.rice" || a.Consumer != durable || a.Attempt != 1 || !a.Stuck || !strings.Contains(a.Stacks, "test.hang") || strings.Contains(a.Stacks, "0x") {
 				t.Errorf("%+v", a)
 			}
 		}
@@ -119,8 +122,12 @@ func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
 		for range 3 {
 			<-settled
 		}
-		nc, _ := natstest.Connect(t, b.srv)
-		got := inspected(t, nc)
+		_, js := natstest.Connect(t, b.srv)
+		got := inspected(t, js)
+		check.Require(t, len(got.Last.Failing) == 1 && !got.Last.Failing[0].At.IsZero(), "%+v, want one pattern that fails", got.Last.Failing)
+		got.Last.Failing[0].At, got.Last.Failing[0].Since = time.Time{}, time.Time{}
+		check.Equal(t, []inspect.Failing{{Pattern: "jobs.>", Of: 3, Failed: 1, First: 1, Retries: 1, Completed: 1, Error: "no salt"}}, got.Last.Failing)
+		got.Last.Failing = nil
 		check.Equal(t, inspect.Last{Completed: 2, Others: 1, Ran95: 2 * time.Second, Waits: []time.Duration{2 * time.Second, 5 * time.Second}}, got.Last)
 		wait, of := inspect.Wait95(got, inspect.Info{}, inspect.Info{Last: inspect.Last{Waits: make([]time.Duration, 37)}}, got)
 		check.That(t, wait == 2*time.Second && of == 41, "waits of %d jobs: %s", of, wait)
@@ -134,6 +141,20 @@ func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
 	})
 }
 
+// Attempts count by handler. Those that were snoozed, handed back or cancelled neither failed nor completed.
+func TestSumOfFailures(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	var latestFirst []inspect.Attempt
+	for i, outcome := range []string{"completed", "snoozed", "retried", "dead", "handed_back", "completed", "retried", "cancelled"} {
+		a := inspect.Attempt{Pattern: "pay", Attempt: 2, Outcome: outcome, Error: fmt.Sprint(i), Started: begun.Add(-time.Duration(i) * time.Second)}
+		latestFirst = append(latestFirst, a, inspect.Attempt{Pattern: "mail", Attempt: 1, Outcome: "completed"})
+	}
+	check.Equal(t, []inspect.Failing{{
+		Pattern: "pay", Of: 5, Failed: 3, Retries: 5, Completed: 1, Error: "2", At: begun.Add(-2 * time.Second), Since: begun.Add(-3 * time.Second),
+	}}, inspect.Sum(latestFirst).Failing)
+}
+
 // Two workers with one id are two instances.
 func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
@@ -143,12 +164,12 @@ func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 			<-b.ready
 		}
 
-		all := check.Must(inspect.Workers(t.Context(), b.nc))(t)
+		all := check.Must(inspect.Workers(t.Context(), b.js))(t)
 
 		check.Require(t, len(all) == 2 && all[0].ID == all[1].ID && all[0].Instance != all[1].Instance, "%+v", all)
 
 		for _, w := range all {
-			recent := check.Must(inspect.RecentOf(t.Context(), b.nc, w.Instance))(t)
+			recent := check.Must(inspect.RecentOf(t.Context(), b.js, w.Instance))(t)
 			check.Same(t, "the answer is of", recent.Instance, w.Instance)
 		}
 	})
@@ -164,11 +185,7 @@ func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
 		check.OK(t, maker.wait())
 
 		cfg.AutoCreate = false
-		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-			close(running)
-			<-leave
-			return nil
-		})
+		r := run(t, b.js, cfg, worker.Policy{}, tell(running, aSignal, leave))
 		<-b.ready
 		b.publish(t, "jobs.1", `{}`)
 		<-running
@@ -176,19 +193,19 @@ func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
 
 		check.Require(t, !<-b.ready, "ready without a consumer")
 
-		got := inspected(t, b.nc)
+		got := inspected(t, b.js)
 		check.That(t, !got.Ready && strings.Contains(got.Problem, "onsumer"), "%+v", got)
 
 		r.stop()
 		pass(time.Second)
 
-		got = inspected(t, b.nc)
+		got = inspected(t, b.js)
 		check.That(t, got.Stopping, "%+v", got)
 
 		close(leave)
 		check.OK(t, r.wait())
 
-		_, err := inspect.Workers(t.Context(), b.nc)
+		_, err := inspect.Workers(t.Context(), b.js)
 		check.Is(t, err, inspect.ErrNoWorker)
 	})
 }
@@ -212,7 +229,7 @@ func testBounds(t *testing.T, srv *natsrun.Server, handlers, limit int) {
 	until, hanging, settled := make(chan struct{}), make(chan struct{}, 300), make(chan struct{}, 300)
 	long := strings.Repeat("x", 700)
 	w, err := worker.New(b.js, b.config(t, func(c *worker.Config) {
-		c.Concurrency, c.ID = 300, strings.Repeat("<", 10_000)
+		c.Concurrency, c.ID = 300, strings.Repeat("<", 320)
 		c.Hooks.Settled = func(worker.Settlement) { settled <- struct{}{} }
 	}))
 	check.OK(t, err)
@@ -294,10 +311,10 @@ func TestAnswersOfIntruders(t *testing.T) {
 			}
 		}))(t)
 
-		all, err := inspect.Gather(t.Context(), b.nc, "hidden", time.Second)
+		all, err := inspect.Gather(t.Context(), b.nc, "hidden", nil, time.Second)
 		check.Failsf(t, err, "no answer is the last one")
 		check.That(t, len(all) == 1 && string(all[0]) == "seen", "got %q", all)
-		all, err = inspect.Gather(t.Context(), b.nc, "flooded", time.Second)
+		all, err = inspect.Gather(t.Context(), b.nc, "flooded", nil, time.Second)
 		check.Failsf(t, err, "a flood has no bound")
 		check.That(t, len(all) < 40, "got %d answers of 512 KiB", len(all))
 		check.OK(t, r.wait())
@@ -311,9 +328,9 @@ func TestInspectionNeedsPermission(t *testing.T) {
 		r := run(t, b.js, b.config(t), worker.Policy{}, complete)
 		<-b.ready
 
-		instance := inspected(t, b.nc).Instance
+		instance := inspected(t, b.js).Instance
 		denied := make(chan error, 100)
-		nc, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+		_, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 
 		briefly := func() context.Context {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -321,27 +338,22 @@ func TestInspectionNeedsPermission(t *testing.T) {
 			return ctx
 		}
 
-		_, err := inspect.Workers(briefly(), nc)
+		_, err := inspect.Workers(briefly(), js)
 		check.Is(t, err, inspect.ErrNoWorker)
 		check.Is(t, <-denied, nats.ErrPermissionViolation)
 
-		_, err = inspect.StacksOf(briefly(), nc, instance)
+		_, err = inspect.StacksOf(briefly(), js, instance)
 		check.Is(t, err, context.DeadlineExceeded)
 		check.Is(t, <-denied, nats.ErrPermissionViolation)
 		check.OK(t, r.wait())
 
 		// A worker that may not answer works.
-		done := make(chan struct{})
-		run(t, js, b.config(t, func(c *worker.Config) {
-			c.AutoCreate = false
-		}), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-			close(done)
-			return nil
-		})
+		done := make(chan string, 1)
+		run(t, js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), worker.Policy{}, tell(done, itsSubject))
 		b.publish(t, "jobs.1", `{}`)
 		<-done
 
-		_, err = inspect.Workers(briefly(), b.nc)
+		_, err = inspect.Workers(briefly(), b.js)
 		check.Is(t, err, inspect.ErrNoWorker)
 	}, natstest.Restrict(server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{"$JS.>", "$KV.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},

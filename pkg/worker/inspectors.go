@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -23,12 +24,12 @@ const (
 	// maxStacks and minStacks bound the stacks of one attempt in an answer, in bytes: less when many run.
 	maxStacks = 8 << 10
 	minStacks = 1 << 10
+
+	maxStuckJobs = 3 // in an Info
 )
 
 // answerInspectors answers requests of package inspect until end is called, on goroutines of its own that wait for no handler.
 func (w *Worker) answerInspectors(ctx context.Context) (end func(), err error) {
-	trouble := "it has not begun to pull"
-	w.trouble.Store(&trouble)
 	service, err := micro.AddService(w.nc, micro.Config{
 		Description: "Runs jobs, and says which", Name: inspect.Service, QueueGroupDisabled: true, Version: "1.0.0",
 		Metadata: map[string]string{"consumer": w.cfg.Consumer, "id": w.cfg.ID, "stream": w.cfg.Stream},
@@ -86,7 +87,7 @@ func (w *Worker) answerInfo(ctx context.Context, info inspect.Info) []byte {
 			info.Handlers = append(info.Handlers, r.describe(w.cfg.Consumer))
 		}
 		if n == 0 {
-			info.Last.Waits = nil
+			info.Last.Waits, info.Last.Failing = nil, nil
 		}
 		return info
 	})
@@ -127,7 +128,8 @@ func (w *Worker) fit(n int, answer func(n int) any) []byte {
 
 // describe sets the fields of an Info that change.
 func (w *Worker) describe(info *inspect.Info) {
-	info.Attempts, info.Last = w.recent.counted(), inspect.Sum(w.recent.latest())
+	info.Attempts, info.Last, info.Now = w.recent.counted(), inspect.Sum(w.recent.latest()), time.Now().UTC()
+	info.Last.Unhandled = w.recent.unhandled.Load()
 	info.Drained = w.draining.Load()
 	info.Waiting = int(w.deliveries.parked.Load())
 	w.deliveries.each(func(d *delivery) {
@@ -135,6 +137,9 @@ func (w *Worker) describe(info *inspect.Info) {
 			info.Running++
 			if d.stuck {
 				info.Stuck++
+				if len(info.StuckJobs) < maxStuckJobs {
+					info.StuckJobs = append(info.StuckJobs, clip(d.info.ID, maxShort))
+				}
 			}
 		}
 	})
@@ -144,10 +149,11 @@ func (w *Worker) describe(info *inspect.Info) {
 		}
 		info.Paused = append(info.Paused, clip(p.Pattern, maxShort))
 	}
-	if trouble := w.trouble.Load(); trouble != nil {
-		info.Problem = *trouble
-	} else {
-		info.Ready = true
+	w.condition.mu.Lock()
+	defer w.condition.mu.Unlock()
+	problem := w.condition.problem()
+	if info.Ready = problem == nil; !info.Ready {
+		info.Problem = safeText(w.denial(problem))
 	}
 }
 
@@ -170,7 +176,7 @@ func (t *deliveries) describe() (all []inspect.Running, labels []label) {
 		if d.running {
 			all = append(all, inspect.Running{
 				Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-				Started: d.started.UTC(), Stuck: d.stuck,
+				Consumer: d.info.Consumer, Started: d.started.UTC(), Stuck: d.stuck,
 			})
 			labels = append(labels, d.label)
 		}
@@ -182,7 +188,7 @@ func (t *deliveries) describe() (all []inspect.Running, labels []label) {
 func (d *delivery) describeEnd(o outcome, err error, ended time.Time) inspect.Attempt {
 	a := inspect.Attempt{
 		Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-		Started: d.started, Outcome: string(o.kind),
+		Consumer: d.info.Consumer, Started: d.started, Outcome: string(o.kind), Pattern: clip(d.info.Pattern, maxShort),
 	}
 	if a.Started.IsZero() {
 		a.Started = ended
@@ -191,10 +197,15 @@ func (d *delivery) describeEnd(o outcome, err error, ended time.Time) inspect.At
 		a.Waited = max(d.started.Sub(d.info.EnqueuedAt), 1) // the clocks may differ
 	}
 	a.Ran, a.Started = ended.Sub(a.Started), a.Started.UTC()
-	if err != nil {
+	if a.Error = d.failed; err != nil && a.Error == "" {
 		a.Error = safeText(err)
 	}
 	return a
+}
+
+// describeUnhandled returns a job without a handler, for inspectors.
+func (d *delivery) describeUnhandled(at time.Time) *inspect.Unhandled {
+	return &inspect.Unhandled{Subject: clip(d.info.Subject, maxShort), At: at.UTC()}
 }
 
 // maxRecent is the number of attempts that a worker remembers: 22 KiB and their texts.
@@ -206,6 +217,8 @@ type recent struct {
 	ended map[string]uint64 // by outcome
 	next  int               // the place of the next attempt: in a full ring, of the oldest
 	ring  []inspect.Attempt
+
+	unhandled atomic.Pointer[inspect.Unhandled] // the last job without a handler
 }
 
 // add adds an attempt that has ended.
@@ -237,7 +250,5 @@ func (r *recent) latest() []inspect.Attempt {
 func (r *recent) counted() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make(map[string]uint64, len(r.ended))
-	maps.Copy(all, r.ended)
-	return all
+	return maps.Collect(maps.All(r.ended))
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/token"
@@ -64,28 +66,29 @@ type JobFilter struct {
 
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (f JobFilter) validate() error {
-	var m mistakes
-	m.rejectf(f.Limit < 1 || f.Limit > maxPage, "JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage)
-	m.rejectf(f.Look < 1 || f.Look > maxPage, "JobFilter.Look is %d: use 1 to %d", f.Look, maxPage)
-	if f.Subject != "" {
-		if err := subject.CheckPattern(f.Subject); err != nil {
-			m.addf("JobFilter.Subject is %q: not a subject filter: %w", clip(f.Subject, key.MaxSubject), err)
-		}
-	}
-	if f.Key != "" {
-		if _, err := token.Encode(f.Key); err != nil {
-			m.addf("JobFilter.Key: %w", err)
-		}
-	}
-	return m.err()
+	badSubject := subject.CheckPattern(cmp.Or(f.Subject, ">"))
+	_, badKey := token.Encode(cmp.Or(f.Key, "-"))
+	return errors.Join(
+		mistake.If(f.Limit < 1 || f.Limit > maxPage, "worker: JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage),
+		mistake.If(f.Look < 1 || f.Look > maxPage, "worker: JobFilter.Look is %d: use 1 to %d", f.Look, maxPage),
+		mistake.If(badSubject != nil, "worker: JobFilter.Subject is %s: not a subject filter: %w", shown.Quote(f.Subject), badSubject),
+		mistake.If(badKey != nil, "worker: JobFilter.Key: %w", badKey))
 }
 
 // wants reports whether the filter selects jobs in a state.
 func (f JobFilter) wants(s State) bool { return len(f.States) == 0 || slices.Contains(f.States, s) }
 
-// mayWant reports whether the filter may select a job in a state that is not completed yet.
-func (f JobFilter) mayWant(s State) bool {
-	return f.wants(s) || s == StateDelivered && (f.wants(StateRunning) || f.wants(StateRetrying))
+// selectsState reports whether the filter selects the job by its state at one of its consumers.
+func (f JobFilter) selectsState(j StoredJob) bool {
+	return slices.ContainsFunc(j.Each(), func(as *StoredJob) bool { return f.wants(as.State) })
+}
+
+// mayWant reports whether the filter may select a job whose state is not completed yet.
+func (f JobFilter) mayWant(j StoredJob) bool {
+	return slices.ContainsFunc(j.Each(), func(as *StoredJob) bool {
+		return f.wants(as.State) || as.State == StateDelivered && (f.wants(StateRunning) || f.wants(StateRetrying)) ||
+			as.Shared && f.wants(StateDead)
+	})
 }
 
 // selects reports whether the filter leaves jobs out.
@@ -112,6 +115,9 @@ type JobPage struct {
 
 	// Looked is the number of messages that were read.
 	Looked int
+
+	// Displaced is the number of jobs with StoredJob.Displaced that were read, also of those that JobFilter.States leaves out.
+	Displaced int
 
 	// Messages is the number of messages of the stream, including schedules and records.
 	Messages uint64
@@ -143,21 +149,71 @@ type StoredJob struct {
 	// Subject is the subject of the job.
 	Subject string `json:"subject"`
 
+	// Attempt is the number of the last attempt that a worker recorded: of the last that failed, or that runs. 0 is unknown.
+	Attempt int `json:"attempt,omitempty"`
+
 	// Consumer is the consumer that takes the job, "" when none does: no worker would ever work the job.
 	Consumer string `json:"consumer,omitempty"`
+
+	// Consumers is the job as each of its consumers has it, by name, if several take it: with its own State and Progress, without Header and
+	// Payload. The job itself is then as the first consumer has it that has not ended it.
+	Consumers []StoredJob `json:"consumers,omitempty"`
+
+	// Error is the beginning of the error of the last attempt that failed, without secrets, as of the last 10,000 failures at the Consumer.
+	// It remains while the next attempt runs. The error of a dead job is in its Letter.
+	Error string `json:"error,omitempty"`
 
 	// Header holds the headers of the message.
 	Header nats.Header `json:"header,omitempty"`
 
+	// Lost is the number of attempts in a row, up to Attempt, whose workers ended before they could report. It is counted from the third
+	// attempt on: the job may be what ends them.
+	Lost int `json:"lost,omitempty"`
+
 	// Letter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
 	// for a job that is not dead, and for the record of a dead unique job in the stream.
 	Letter *DeadLetter `json:"letter,omitempty"`
+
+	// Next is the time of the next attempt of a delivered job that failed, was snoozed or was handed back. It is zero when that is unknown,
+	// and once it has passed: the job is due.
+	Next time.Time `json:"next,omitzero"`
 
 	// Payload is the payload of the job. The payload of a job that has ended is in its dead letter, or gone.
 	Payload []byte `json:"payload,omitempty"`
 
 	// Progress is a worker's last record of the job, nil for none.
 	Progress *Progress `json:"progress,omitempty"`
+
+	// Displaced reports whether a delivered job may be retrying after all: another job has failed since, and has the place of its record.
+	Displaced bool `json:"displaced,omitempty"`
+
+	// Shared reports whether the job's stream is not a work queue: all who read the stream have the job, see [SharedError].
+	Shared bool `json:"shared,omitempty"`
+}
+
+// Each returns the job as each of its consumers has it: the job itself unless several take it.
+func (j *StoredJob) Each() (all []*StoredJob) {
+	for i := range j.Consumers {
+		all = append(all, &j.Consumers[i])
+	}
+	if all == nil {
+		all = []*StoredJob{j}
+	}
+	return all
+}
+
+// lead gives a job the state that it has at the first consumer that has not ended it.
+func (j *StoredJob) lead() {
+	if len(j.Consumers) == 0 {
+		return
+	}
+	open := slices.IndexFunc(j.Consumers, func(as StoredJob) bool { return !as.HasEnded() })
+	first := j.Consumers[max(open, 0)]
+	first.Header, first.Payload = j.Header, j.Payload
+	if len(j.Consumers) > 1 {
+		first.Consumers = j.Consumers
+	}
+	*j = first
 }
 
 // Jobs returns a page of the jobs in the stream, the oldest first. Any replica may answer, so a job of the last moments may be missing.
@@ -176,11 +232,17 @@ type StoredJob struct {
 //   - StateScheduled: it is delayed until Due.
 //   - StateRunning: Progress.Worker recorded at Progress.At that it runs: after AckWait/3, or with its first progress. After the death of
 //     the worker the state remains until another worker has had the job for as long.
-//   - StateRetrying: its last attempt failed, was snoozed or handed back. A short next attempt is not visible.
-//   - StateDelivered: it was delivered and nothing is recorded. It runs for less than AckWait/3, waits in a worker for a limit or its
-//     turn, or was put off. In a stream that is not a work queue it may be done.
+//   - StateRetrying: its last attempt failed with Error, and it waits for Next. It is due and no worker asks for jobs if Next is zero: then
+//     it may run for less than AckWait/3.
+//   - StateDelivered: it was delivered and no failure is recorded, or the next attempt was. It runs for less than AckWait/3, waits in a
+//     worker for a limit or its turn, or is deferred until Next. In a stream that is not a work queue it may be done, or dead when its
+//     subject has more than 1,000 dead letters.
 //   - StateDone, StateDead, StateCancelled: the record of a unique job. A work queue has no trace of other jobs that have ended; in other
-//     streams they are StateDone once the consumer has acknowledged everything before them.
+//     streams a consumer has them as StateDead while they have a dead letter, and otherwise as StateDone once it has acknowledged
+//     everything before them. One more round trip for each subject with dead letters.
+//
+// A consumer keeps 10,000 failures, those of jobs whose sequences are equal modulo 10,000 in one place, so that an outage does not fill the
+// bucket. Beyond that bound a failed job is StateDelivered, and has StoredJob.Displaced.
 //
 // The dead letters of all jobs are listed with JobFilter.Dead, as far as they are in one message.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
@@ -217,7 +279,7 @@ func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
 	j, err := l.client.Job(ctx, JobRef{Key: f.Key, Subject: f.Subject})
 	page.Looked = 1
 	switch {
-	case errors.Is(err, ErrNoJob), err == nil && !f.wants(j.State):
+	case errors.Is(err, ErrNoJob), err == nil && !f.selectsState(j):
 		return nil
 	case err == nil:
 		page.Jobs = []StoredJob{j}
@@ -302,18 +364,23 @@ func (l *list) span(f JobFilter) (first, last uint64) {
 func (l *list) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Message, page *JobPage) error {
 	var found []StoredJob
 	for _, m := range messages {
-		if j, ok := l.read(m); ok && f.hasName(j) && f.mayWant(j.State) {
+		if j, ok := l.read(m); ok && f.hasName(j) && f.mayWant(j) {
 			found = append(found, j)
 		}
 	}
-	if f.wants(StateDelivered) && f.wants(StateRunning) && f.wants(StateRetrying) {
+	if f.wants(StateDelivered) && f.wants(StateRunning) && f.wants(StateRetrying) && (f.wants(StateDead) || !l.isShared()) {
 		found = found[:min(len(found), f.Limit-len(page.Jobs)+1)] // the records cannot change the selection of these
 	}
 	if err := l.complete(ctx, found); err != nil {
 		return err
 	}
 	for _, j := range found {
-		if !f.wants(j.State) {
+		for _, as := range j.Each() {
+			if as.Displaced {
+				page.Displaced++
+			}
+		}
+		if !f.selectsState(j) {
 			continue
 		}
 		if len(page.Jobs) == f.Limit {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -110,6 +111,76 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 	})
 }
 
+// TestFailedJobsAreRetrying looks at jobs after each attempt, without a worker when they are due, and beyond the bound of the records.
+func TestFailedJobsAreRetrying(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		const bound = 10_000
+		c := client(t, b.js)
+		failing := func(_ context.Context, job *worker.Job[order]) error {
+			switch name := job.Subject[len("jobs."):]; {
+			case name == "snoozes", name == "both" && job.Attempt > 1:
+				return worker.Snooze(2 * time.Hour)
+			case name == "runs" && job.Attempt > 1:
+				pass(30 * time.Minute)
+			case name == "both", name == "runs":
+				return worker.Retry(time.Minute, errors.New("again"))
+			}
+			return worker.Retry(time.Hour, fmt.Errorf("bank %s: %w", "http://ada:secret@bank.example", errors.New("503")))
+		}
+		shows := func(when, name string, state worker.State, attempt int, failure string, next time.Duration) {
+			t.Helper()
+			j := jobOf(t, c, worker.JobRef{Subject: "jobs." + name})
+			left := time.Duration(0)
+			if !j.Next.IsZero() {
+				left = time.Until(j.Next).Round(time.Minute)
+			}
+			check.That(t, j.State == state && j.Attempt == attempt && j.Error == failure && left == next, "%s: %s is %+v, due in %s", when, name, j, left)
+			found := all(t, c, worker.JobFilter{States: []worker.State{state}, Subject: j.Subject})
+			check.That(t, len(found) == 1 && found[0].Error == failure && found[0].Next.Equal(j.Next), "%s: listed as %+v", when, found)
+		}
+		r := run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, failing)
+		const lost = "bank http://bank.example: 503"
+		for _, name := range []string{"fails", "snoozes", "both", "runs"} {
+			b.publish(t, "jobs."+name, `{}`)
+			<-b.settled
+		}
+		pass(time.Second)
+		shows("after the first attempt", "fails", worker.StateRetrying, 1, lost, time.Hour)
+		shows("after the first attempt", "snoozes", worker.StateDelivered, 0, "", 2*time.Hour)
+		<-b.settled
+		pass(time.Second)
+		shows("between attempts", "both", worker.StateRetrying, 1, "again", 2*time.Hour)
+		shows("in the second attempt", "runs", worker.StateDelivered, 1, "again", 0)
+		pass(10 * time.Minute)
+		shows("in the second attempt", "runs", worker.StateRunning, 2, "again", 0)
+		<-b.settled
+		pass(time.Second)
+		shows("after the second attempt", "runs", worker.StateRetrying, 2, lost, time.Hour)
+
+		check.OK(t, r.wait())
+		pass(50 * time.Minute)
+		shows("without a worker", "fails", worker.StateRetrying, 1, lost, 0)
+
+		b.publishN(t, bound)
+		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, failing)
+		pass(time.Minute)
+		bucket := check.Must(b.js.Stream(t.Context(), "KV_jobs"))(t)
+		kept := len(check.Must(bucket.Info(t.Context(), jetstream.WithSubjectFilter("$KV.jobs.excused.*.*.failed.*")))(t).State.Subjects)
+		check.Same(t, "records", kept, bound)
+		page := check.Must(c.Jobs(t.Context(), worker.JobFilter{States: []worker.State{worker.StateRetrying}}))(t)
+		check.Same(t, "jobs whose records are of others", page.Displaced, 4)
+
+		check.OK(t, b.js.DeleteStream(t.Context(), stream))
+		again := worker.StreamConfig(stream, pattern)
+		again.FirstSeq = bound / 2 // that of a job that failed
+		check.OK(t, check.Err(b.js.CreateStream(t.Context(), again)))
+		pass(time.Minute) // until the worker has made its consumer again
+		b.publish(t, "jobs.snoozes", `{}`)
+		pass(time.Second)
+		shows("in the stream's next life", "snoozes", worker.StateDelivered, 0, "", 2*time.Hour)
+	})
+}
+
 func TestPagesAreWholeAndBounded(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
@@ -168,7 +239,7 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 	})
 }
 
-// TestPagesReadLittle lists jobs by their states in a stream in which most are in another.
+// TestPagesReadLittle lists jobs by their states, and counts them, in a stream in which most are in another.
 func TestPagesReadLittle(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
@@ -194,7 +265,18 @@ func TestPagesReadLittle(t *testing.T) {
 		}
 		receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
 		insert(t, c, worker.NewJob{Delay: time.Hour, Subject: "jobs.later"})
+		schedule(t, c, worker.Periodic{Args: order{}, Every: 24 * time.Hour, Name: "daily", Subject: "jobs.every"})
+		synctest.Wait() // the server counts a message for its consumer a moment after it stored it
+		counted := check.Must(c.Jobs(t.Context(), worker.JobFilter{Count: true, States: []worker.State{worker.StateDone}}))(t)
+		check.Equal(t, worker.Counts{
+			AsOf: counted.AsOf, Delivered: 1, Messages: 505, Queued: 500, Rest: 4, Ended: 2, Scheduled: 2, Detailed: true,
+		}, counted.Counts)
 		first := held.Sequence + 1
+		// As many as are selected could have a gigabyte of payloads.
+		jobs, whole, err := c.Select(t.Context(), worker.JobFilter{}, func(j worker.StoredJob) bool { return j.Sequence == first || j.Sequence == first+2 })
+		check.OK(t, err)
+		check.Require(t, len(jobs) == 2 && whole, "%d jobs, all of them %t; want 2, true", len(jobs), whole)
+		check.That(t, jobs[1].Sequence == first+2 && jobs[1].Payload == nil && jobs[1].Header == nil, "selected %+v", jobs[1])
 		for _, tt := range []struct {
 			states []worker.State
 			from   uint64
@@ -204,7 +286,7 @@ func TestPagesReadLittle(t *testing.T) {
 		}{
 			{[]worker.State{worker.StateDone, worker.StateDead}, 0, 2, 2, 2},
 			{[]worker.State{worker.StateDone}, 3, 4, 1, 1},
-			{[]worker.State{worker.StateScheduled}, 0, first + 500, 1, 1},
+			{[]worker.State{worker.StateScheduled}, 0, first + 500, 1, 2},
 			{[]worker.State{worker.StateDelivered, worker.StateRunning, worker.StateRetrying}, 0, held.Sequence, 1, 3},
 			{[]worker.State{worker.StateQueued}, 0, first, 10, 10},
 			{[]worker.State{worker.StateQueued}, first + 20, first + 20, 10, 10},
@@ -219,21 +301,6 @@ func TestPagesReadLittle(t *testing.T) {
 	})
 }
 
-// TestSelectedJobsAreSmall: as many as are selected could have a gigabyte of payloads.
-func TestSelectedJobsAreSmall(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		c := client(t, b.js)
-		for n := range 3 {
-			insert(t, c, unique(fmt.Sprint("mail.", n), n, 0))
-		}
-
-		jobs, whole, err := c.Select(t.Context(), worker.JobFilter{}, func(j worker.StoredJob) bool { return j.Subject != "jobs.mail.1" })
-		check.OK(t, err)
-		check.Require(t, len(jobs) == 2 && whole, "%d jobs, all of them %t; want 2, true", len(jobs), whole)
-		check.That(t, jobs[1].Subject == "jobs.mail.2" && jobs[1].Payload == nil && jobs[1].Header == nil, "selected %+v", jobs[1])
-	})
-}
-
 func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
@@ -243,9 +310,7 @@ func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 		check.OK(t, err)
 
 		pass(time.Second)
-		check.OK(t, b.js.DeleteStream(t.Context(), stream))
-		pass(time.Second)
-		check.OK(t, check.Err(b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern))))
+		b.anew(t)
 		insert(t, c, worker.NewJob{Subject: "jobs.a"})
 		insert(t, c, worker.NewJob{Subject: "jobs.a"})
 
@@ -302,8 +367,7 @@ func TestJobIsShownAfterItHasMoved(t *testing.T) {
 	})
 }
 
-// TestListOfAStreamThatIsNoWorkQueue lists jobs that stay when they have ended.
-func TestListOfAStreamThatIsNoWorkQueue(t *testing.T) {
+func TestListOfAStreamThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	c := client(t, b.js)
@@ -313,11 +377,4 @@ func TestListOfAStreamThatIsNoWorkQueue(t *testing.T) {
 	check.OK(t, b.js.DeleteStream(t.Context(), stream))
 	_, err = c.Jobs(t.Context(), worker.JobFilter{})
 	check.Contains(t, err, "stream JOBS is missing")
-	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, AllowDirect: true}
-	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
-
-	run(t, b.js, b.config(t), worker.Policy{}, complete)
-	b.publish(t, "jobs.a", `{}`)
-	receive(t, b.settled, "the job")
-	check.Until(t, patience(), "the job to be done", func() bool { return states(all(t, c, worker.JobFilter{}))["a"] == worker.StateDone })
 }

@@ -56,12 +56,7 @@ func (c *crowd) enter(ctx context.Context, key string) (leave func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 
-		for i, other := range c.live[key] {
-			if other == ctx {
-				c.live[key] = append(c.live[key][:i:i], c.live[key][i+1:]...)
-				return
-			}
-		}
+		c.live[key] = slices.DeleteFunc(c.live[key], func(other context.Context) bool { return other == ctx })
 	}
 }
 
@@ -148,41 +143,33 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 	})
 }
 
-// TestLimitIsUsed has as many jobs run at once as may, over two workers.
+// TestLimitIsUsed has as many jobs run at once as may, over two workers, and one of each of many keys, whatever they are made of.
 func TestLimitIsUsed(t *testing.T) {
-	t.Parallel()
-
-	const most = 6
-
-	b := setup(t, nil)
-	started := make(chan struct{}, 3*most)
-	next := make(chan struct{})
-	policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}}
-	handle := func(context.Context, *worker.Job[order]) error {
-		started <- struct{}{}
-		<-next
-		return nil
+	key := func(info worker.Info, _ nats.Header, _ []byte) string {
+		return fmt.Sprint("* .>\n$JS.", strings.Repeat("x", 1000), info.Subject)
 	}
-
-	for range 2 {
-		_, js := natstest.Connect(t, b.srv)
-		run(t, js, b.config(t, func(cfg *worker.Config) { cfg.Concurrency = most }), policy, handle)
+	for name, test := range map[string]struct {
+		limit worker.Limit
+		most  time.Duration
+	}{
+		"one limit": {worker.Limit{Concurrency: 6, Name: "all"}, 3 * time.Minute}, "of keys": {worker.Limit{Concurrency: 1, Key: key, Name: "any"}, time.Minute},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			b.publishN(t, 18)
+			began := time.Now()
+			for range 2 {
+				_, js := natstest.Connect(t, srv)
+				run(t, js, b.config(t), worker.Policy{Limits: []worker.Limit{test.limit}}, func(context.Context, *worker.Job[order]) error {
+					pass(time.Minute)
+					return nil
+				})
+			}
+			b.drain(t)
+			took := time.Since(began)
+			check.That(t, took <= test.most+30*time.Second, "18 jobs of a minute took %s, want %s", took, test.most)
+		})
 	}
-
-	b.publishN(t, 3*most)
-
-	for range most {
-		receive(t, started, "a job to start")
-	}
-
-	for range 2 * most {
-		next <- struct{}{} // one ends, and another starts
-
-		receive(t, started, "the next job")
-	}
-
-	close(next)
-	check.Until(t, patience(), "the jobs to be gone", func() bool { return b.left(t) == 0 })
 }
 
 // TestFloodOfOneKeyHoldsUpNoOther has 5,000 jobs of a key that has one permit before those of
@@ -248,9 +235,7 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 			return nil
 		})
 
-		for b.left(t) > 0 {
-			pass(time.Second)
-		}
+		b.drain(t)
 
 		t.Logf("%d deliveries of %d jobs, %s for %d seconds' work", deliveries.Load(), jobs, time.Since(began), jobs)
 
@@ -299,9 +284,7 @@ func TestTurnsKeepTheRateOverAllWorkers(t *testing.T) {
 			})
 		}
 
-		for b.left(t) > 0 {
-			pass(time.Second)
-		}
+		b.drain(t)
 
 		slices.SortFunc(turns, time.Time.Compare)
 

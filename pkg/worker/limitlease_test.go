@@ -157,11 +157,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 			c.AckWait = time.Minute
 			c.Hooks.Waiting = func(_ worker.Info, w bool) { waits <- w }
 		})
-		first := run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
-			started <- struct{}{}
-			<-back
-			return nil
-		})
+		first := run(t, js, cfg, oneAtATime, tell(started, aSignal, back))
 
 		b.publishN(t, 5)
 		<-started
@@ -202,11 +198,7 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 		c := newCrowd()
 		policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}, MaxAttempts: 100}
 
-		var done sync.WaitGroup
-
-		done.Add(jobs)
-
-		once, begun := make(map[uint64]bool), make(chan struct{})
+		once, begun, all := make(map[uint64]bool), make(chan struct{}), make(chan struct{})
 
 		var mu sync.Mutex
 
@@ -222,11 +214,12 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 			if ctx.Err() == nil && !once[job.Sequence] {
 				once[job.Sequence] = true
 
-				if len(once) == jobs/4 {
+				switch len(once) {
+				case jobs / 4:
 					close(begun) // so that nothing is being made while the server stops
+				case jobs:
+					close(all)
 				}
-
-				done.Done()
 			}
 			return ctx.Err()
 		}
@@ -245,14 +238,6 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 
 		receive(t, begun, "some jobs")
 		b.restart(t)
-
-		all := make(chan struct{})
-
-		go func() {
-			done.Wait()
-			close(all)
-		}()
-
 		receive(t, all, "all jobs")
 
 		n := c.peak("all")
@@ -307,11 +292,7 @@ func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
 		for range 2 {
 			_, js := natstest.Connect(t, b.srv)
 			cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
-			run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
-				started <- time.Now()
-				<-end
-				return nil
-			})
+			run(t, js, cfg, oneAtATime, tell(started, theTime, end))
 		}
 
 		b.publish(t, "jobs.0", `{}`)

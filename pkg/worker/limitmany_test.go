@@ -2,8 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -151,52 +149,11 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 
 		check.OK(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)))
 
-		s = <-b.settled
-		check.That(t, s.Outcome == worker.OutcomeCompleted, "%s, %v after the record was gone; want completed", s.Outcome, s.Err)
+		ends(t, <-b.settled, worker.OutcomeCompleted)
 
 		check.Is(t, r.wait(), nil)
 
 		check.That(t, strings.Contains(events.String(), worker.EventLimitUnreadable), "no event %s in\n%s", worker.EventLimitUnreadable, events)
-	})
-}
-
-// TestKeyThatPanics is a failure of the job like any other.
-func TestKeyThatPanics(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	limit := worker.Limit{Concurrency: 1, Name: "all", Key: func(worker.Info, nats.Header, []byte) string { panic("as it happens") }}
-	run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}, MaxAttempts: 1}, complete)
-	b.publish(t, "jobs.1", `{}`)
-
-	if s := receive(t, b.settled, "its settlement"); s.Outcome != worker.OutcomeDead || !errors.As(s.Err, new(*worker.PanicError)) {
-		t.Errorf("%s, %v; want dead, with a PanicError", s.Outcome, s.Err)
-	}
-}
-
-// TestKeysAreIndependent runs a job of each of many keys at once, each of which has one
-// permit, whatever the keys are made of.
-func TestKeysAreIndependent(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		const keys = 50
-
-		started := make(chan struct{}, keys)
-		hold := make(chan struct{})
-		limit := worker.Limit{Concurrency: 1, Name: "any", Key: func(info worker.Info, _ nats.Header, _ []byte) string {
-			return fmt.Sprint("* .>\n$JS.", strings.Repeat("x", 1000), info.Subject)
-		}}
-		run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}}, func(context.Context, *worker.Job[order]) error {
-			started <- struct{}{}
-			<-hold
-			return nil
-		})
-		b.publishN(t, keys)
-
-		for range keys {
-			receive(t, started, "a job of each key")
-		}
-
-		close(hold)
 	})
 }
 
@@ -240,9 +197,7 @@ func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
 		})
 	}
 
-	for b.left(t) > 0 {
-		pass(time.Second)
-	}
+	b.drain(t)
 
 	slices.SortFunc(starts, time.Time.Compare)
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
@@ -28,7 +31,7 @@ const (
 )
 
 // errLimitUnreadable is the error of an attempt that did not begin because the record of a limit cannot be read.
-var errLimitUnreadable = errors.New("worker: a limit cannot be read")
+var errLimitUnreadable = refused(OutcomeLimited, unhandledDelay, "worker: a limit cannot be read")
 
 // Limit is a limit over all workers that share a Config.Bucket, in any processes. It needs a Concurrency, a Rate or both.
 //
@@ -91,7 +94,7 @@ func Turn(ctx context.Context, name string) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("worker: turn of limit %q: %w", name, err)
+		return fmt.Errorf("worker: turn of limit %s: %w", shown.Quote(name), err)
 	}
 	return nil
 }
@@ -105,27 +108,15 @@ func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error 
 	if !l.covers(d) {
 		return nil
 	}
-	rule, err := ruleOf(d, l, l.turnSpec())
-	if err != nil {
-		return err
-	}
+	rules := []limit.Rule{ruleOf(d, l, l.turnSpec())}
 	for {
-		_, err := w.limits.Enter(ctx, limit.Entry{Lost: func(error) {}, Rules: []limit.Rule{rule}, Slot: kept{}, Sequence: d.info.Sequence})
+		_, err := w.limits.Enter(ctx, limit.Entry{Lost: func(error) {}, Rules: rules, Sequence: d.info.Sequence})
 		full, crowded := errors.AsType[*limit.FullError](err)
 		if !crowded || !backoff.Sleep(ctx, full.Delay) {
 			return err
 		}
 	}
 }
-
-// kept is the slot of a job that waits for a turn, which the job keeps.
-type kept struct{}
-
-// Give reports whether the job has left its slot, which it never does.
-func (kept) Give() bool { return false }
-
-// Take reports whether the job has its slot, which it always does.
-func (kept) Take() bool { return true }
 
 // LimitLostError is the cause of the end of a handler's context when its permit is no longer held. Unless the handler returns nil all the
 // same, its job is given back at once, and the attempt does not count.
@@ -144,29 +135,28 @@ func (e *LimitLostError) Unwrap() error { return e.Cause }
 
 var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
-// checkLimits adds the mistakes of a policy's limits. Defaults must be set before.
-func checkLimits(m *mistakes, limits []Limit) {
-	m.rejectf(len(limits) > MaxLimits, "Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
+// checkLimits returns an error that names all mistakes of a policy's limits. Defaults must be set before.
+func checkLimits(limits []Limit) error {
+	err := mistake.If(len(limits) > MaxLimits, "worker: Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
 	seen := make(map[string]bool)
 	for i, l := range limits {
-		field := fmt.Sprintf("Policy.Limits[%d]", i)
-		m.rejectf(!limitName.MatchString(l.Name), "%s.Name is %q: use 1 to 64 letters, digits, '-' and '_'", field, l.Name)
-		m.rejectf(seen[l.Name], "%s.Name is %q, as that of another: use each once", field, l.Name)
+		field := fmt.Sprintf("worker: Policy.Limits[%d]", i)
+		bad := subject.CheckPattern(cmp.Or(l.Subjects, ">"))
+		err = errors.Join(err,
+			mistake.If(!limitName.MatchString(l.Name), "%s.Name is %s: use 1 to 64 letters, digits, '-' and '_'", field, shown.Quote(l.Name)),
+			mistake.If(seen[l.Name], "%s.Name is %q, as that of another: use each once", field, l.Name),
+			mistake.If(l.Concurrency < 0 || l.Concurrency > MaxPermits,
+				"%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits),
+			mistake.If(l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits,
+				"%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits),
+			mistake.If(l.Rate == 0 && (l.Concurrency == 0 || l.Turns),
+				"%s has neither Concurrency nor Rate, or Turns without Rate: use one of them, or both", field),
+			mistake.If(bad != nil, "%s.Subjects is %s: not a subject filter: %w", field, shown.Quote(l.Subjects), bad),
+			mistake.If(l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer),
+				"%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer))
 		seen[l.Name] = true
-		m.rejectf(l.Concurrency < 0 || l.Concurrency > MaxPermits,
-			"%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits)
-		m.rejectf(l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits,
-			"%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits)
-		m.rejectf(l.Rate == 0 && (l.Concurrency == 0 || l.Turns),
-			"%s has neither Concurrency nor Rate, or Turns without Rate: use one of them, or both", field)
-		if l.Subjects != "" {
-			if err := subject.CheckPattern(l.Subjects); err != nil {
-				m.addf("%s.Subjects is %q: not a subject filter: %w", field, l.Subjects, err)
-			}
-		}
-		m.rejectf(l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer),
-			"%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer)
 	}
+	return err
 }
 
 // spec returns the part of a limit for the start of jobs, without the key.
@@ -216,62 +206,48 @@ func (w *Worker) openLimits(records *kvrecord.Client) {
 
 // acquirePermits waits until the limits of a job let it run.
 func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*limit.Permit, error) {
-	rules, err := rulesOf(d)
-	if err != nil {
-		d.info.Attempt = w.countAttempt(d) // it fails like a handler
-		return nil, err
-	}
 	s := &slot{delivery: d, worker: w}
-	defer s.show(false)
+	defer s.end()
 	permit, err := w.limits.Enter(w.stopping, limit.Entry{
-		Rules: rules, Slot: s, Sequence: d.info.Sequence,
+		Rules: rulesOf(d), Slot: s, Sequence: d.info.Sequence,
 		Lost: func(err error) {
 			d.permitLost.Store(true)
 			cancel(&LimitLostError{Cause: err})
 		},
 	})
-	if s.parked {
-		w.deliveries.parked.Add(-1)
-	}
-	var unreadable *limit.RecordError
+	full, crowded := errors.AsType[*limit.FullError](err)
+	_, unreadable := errors.AsType[*limit.RecordError](err)
 	switch {
 	case errors.Is(err, limit.ErrClosed):
 		<-w.drained // as in acquireSlot
 		return nil, errNotStarted
-	case errors.As(err, &unreadable):
+	case unreadable:
 		return nil, fmt.Errorf("%w: %w", errLimitUnreadable, err)
-	case err != nil:
+	case crowded:
 		w.releaseSlot(d) // for jobs that can start while this job is given back
-		return nil, fmt.Errorf("worker: %w", err)
+		return nil, refused(OutcomeLimited, full.Delay, err.Error())
 	}
-	return permit, nil
+	return permit, err
 }
 
 // rulesOf computes the keys under which a job counts.
-func rulesOf(d *delivery) (rules []limit.Rule, err error) {
+func rulesOf(d *delivery) (rules []limit.Rule) {
 	for _, l := range d.policy.Limits {
-		spec := l.spec()
-		if spec.Concurrency == 0 && spec.Rate == 0 || !l.covers(d) {
-			continue
+		if spec := l.spec(); (spec.Concurrency > 0 || spec.Rate > 0) && l.covers(d) {
+			rules = append(rules, ruleOf(d, l, spec))
 		}
-		rule, err := ruleOf(d, l, spec)
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, rule)
 	}
 	limit.Sort(rules)
-	return rules, nil
+	return rules
 }
 
-// ruleOf computes the key under which a job counts.
-func ruleOf(d *delivery, l Limit, spec limit.Spec) (rule limit.Rule, err error) {
-	defer catchPanic(&err)
-	rule.Spec = spec
+// ruleOf computes the key under which a job counts. A panic of Limit.Key fails the attempt.
+func ruleOf(d *delivery, l Limit, spec limit.Spec) limit.Rule {
+	rule := limit.Rule{Spec: spec}
 	if l.Key != nil {
 		rule.Key = l.Key(d.info, d.msg.Header, d.msg.Data)
 	}
-	return rule, nil
+	return rule
 }
 
 // slot is the slot of a job, which the job leaves while it waits for a limit. Its methods are called one at a time.
@@ -308,10 +284,18 @@ func (s *slot) Take() bool {
 	return true
 }
 
+// end ends the wait.
+func (s *slot) end() {
+	s.show(false)
+	if s.parked {
+		s.worker.deliveries.parked.Add(-1)
+	}
+}
+
 // show calls the hook.
 func (s *slot) show(waits bool) {
 	if s.shown != waits && s.worker.cfg.Hooks.Waiting != nil {
-		s.worker.cfg.Hooks.Waiting(s.delivery.info, waits)
+		s.worker.apart("Hooks.Waiting", func() { s.worker.cfg.Hooks.Waiting(s.delivery.info, waits) })
 	}
 	s.shown = waits
 }

@@ -1,19 +1,24 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
+	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
 // list is a stream that is being listed.
@@ -55,51 +60,183 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if ok = kind != key.Later || !j.Due.IsZero(); kind == key.Done {
 		j.Payload = nil
 	}
-	taker := l.Takers.Of(j.Subject)
-	if taker == nil {
+	if j.Shared = l.isShared(); j.Shared && kind == key.Done { // the end at one consumer says nothing of the others
+		j.Consumer = m.Header.Get(headerConsumer)
 		return j, ok
 	}
-	j.Consumer = taker.Name
-	switch {
-	case j.State != StateQueued || m.Sequence > taker.Delivered:
-	case l.Info.Config.Retention == jetstream.LimitsPolicy && m.Sequence <= taker.Floor:
-		j.State = StateDone
-	default:
-		j.State = StateDelivered
+	for _, taker := range l.Takers.AllOf(m, j.Subject) {
+		as := j
+		as.Header, as.Payload, as.Consumer = nil, nil, taker.Name
+		switch {
+		case j.State != StateQueued || m.Sequence > taker.Delivered:
+		case j.Shared && m.Sequence <= taker.Floor:
+			as.State = StateDone
+		default:
+			as.State = StateDelivered
+		}
+		j.Consumers = append(j.Consumers, as)
 	}
+	j.lead()
 	return j, ok
 }
 
-// complete adds the workers' records of delivered jobs. One round trip for each 512 jobs.
+// isShared reports whether all who read the stream have its messages.
+func (l *list) isShared() bool {
+	return !l.dead && l.Info.Config.Retention != jetstream.WorkQueuePolicy
+}
+
+// complete adds what consumers have recorded of jobs. One round trip for each 170 jobs, and one more in a stream that is not a work queue.
 func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
-	var subjects []string
-	at := make(map[string]*StoredJob)
+	err := l.addRecords(ctx, jobs)
+	if err == nil && l.isShared() && len(jobs) > 0 {
+		err = l.addLetters(ctx, jobs)
+	}
 	for i := range jobs {
-		if j := &jobs[i]; j.State == StateDelivered {
-			to := ProgressSubject(l.client.cfg.Bucket, l.client.cfg.Stream, j.Sequence)
-			subjects, at[to] = append(subjects, to), j
+		jobs[i].lead()
+	}
+	return err
+}
+
+// addRecords adds the workers' records of delivered jobs.
+func (l *list) addRecords(ctx context.Context, jobs []StoredJob) error {
+	readers := make(map[string][]func(jsapi.Message))
+	read := func(subject string, reader func(jsapi.Message)) { readers[subject] = append(readers[subject], reader) }
+	cfg := l.client.cfg
+	for i := range jobs {
+		for _, j := range jobs[i].Each() {
+			if j.State == StateDelivered {
+				read(progressOf(cfg.Bucket, cfg.Stream, j.Sequence, j.Consumer, j.Shared), j.readProgress)
+				read("$KV."+cfg.Bucket+"."+uncounted.Key(j.uncountedKey()), j.readUncounted)
+				read(failureSubject(cfg.Bucket, cfg.Stream, j.Consumer, j.Sequence), j.readFailure)
+			}
 		}
 	}
-	if len(subjects) == 0 {
-		return nil
-	}
-	bucket := "KV_" + l.client.cfg.Bucket
-	records, err := l.Get.Last(ctx, bucket, subjects)
+	bucket := "KV_" + cfg.Bucket
+	records, err := l.Get.Last(ctx, bucket, slices.Collect(maps.Keys(readers)))
 	if err != nil {
 		return fmt.Errorf("worker: read the workers' records in %s: %w", bucket, err)
 	}
+	// A later record says more of when the job is due, and whether it runs.
+	slices.SortFunc(records, func(a, b jsapi.Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	for _, m := range records {
-		var p Progress
-		j := at[m.Subject]
-		if j == nil || json.Unmarshal(m.Data, &p) != nil || p.ID != j.ID { // a record of a stream that was made again
-			continue
+		for _, reader := range readers[m.Subject] {
+			reader(m)
 		}
-		j.Progress, j.State = &p, StateRetrying
-		if p.State == StateRunning {
-			j.State = StateRunning
+	}
+	for i := range jobs {
+		for _, j := range jobs[i].Each() {
+			l.judge(j)
 		}
 	}
 	return nil
+}
+
+// maxLetters bounds the dead letters of shared jobs that are read for one page.
+const maxLetters = 1000
+
+// addLetters finds the jobs that consumers have given up, whose messages stay in the stream: by the last dead letter of each subject, and
+// by the earlier ones of subjects with several jobs. A job whose letter may be among those that were not read is not called done.
+func (l *list) addLetters(ctx context.Context, jobs []StoredJob) error {
+	at := make(map[string][]*StoredJob)
+	for i := range jobs {
+		to := l.client.cfg.DeadSubject + "." + jobs[i].Stream + "." + jobs[i].Subject
+		at[to] = append(at[to], jobs[i].Each()...)
+	}
+	letters, err := l.Get.Last(ctx, l.client.cfg.DeadStream, slices.Collect(maps.Keys(at)))
+	if err != nil && !jsapi.IsNoStream(err) {
+		return fmt.Errorf("worker: read the dead letters in %s: %w", l.client.cfg.DeadStream, err)
+	}
+	for room := maxLetters; len(letters) > 0; letters = letters[1:] {
+		last := letters[0]
+		sharing := at[last.Subject]
+		readLetter(last, sharing)
+		if !slices.ContainsFunc(sharing, isDone) {
+			continue
+		}
+		earlier, more, err := l.Get.Matching(ctx, l.client.cfg.DeadStream, last.Subject, 0, max(room, 1))
+		if err != nil {
+			return fmt.Errorf("worker: read the dead letters in %s: %w", l.client.cfg.DeadStream, err)
+		}
+		room -= len(earlier)
+		for _, m := range earlier {
+			readLetter(m, sharing)
+		}
+		for _, j := range sharing {
+			if more && isDone(j) {
+				j.State = StateDelivered
+			}
+		}
+	}
+	return nil
+}
+
+func isDone(j *StoredJob) bool { return j.State == StateDone }
+
+// readLetter sets the state of the job of a dead letter, if it is among those with the letter's subject.
+func readLetter(m jsapi.Message, jobs []*StoredJob) {
+	letter, err := ParseDeadLetter(m.Data)
+	if err != nil {
+		return
+	}
+	for _, j := range jobs {
+		if j.Consumer == letter.Consumer && j.Sequence == letter.Sequence && j.Since.Equal(letter.EnqueuedAt) {
+			letter.Header, letter.Payload = nil, nil // which the job has
+			j.State, j.Letter = StateDead, &letter
+		}
+	}
+}
+
+// judge ends the wait of a job that is due. A consumer that has requests of workers and a job that is due has delivered the job.
+func (l *list) judge(j *StoredJob) {
+	if j.Next.After(l.Info.TimeStamp) {
+		return
+	}
+	j.Next = time.Time{}
+	if taker := l.Takers.Of(j.Subject); j.State == StateRetrying && (j.Shared || taker != nil && taker.Asked) {
+		j.State = StateDelivered
+	}
+}
+
+// uncountedKey names the job in the records of uncounted deliveries.
+func (j *StoredJob) uncountedKey() uncounted.Message {
+	return uncounted.Message{Stream: j.Stream, Consumer: j.Consumer, Sequence: j.Sequence, Stored: j.Since}
+}
+
+// waits sets the time at which a job that does not run is due.
+func (j *StoredJob) waits(next time.Time) {
+	if j.State, j.Next = StateDelivered, next; j.Error != "" {
+		j.State = StateRetrying
+	}
+}
+
+func (j *StoredJob) readProgress(m jsapi.Message) {
+	var p Progress
+	if json.Unmarshal(m.Data, &p) != nil || p.ID != j.ID { // a record of a stream that was made again
+		return
+	}
+	j.Progress, j.Attempt = &p, p.Attempt
+	j.waits(time.Time{})
+	if p.State == StateRunning {
+		j.State = StateRunning
+	}
+}
+
+func (j *StoredJob) readUncounted(m jsapi.Message) {
+	if known := uncounted.Decode(kvrecord.Record{Data: m.Data}, j.uncountedKey()); known.Last > 0 {
+		j.waits(m.Time.Add(known.Delay))
+	}
+}
+
+func (j *StoredJob) readFailure(m jsapi.Message) {
+	var f failure
+	switch err := json.Unmarshal(m.Data, &f); {
+	case err != nil:
+	case f.isOf(j.Sequence, j.Since):
+		j.Attempt, j.Error, j.Lost = f.Attempt, f.Error, f.Lost
+		j.waits(m.Time.Add(f.Delay))
+	default:
+		j.Displaced = f.Sequence != j.Sequence && m.Time.After(j.Since)
+	}
 }
 
 // Counts has the numbers of messages of a stream, by kind. The counts of one consumer are those of one moment; the moments of all
@@ -129,7 +266,9 @@ type Counts struct {
 // countMore counts the messages of the stream by the server's counts of subjects and consumers: it reads no message. Up to two round trips,
 // which list the subjects of at most 10,000 messages.
 func (l *list) countMore(ctx context.Context) (Counts, error) {
-	n := l.counts()
+	n := Counts{
+		AsOf: l.Info.TimeStamp, Delivered: l.Takers.Held, Messages: l.Info.State.Msgs, Queued: l.Takers.Pending, Rest: l.Rest(),
+	}
 	for _, kind := range []key.Kind{key.Later, key.Done} {
 		names, listed, err := l.Names(ctx, kind)
 		if err != nil || !listed {
@@ -145,12 +284,6 @@ func (l *list) countMore(ctx context.Context) (Counts, error) {
 	}
 	n.Detailed = true
 	return n, nil
-}
-
-func (l *list) counts() Counts {
-	return Counts{
-		AsOf: l.Info.TimeStamp, Delivered: l.Takers.Held, Messages: l.Info.State.Msgs, Queued: l.Takers.Pending, Rest: l.Rest(),
-	}
 }
 
 // ErrNoJob is returned when a job is not found: it has ended without a record of its end, or it never existed.
@@ -220,6 +353,12 @@ func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool,
 		ok = ok && ref.ID == j.ID
 	case ref.Sequence != 0:
 		ok = ok && m.Header.Get(HeaderSequence) == strconv.FormatUint(ref.Sequence, 10)
+	}
+	if ok && j.State == StateCancelled { // maybe by a call that did not come to its end: then the stream still has the job
+		place, _ := strconv.ParseUint(m.Header.Get(HeaderSequence), 10, 64) // none then
+		if job, found, err := l.bySequence(ctx, JobRef{ID: j.ID, Sequence: place}); err != nil || found {
+			return job, found, err
+		}
 	}
 	return j, ok, nil
 }

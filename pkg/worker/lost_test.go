@@ -39,13 +39,13 @@ func TestLostMessagesOfAnInsert(t *testing.T) {
 	}
 
 	for name, job := range jobs {
-		for _, answer := range []bool{false, true} {
-			natstest.RunBubble(t, fmt.Sprintf("%s, answer %t", name, answer), func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, answer) })
+		for _, how := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {
+			natstest.RunBubble(t, fmt.Sprintf("%s, %s", name, how), func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, how) })
 		}
 	}
 }
 
-func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, answer bool) {
+func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, how natstest.Fault) {
 	t.Helper()
 
 	b := keyed(t, srv)
@@ -59,20 +59,7 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, answer bool)
 		return nil
 	})
 
-	if answer {
-		loseAnswer(p, isInsert)
-	} else {
-		lost := false
-
-		p.Filter(func(f natstest.Frame) natstest.Verdict {
-			if !isInsert(f) || lost {
-				return natstest.Relay
-			}
-
-			lost = true
-			return natstest.Lose
-		})
-	}
+	p.Hit(isInsert, how, 1)
 
 	r := insert(t, c, job)
 	check.That(t, !r.Duplicate && (job.ID == "" || r.ID == job.ID), "receipt %+v; want no duplicate", r)
@@ -87,12 +74,7 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 		p, js := natstest.Proxied(t, b.srv)
 		c := client(t, js)
 
-		p.Filter(func(f natstest.Frame) natstest.Verdict {
-			if f.FromClient {
-				return natstest.Relay
-			}
-			return natstest.Lose
-		})
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return !f.FromClient }))
 
 		begun := time.Now()
 		_, err := c.Insert(t.Context(), mail(worker.Unique{}))
@@ -112,7 +94,7 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 			t.Errorf("%v, %d stored; want an unknown outcome, 2", err, b.left(t))
 		}
 
-		p.Filter(func(natstest.Frame) natstest.Verdict { return natstest.Relay })
+		p.Filter(nil)
 
 		r := insert(t, c, mail(worker.Unique{}))
 		check.That(t, r.Duplicate && r.State == worker.StateQueued, "again: %+v, want a duplicate of the first", r)
@@ -223,19 +205,6 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 	check.Same(t, "jobs stored", stored(t, js), keys)
 }
 
-func TestInsertOfAnEndedContextStoresNothing(t *testing.T) {
-	t.Parallel()
-
-	b := keyed(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-
-	_, err := client(t, b.js).Insert(ctx, worker.NewJob{Args: 1, Subject: "jobs.x"})
-	if !errors.Is(err, context.Canceled) || b.left(t) != 0 {
-		t.Errorf("%v, %d stored; want context.Canceled, 0", err, b.left(t))
-	}
-}
-
 // startBehind returns a JetStream context whose stream has a leader that is behind its consumer's, as it happens on three servers:
 // it has not stored the job that the consumer has delivered. So it refuses the first write that speaks of the job, with the given
 // code, and knows nothing of its key.
@@ -269,7 +238,7 @@ func startBehind(t *testing.T, srv *natsrun.Server, code string) (js jetstream.J
 // TestLeaderBehindTheJobFreesNoKey: that nothing is found of a job's key does not mean that
 // its record need not be written.
 func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
-	for name, code := range behindCodes {
+	for name, code := range map[string]string{"a leader with the job under way": "10164", "a new leader": "10071"} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
@@ -287,6 +256,3 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 		})
 	}
 }
-
-// behindCodes are the error codes of a leader that has the job under way, and of one that is new.
-var behindCodes = map[string]string{"under way": "10164", "new": "10071"}

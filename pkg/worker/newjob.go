@@ -7,14 +7,14 @@ import (
 	"maps"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/header"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
@@ -108,48 +108,49 @@ type plan struct {
 
 // plan checks a job and encodes it. The error names all mistakes.
 func (c *Client) plan(job NewJob) (*plan, error) {
-	p := &plan{id: job.ID}
-	var errs []error
-	note := func(field string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("NewJob.%s: %w", field, err))
-		}
-	}
-	var err error
-	p.key, err = keyOf(job.Subject, job.Unique)
-	note("Subject", err)
-	p.due, err = dueOf(job, time.Now())
-	note("At", err)
-	p.header, err = headerOf(job.Header)
-	note("Header", err)
-	note("ID", checkID(job.ID))
-	if u := job.Unique; u != nil {
-		p.unique, p.unrecorded = !u.Unrecorded, u.Unrecorded
-		p.holdDead, p.keep = u.HoldDead, wholeSeconds(u.Keep)
-		if u.Unrecorded && (u.HoldDead || u.Keep != 0 || !p.due.IsZero()) {
-			note("Unique.Unrecorded", errors.New("there is a HoldDead, a Keep or a delay as well: those are recorded"))
-		}
-		if u.Keep < 0 || u.Keep > maxKeep {
-			note("Unique.Keep", fmt.Errorf("%s: use 0 to %s", u.Keep, maxKeep))
-		}
-	}
-	p.data, err = c.encode(job.Args)
-	note("Args", err)
-	if err := errors.Join(errs...); err != nil {
+	u := cmp.Or(job.Unique, new(Unique))
+	k, badSubject := keyOf(job.Subject, job.Unique)
+	due, badAt := dueOf(job, time.Now())
+	h, badHeader := headerOf(job.Header)
+	data, badArgs := c.encode(job.Args, h)
+	err := errors.Join(
+		inField("NewJob.Subject", badSubject),
+		inField("NewJob.At", badAt),
+		inField("NewJob.Header", badHeader),
+		inField("NewJob.ID", checkID(job.ID)),
+		mistake.If(u.Unrecorded && (u.HoldDead || u.Keep != 0 || !due.IsZero()),
+			"NewJob.Unique.Unrecorded: there is a HoldDead, a Keep or a delay as well: those are recorded"),
+		mistake.If(u.Keep < 0 || u.Keep > maxKeep, "NewJob.Unique.Keep: use 0 to 366 days"),
+		inField("NewJob.Args", badArgs))
+	if err != nil {
 		return nil, err
+	}
+	p := &plan{
+		data: data, due: due, header: h, holdDead: u.HoldDead, id: job.ID, keep: wholeSeconds(u.Keep), key: k,
+		unique: job.Unique != nil && !u.Unrecorded, unrecorded: u.Unrecorded,
 	}
 	p.address(c.cfg.Stream)
 	return p, nil
 }
 
-// encode returns the payload of a job.
-func (c *Client) encode(args any) ([]byte, error) {
+// inField names the field of a mistake. Each insert calls it, so it allocates nothing without one.
+func inField(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// encode returns the payload of a job with the given headers.
+func (c *Client) encode(args any, h nats.Header) ([]byte, error) {
 	data, err := c.cfg.Encode(args)
 	if err != nil {
 		return nil, err
 	}
-	if limit := c.nc.MaxPayload(); limit > 0 && int64(len(data)) > limit-headerRoom {
-		return nil, fmt.Errorf("%d bytes, encoded, are too many for a server that takes %d: %w", len(data), limit, nats.ErrMaxPayload)
+	size := len(data) + sizeOf(h)
+	if limit := c.nc.MaxPayload(); limit > 0 && int64(size) > limit-headerRoom {
+		return nil, fmt.Errorf("%d bytes, encoded and with headers, are too many for a server that takes %d, %d of them for Expediter's "+
+			"headers: %w", size, limit, headerRoom, nats.ErrMaxPayload)
 	}
 	return data, nil
 }
@@ -189,11 +190,6 @@ func (p *plan) address(stream string) {
 	}
 }
 
-// refusesSecond reports whether a stream itself refuses a job whose subject has a message already.
-func refusesSecond(cfg jetstream.StreamConfig) bool {
-	return cfg.MaxMsgsPerSubject == 1 && cfg.Discard == jetstream.DiscardNew && cfg.DiscardNewPerSubject
-}
-
 // receipt reads the server's confirmation.
 func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	r := Receipt{ID: p.id, Sequence: ack.Sequence, State: StateQueued, Stream: ack.Stream, Subject: p.key.Job()}
@@ -205,10 +201,6 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 		r.Duplicate, r.State = true, ""
 	}
 	return r
-}
-
-func (p *plan) failed(err error) *InsertError {
-	return &InsertError{Cause: err, ID: p.id, Subject: p.key.Job(), Unknown: p.unknown}
 }
 
 func keyOf(subject string, unique *Unique) (key.Key, error) {
@@ -248,48 +240,41 @@ func dueOf(job NewJob, now time.Time) (time.Time, error) {
 }
 
 // headerOf copies the headers that a caller may set.
-func headerOf(header nats.Header) (nats.Header, error) {
+func headerOf(given nats.Header) (nats.Header, error) {
 	const own = 6 // the number of headers that the client adds, as a rule
-	size := 0
-	all := make(nats.Header, len(header)+own)
-	for name, values := range header {
-		lower := strings.ToLower(name)
-		if strings.HasPrefix(lower, "nats-") || strings.HasPrefix(lower, "job-") {
-			return nil, fmt.Errorf("%q: names that start with Nats- or Job- are taken", clip(name, 64))
+	all := make(nats.Header, len(given)+own)
+	for name, values := range given {
+		if strings.HasPrefix(strings.ToLower(name), "job-") {
+			return nil, fmt.Errorf("header %.64q: names that start with Job- are taken", name)
 		}
-		clean := isClean(name)
-		size += len(name)
-		for _, text := range values {
-			clean = clean && isClean(text)
-			size += len(text)
-		}
-		if !clean {
-			return nil, fmt.Errorf("%q: control characters and invalid UTF-8 are not allowed", clip(name, 64))
-		}
-		if name == "" || strings.ContainsAny(name, ": ") {
-			return nil, fmt.Errorf("%q: no name of a header", clip(name, 64))
+		if err := header.Check(name, values...); err != nil {
+			return nil, err
 		}
 		all[name] = values
 	}
-	if size > maxHeaders {
+	if size := sizeOf(all); size > maxHeaders {
 		return nil, fmt.Errorf("%d bytes: use at most %d", size, maxHeaders)
 	}
 	return all, nil
 }
 
-// isClean reports whether a text is valid in a header.
-func isClean(text string) bool {
-	return !strings.ContainsFunc(text, unicode.IsControl) && utf8.ValidString(text)
+func sizeOf(h nats.Header) (size int) {
+	for name, values := range h {
+		for _, text := range values {
+			size += len(name) + len(": \r\n") + len(text)
+		}
+	}
+	return size
 }
 
 func checkID(id string) error {
 	switch {
 	case len(id) > token.MaxID:
 		return fmt.Errorf("%d bytes: use at most %d", len(id), token.MaxID)
-	case !isClean(id), strings.TrimSpace(id) != id:
-		return errors.New("control characters, invalid UTF-8 and spaces at its ends are not allowed")
+	case strings.TrimSpace(id) != id:
+		return errors.New("spaces at its ends are not allowed")
 	default:
-		return nil
+		return header.CheckText(id)
 	}
 }
 
@@ -319,7 +304,9 @@ func (c *Client) message(p *plan) *nats.Msg {
 		return msg
 	}
 	msg.Header = maps.Clone(p.header)
-	if seen := c.stream.Load(); seen != nil && refusesSecond(*seen) {
+	// A stream with these settings itself refuses a job whose subject has a message already.
+	seen := c.stream.Load()
+	if seen != nil && seen.MaxMsgsPerSubject == 1 && seen.Discard == jetstream.DiscardNew && seen.DiscardNewPerSubject {
 		msg.Header.Del(jetstream.ExpectedStreamHeader) // the stream takes the subject, so no other stream does
 	} else {
 		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")

@@ -4,14 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
+	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
 
-	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
 // errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
@@ -26,51 +33,43 @@ type outcome struct {
 	uncounted bool   // the delivery uses no attempt
 }
 
+// refusal is the error of an attempt that ended before its handler. It has the outcome, so that no error of a handler can pass for one.
+type refusal struct {
+	outcome
+
+	text string
+}
+
+// Error implements error.
+func (r *refusal) Error() string { return r.text }
+
+// refused returns a refusal that uses no attempt.
+func refused(kind Outcome, delay time.Duration, text string) *refusal {
+	return &refusal{outcome{delay: delay, kind: kind, uncounted: true}, text}
+}
+
 // classify derives the outcome from the error of an attempt. interrupted is true if the worker has ended the handler's context; wait is
-// the backoff of the policy.
+// the backoff of the policy. Of several control errors in one error the first of Cancel, Snooze and Retry decides.
 func classify(info Info, err error, interrupted bool, wait func(attempt int) time.Duration) outcome {
-	if err == nil {
-		return outcome{kind: OutcomeCompleted} // returned before the variables, which escape to the heap
-	}
-	var (
-		cancel *CancelError
-		decode *DecodeError
-		ended  *endedError
-		full   *limit.FullError
-		fatal  *PanicError
-		paused *pausedError
-		retry  *RetryError
-		snooze *SnoozeError
-	)
+	_, panicked := err.(*PanicError) //nolint:errorlint // of this attempt: the error that a handler returned is wrapped
+	exited := err == ErrGoexit       //nolint:errorlint // as above
+	cancel, _ := errors.AsType[*CancelError](err)
+	decode, _ := errors.AsType[*DecodeError](err)
+	retry, _ := errors.AsType[*RetryError](err)
+	snooze, _ := errors.AsType[*SnoozeError](err)
 	switch {
-	case errors.Is(err, ErrCancelled):
-		return outcome{kind: OutcomeCancelled, settled: true}
-	case errors.As(err, &ended):
-		return outcome{kind: ended.outcome, settled: true}
-	case errors.Is(err, errGone):
-		return outcome{kind: OutcomeFenced}
-	case errors.As(err, &paused):
-		return outcome{kind: OutcomePaused, delay: paused.delay, uncounted: true}
-	case errors.As(err, &full):
-		return outcome{kind: OutcomeLimited, delay: full.Delay, uncounted: true}
-	case errors.Is(err, errLimitUnreadable):
-		return outcome{kind: OutcomeLimited, delay: unhandledDelay, uncounted: true}
-	case errors.Is(err, errRecordUnknown), errors.Is(err, errUnhandled):
-		return outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}
-	case errors.As(err, &decode):
+	case decode != nil && decode.sequence == info.Sequence && decode.Subject == info.Subject:
 		return outcome{kind: OutcomeDead, reason: ReasonUndecodable}
-	case errors.As(err, &cancel):
+	case cancel != nil:
 		return outcome{kind: OutcomeDead, reason: ReasonCancelled}
-	case errors.As(err, &snooze):
-		return outcome{kind: OutcomeSnoozed, delay: snooze.Delay, uncounted: true}
-	case errors.Is(err, errNotStarted):
-		return outcome{kind: OutcomeHandedBack, uncounted: true}
-	case interrupted && !errors.As(err, &fatal) && !errors.Is(err, ErrGoexit) && !errors.As(err, &retry):
+	case snooze != nil:
+		return outcome{kind: OutcomeSnoozed, delay: bounded(snooze.Delay), uncounted: true}
+	case interrupted && !panicked && !exited && retry == nil:
 		return outcome{kind: OutcomeHandedBack, uncounted: true}
 	case info.Attempt >= info.MaxAttempts:
 		return outcome{kind: OutcomeDead, reason: ReasonExhausted}
-	case errors.As(err, &retry):
-		return outcome{kind: OutcomeRetried, delay: retry.After}
+	case retry != nil:
+		return outcome{kind: OutcomeRetried, delay: bounded(retry.After)}
 	default:
 		return outcome{kind: OutcomeRetried, delay: wait(info.Attempt)}
 	}
@@ -98,11 +97,24 @@ func (w *Worker) decide(d *delivery, err error) (outcome, error) {
 			return outcome{kind: OutcomeFenced}, fenced
 		}
 	}
-	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
-	if o.settled && o.kind != OutcomeDead {
-		err = nil
+	switch {
+	case err == nil:
+		return outcome{kind: OutcomeCompleted}, nil
+	case d.cancelled.Load(): // whatever the handler returned
+		return outcome{kind: OutcomeCancelled, settled: true}, nil
+	case d.started.IsZero():
+		if r, ok := errors.AsType[*refusal](err); ok {
+			if r.settled && r.kind != OutcomeDead {
+				err = nil
+			}
+			return r.outcome, err
+		}
+		if d.info.Attempt == 0 { // it fails like a handler
+			d.info.Attempt = w.countAttempt(d)
+		}
 	}
-	return o, err
+	interrupted := w.jobs.Err() != nil || d.permitLost.Load()
+	return classify(d.info, err, interrupted, func(attempt int) time.Duration { return w.backoff(d.policy, attempt) }), err
 }
 
 // settle carries out an outcome and returns the outcome that was reached.
@@ -115,11 +127,15 @@ func (w *Worker) settle(d *delivery, o outcome, err error) Outcome {
 	case o.kind == OutcomeFenced:
 		return w.leave(d, o)
 	case o.kind != OutcomeDead:
-		return w.release(d, o)
+		return w.release(d, o, err)
 	}
 	if failed := w.deadLetter(d, o.reason, err); failed != nil {
 		w.log.Error(EventDeadFailed, append(d.attrs(), "error", w.denial(failed))...)
-		w.release(d, outcome{delay: unhandledDelay})
+		again := outcome{delay: unhandledDelay, kind: OutcomeRetried}
+		if d.started.IsZero() { // the record has the error of the last attempt
+			again = errUnhandled.outcome
+		}
+		w.release(d, again, err)
 		return OutcomeUnknown
 	}
 	if !w.recordEnd(d, StateDead) {
@@ -181,18 +197,23 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 //
 // The answer is sent once only. A repeated answer could settle the job's next delivery, which runs on another worker. When the answer was
 // lost, the job comes back after AckWait instead.
-func (w *Worker) release(d *delivery, o outcome) Outcome {
-	w.showWaiting(d)
-	reply, extra := w.deliveries.release(d)
-	uncounted := extra // copies that were dropped here because the job was running
-	if o.uncounted {
-		uncounted++
+func (w *Worker) release(d *delivery, o outcome, err error) Outcome {
+	if d.shown.Load() { // as running
+		w.show(d, StateQueued)
 	}
-	if uncounted > 0 {
-		w.recordUncounted(d, uncounted, extra, o.delay)
+	reply, extra := w.deliveries.release(d) // extra are copies that were dropped here because the job was running
+	n := uncounted.Known{Last: d.first + extra, Uncounted: extra, Delay: o.delay}
+	if o.uncounted {
+		n.Uncounted++
+	}
+	if n.Uncounted > 0 {
+		w.note(d, n)
 	}
 	if w.mayBeOthers(d) { // by now
 		return OutcomeFenced
+	}
+	if o.kind == OutcomeRetried {
+		w.recordFailure(d, o.delay, err)
 	}
 	answer := ackLater
 	if o.delay > 0 {
@@ -209,7 +230,7 @@ func (w *Worker) release(d *delivery, o outcome) Outcome {
 // back only if its newest delivery came to this worker after all, so that no other worker holds it.
 func (w *Worker) leave(d *delivery, o outcome) Outcome {
 	if w.deliveries.redelivered(d) && !w.mayBeOthers(d) {
-		return w.release(d, o)
+		return w.release(d, o, nil)
 	}
 	w.deliveries.release(d)
 	return o.kind
@@ -230,14 +251,14 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 	return nil
 }
 
-// recordUncounted records that n deliveries of a job use no attempt.
-func (w *Worker) recordUncounted(d *delivery, n, extra int, delay time.Duration) {
+// note records what a delivery adds to the attempts of its job.
+func (w *Worker) note(d *delivery, n uncounted.Known) {
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.AckWait)
 	defer cancel()
 	err := retry(ctx, firstWait, isConnected, func() error {
 		once, stop := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 		defer stop()
-		return w.uncounted.Add(once, d.uncountedKey(), d.first+extra, n, delay)
+		return w.uncounted.Add(once, d.uncountedKey(), d.noted, n)
 	})
 	if err != nil {
 		w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
@@ -255,11 +276,8 @@ func (w *Worker) recordReplay(d *delivery) {
 		return
 	}
 	replay, err := strconv.ParseUint(record, 10, 64)
-	if err != nil || replay == 0 {
-		return
-	}
 	_, letter, _ := strings.Cut(d.msg.Header.Get(HeaderReplayOf), ":")
-	if _, err = strconv.ParseUint(letter, 10, 64); err != nil {
+	if _, bad := strconv.ParseUint(letter, 10, 64); err != nil || bad != nil || replay == 0 {
 		return
 	}
 	msg := nats.NewMsg(fmt.Sprintf("%s.%s.%s.%s", w.cfg.DeadSubject, d.info.Stream, TokenReplay, letter))
@@ -279,38 +297,117 @@ func (w *Worker) recordReplay(d *delivery) {
 
 // report logs an outcome and calls the hook.
 func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
+	early := d.started.IsZero() // later, a handler's error may match anything
 	switch {
-	case errors.Is(err, errUnhandled):
+	case early && errors.Is(err, errUnhandled):
 		w.log.Error(EventJobUnhandled, append(d.attrs(), "delay", o.delay)...)
-	case errors.Is(err, errLimitUnreadable):
+		w.recent.unhandled.Store(d.describeUnhandled(ended))
+	case early && errors.Is(err, errLimitUnreadable):
 		w.log.Error(EventLimitUnreadable, append(d.attrs(), "error", err)...)
 	case o.kind == OutcomeDead:
 		w.log.Error(EventJobDead, append(d.attrs(), "error", err, "reason", o.reason)...)
 	case o.kind == OutcomeFenced:
 		w.log.Warn(EventJobFenced, append(d.attrs(), "error", err)...)
-	case o.kind == OutcomeRetried && d.info.Attempt+1 < d.info.MaxAttempts:
-		w.log.Debug(EventJobRetried, append(d.attrs(), "error", err, "delay", o.delay)...)
 	case o.kind == OutcomeRetried:
-		w.log.Warn(EventJobRetried, append(d.attrs(), "error", err, "delay", o.delay)...)
+		w.logRetry(d, o, err)
 	case o.kind == OutcomeHandedBack:
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
-	if !d.started.IsZero() || o.kind == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
+	if !early || o.kind == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
 		w.recent.add(d.describeEnd(o, err, ended))
 	}
 	if w.cfg.Hooks.Settled == nil {
 		return
 	}
 	s := Settlement{Info: d.info, Delay: o.delay, Err: err, Outcome: o.kind}
-	if !d.started.IsZero() {
+	if !early {
 		s.Ran, s.Waited = ended.Sub(d.started), d.started.Sub(d.info.EnqueuedAt)
 	}
-	w.cfg.Hooks.Settled(s)
+	w.observe("Hooks.Settled", func() { w.cfg.Hooks.Settled(s) })
+}
+
+// logRetry logs a failed attempt, as a warning where it is the first failure of its kind in a minute.
+func (w *Worker) logRetry(d *delivery, o outcome, err error) {
+	level, attrs := slog.LevelDebug, append(d.attrs(), "error", err, "delay", o.delay)
+	if n := w.failures.add(d.info.Pattern, d.failed, time.Now()); n > 0 {
+		level, attrs = slog.LevelWarn, append(attrs, "failures", n)
+	}
+	w.log.Log(w.settling, level, EventJobRetried, attrs...)
+}
+
+const (
+	warnedEach = time.Minute // of the failures of one kind
+	maxKinds   = 200         // of failures: all others are one kind
+)
+
+// failures counts failed attempts by handler and kind, for warnings.
+type failures struct {
+	// sorted bound signatures, each of which may take as much time as the rest of an attempt: one for each hash of the words of a text, so
+	// that a kind is also counted while others fail very often.
+	sorted [64]*rate.Limiter
+
+	mu    sync.Mutex
+	kinds map[string]*failureKind
+}
+
+type failureKind struct {
+	count  int // since warned
+	warned time.Time
+}
+
+func newFailures() *failures {
+	const perSecond, atOnce = 4, 100
+	f := &failures{kinds: make(map[string]*failureKind)}
+	for i := range f.sorted {
+		f.sorted[i] = rate.NewLimiter(perSecond, atOnce)
+	}
+	return f
+}
+
+// mayCount reports whether a failure is counted. Words that look like ids do not tell texts apart; a code such as 503 does.
+func (f *failures) mayCount(pattern, text string, now time.Time) bool {
+	const code = 4 // bytes
+	words := fnv.New32a()
+	_, _ = io.WriteString(words, pattern)
+	for word := range strings.FieldsSeq(text) {
+		if len(word) <= code || !strings.ContainsAny(word, digits) {
+			_, _ = io.WriteString(words, word)
+		}
+	}
+	return f.sorted[words.Sum32()%uint32(len(f.sorted))].AllowN(now, 1)
+}
+
+// add counts a failure. It returns the failures of its kind since the last warning if another is due, and otherwise 0.
+func (f *failures) add(pattern, text string, now time.Time) int {
+	if !f.mayCount(pattern, text, now) {
+		return 0
+	}
+	name := pattern + " " + signatureOf(text)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kinds[name] == nil && len(f.kinds) >= maxKinds { // those that are due for a warning anyway make room
+		maps.DeleteFunc(f.kinds, func(_ string, k *failureKind) bool { return now.Sub(k.warned) >= warnedEach })
+	}
+	if f.kinds[name] == nil && len(f.kinds) >= maxKinds {
+		name = ""
+	}
+	kind := f.kinds[name]
+	if kind == nil {
+		kind = new(failureKind)
+		f.kinds[name] = kind
+	}
+	kind.count++
+	if now.Sub(kind.warned) < warnedEach {
+		return 0
+	}
+	due := kind.count
+	kind.count, kind.warned = 0, now
+	return due
 }
 
 // RetryError is the error of [Retry].
 type RetryError struct {
-	// After is the exact wait before the next attempt: without backoff and jitter.
+	// After is the wait before the next attempt, without backoff and jitter.
 	After time.Duration
 
 	// Cause is the reason. It may be nil.
@@ -318,15 +415,18 @@ type RetryError struct {
 }
 
 // Retry fails this attempt and asks for the next one after the given wait, instead of the policy's backoff. Use it when a
-// provider answered with the time of the next call. A negative wait counts as zero. After the last attempt the job goes to
-// the dead letters all the same.
+// provider answered with the time of the next call. The worker waits for at least 100 ms and at most ten years. After the last attempt the
+// job goes to the dead letters all the same.
 func Retry(after time.Duration, cause error) error {
-	return &RetryError{After: max(after, 0), Cause: cause}
+	return &RetryError{After: after, Cause: shown.Error(cause)}
 }
 
-// Error implements error.
+// Error implements error: the text of the cause, because a dead letter says by its Reason how the job ended.
 func (e *RetryError) Error() string {
-	return withCause(fmt.Sprintf("worker: retry after %s", e.After), e.Cause)
+	if e.Cause != nil {
+		return e.Cause.Error()
+	}
+	return fmt.Sprintf("worker: retry after %s", e.After)
 }
 
 // Unwrap returns the cause.
@@ -339,8 +439,8 @@ type SnoozeError struct {
 }
 
 // Snooze puts the job off without using an attempt: the next delivery has the same Job.Attempt. It costs two round trips more
-// than [Retry]. A negative delay counts as zero. A job may be snoozed without limit.
-func Snooze(delay time.Duration) error { return &SnoozeError{Delay: max(delay, 0)} }
+// than [Retry]. The worker waits for at least 100 ms and at most ten years. A job may be snoozed without limit.
+func Snooze(delay time.Duration) error { return &SnoozeError{Delay: delay} }
 
 // Error implements error.
 func (e *SnoozeError) Error() string { return fmt.Sprintf("worker: snooze for %s", e.Delay) }
@@ -353,17 +453,15 @@ type CancelError struct {
 
 // Cancel gives the job up: the job goes to the dead letters at once, even if it has attempts left. Use it for errors that no retry can
 // mend.
-func Cancel(cause error) error { return &CancelError{Cause: cause} }
+func Cancel(cause error) error { return &CancelError{Cause: shown.Error(cause)} }
 
-// Error implements error.
-func (e *CancelError) Error() string { return withCause("worker: cancelled", e.Cause) }
+// Error implements error: the text of the cause, because a dead letter says by its Reason how the job ended.
+func (e *CancelError) Error() string {
+	if e.Cause != nil {
+		return e.Cause.Error()
+	}
+	return "worker: cancelled"
+}
 
 // Unwrap returns the cause.
 func (e *CancelError) Unwrap() error { return e.Cause }
-
-func withCause(text string, cause error) string {
-	if cause == nil {
-		return text
-	}
-	return text + ": " + cause.Error()
-}

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
@@ -28,16 +32,16 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		interrupted bool
 		want        outcome
 	}{
-		{"nil", 2, nil, false, outcome{kind: OutcomeCompleted}},
-		{"nil, stopping", 2, nil, true, outcome{kind: OutcomeCompleted}},
 		{"error", 2, io.EOF, false, retried},
 		{"error, last attempt", 3, io.EOF, false, exhausted},
 		{"error, stopping", 2, io.EOF, true, back},
 		{"error, last attempt, stopping", 3, context.Canceled, true, back},
-		{"exhausted", 4, errExhausted, false, exhausted},
+		{"exhausted", 4, io.EOF, false, exhausted},
 		{"panic", 2, &PanicError{Value: 1}, false, retried},
 		{"panic, stopping", 2, &PanicError{Value: 1}, true, retried},
 		{"goexit, stopping", 2, ErrGoexit, true, retried},
+		{"panic of another job, stopping", 2, wrap(&PanicError{Value: 1}), true, back},
+		{"goexit of another job, stopping", 2, wrap(ErrGoexit), true, back},
 		{"retry", 2, wrap(Retry(time.Second, io.EOF)), false, outcome{kind: OutcomeRetried, delay: time.Second}},
 		{"retry, last attempt", 3, Retry(time.Second, io.EOF), false, exhausted},
 		{"retry, stopping", 2, Retry(time.Second, nil), true, outcome{kind: OutcomeRetried, delay: time.Second}},
@@ -46,36 +50,55 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		{"cancel", 1, wrap(Cancel(io.EOF)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
 		{"cancel, stopping", 1, Cancel(nil), true, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
 		{"cancel in retry", 1, Retry(1, Cancel(nil)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
-		{"undecodable", 1, &DecodeError{Cause: io.EOF}, false, outcome{kind: OutcomeDead, reason: ReasonUndecodable}},
-		{"unhandled", 0, errUnhandled, false, outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}},
-		{"not started", 0, errNotStarted, true, back},
+		{"undecodable", 1, wrap(&DecodeError{Subject: "jobs.1", sequence: 7}), false, outcome{kind: OutcomeDead, reason: ReasonUndecodable}},
+		{"undecodable, another job", 2, &DecodeError{Subject: "jobs.1", sequence: 8}, false, retried},
+		{"the error of a panic", 2, &PanicError{Value: Snooze(time.Hour)}, false, retried},
+		{"retry after a panic", 2, Retry(time.Second, &PanicError{Value: 1}), true, outcome{kind: OutcomeRetried, delay: time.Second}},
+		{"retry, negative", 2, Retry(-time.Second, nil), false, outcome{kind: OutcomeRetried, delay: minDelay}},
+		{"retry, for ever", 2, Retry(math.MaxInt64, nil), false, outcome{kind: OutcomeRetried, delay: maxDelay}},
+		{"snooze, negative", 2, Snooze(math.MinInt64), false, outcome{kind: OutcomeSnoozed, delay: minDelay, uncounted: true}},
+		{"snooze, for ever", 2, Snooze(math.MaxInt64), false, outcome{kind: OutcomeSnoozed, delay: maxDelay, uncounted: true}},
+		{"nil snooze", 2, wrap((*SnoozeError)(nil)), false, retried},
+		{"cancel beside snooze", 2, errors.Join(Snooze(1), Cancel(io.EOF)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
+		{"unhandled", 2, errUnhandled, false, retried},
+		{"cancelled, another job", 2, wrap(ErrCancelled), false, retried},
+		{"shutdown, another worker", 3, ErrShutdown, false, exhausted},
+		{"limit lost, another job", 2, &LimitLostError{Cause: limit.ErrLost}, false, retried},
+		{"limit full", 2, &limit.FullError{Delay: 1}, false, retried},
 	} {
-		check.Same(t, test.name, classify(Info{Attempt: test.attempt, MaxAttempts: 3}, test.err, test.interrupted, backoff), test.want)
+		info := Info{Attempt: test.attempt, MaxAttempts: 3, Sequence: 7, Subject: "jobs.1"}
+		err := test.err
+		if _, panicked := err.(*PanicError); !panicked && err != ErrGoexit { //nolint:errorlint // a handler returned it
+			err = shown.Error(err)
+		}
+		check.Same(t, test.name, classify(info, err, test.interrupted, backoff), test.want)
 	}
 }
 
 //nolint:paralleltest // AllocsPerRun counts the allocations of the whole process
-func TestClassifyAllocatesNothingForACompletedJob(t *testing.T) {
-	n := testing.AllocsPerRun(100, func() { classify(Info{Attempt: 1, MaxAttempts: 3}, nil, false, nil) })
+func TestDecisionAllocatesNothingForACompletedJob(t *testing.T) {
+	w := &Worker{jobs: t.Context(), log: slog.New(slog.DiscardHandler)}
+	d := &delivery{started: time.Now(), info: Info{MaxAttempts: 2}, policy: Policy{}.withDefaults()}
+	o, _ := w.decide(d, errUnhandled) // returned by a handler, which had it from a hook
+	check.Same(t, "outcome", o.kind, OutcomeRetried)
+	n := testing.AllocsPerRun(100, func() { _, _ = w.decide(d, nil) })
 	check.That(t, n == 0, "%v allocations, want none", n)
 }
 
 func TestControlErrorsCarryTheirCause(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{Retry(time.Second, io.EOF), Cancel(io.EOF), &DecodeError{Cause: io.EOF}, &PanicError{Value: io.EOF}} {
+	for _, err := range []error{Retry(time.Second, io.EOF), Cancel(io.EOF), &DecodeError{Cause: io.EOF}} {
 		check.That(t, errors.Is(fmt.Errorf("x: %w", err), io.EOF), "%T hides its cause", err)
 	}
 	for err, want := range map[error]string{
-		Retry(-time.Second, nil):                        "worker: retry after 0s",
-		Retry(time.Second, io.EOF):                      "worker: retry after 1s: EOF",
-		Snooze(-1):                                      "worker: snooze for 0s",
-		Cancel(nil):                                     "worker: cancelled",
-		Cancel(io.EOF):                                  "worker: cancelled: EOF",
-		&PanicError{Value: 3}:                           "worker: handler panicked: 3",
-		&TimeoutError{Timeout: 1}:                       "worker: handler ran longer than its timeout of 1ns",
-		errors.Unwrap(&PanicError{}):                    "",
-		&DecodeError{io.EOF, "jobs.1"}:                  `worker: payload of "jobs.1" cannot be decoded: EOF`,
-		&MissingError{Asset: "stream s", Cause: io.EOF}: "worker: stream s is missing: EOF (create it)",
+		Retry(time.Second, io.EOF): "EOF",
+		Snooze(time.Hour):          "worker: snooze for 1h0m0s",
+		Cancel(nil):                "worker: cancelled",
+		Cancel(io.EOF):             "EOF",
+		&PanicError{Value: 3}:      "worker: handler panicked: 3",
+		&TimeoutError{Timeout: 1}:  "worker: handler ran longer than its timeout of 1ns",
+		&DecodeError{Cause: io.EOF, Subject: "jobs.1"}:                  `worker: payload of "jobs.1" cannot be decoded: EOF`,
+		&MissingError{Asset: "stream s", Cause: io.EOF}:                 "worker: stream s is missing: EOF (create it)",
 		&MissingError{Asset: "bucket b", Cause: io.EOF, mends: true}:    "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
 		&DriftError{Asset: "bucket b", Differences: []string{"x", "y"}}: "worker: bucket b is not set as needed: x; y (apply the declared settings)",
 		&DriftError{Asset: "consumer c", Differences: []string{"x"}, mends: true}: "worker: consumer c is not set as needed: x " +
@@ -95,10 +118,49 @@ func TestDeliveriesWithoutAHandlerAreNoAttempts(t *testing.T) {
 	t.Parallel()
 	w := Worker{log: slog.New(slog.DiscardHandler)}
 	w.report(&delivery{}, outcome{kind: OutcomeLimited}, nil, time.Now())
-	w.report(&delivery{info: Info{Sequence: 7}}, outcome{kind: OutcomeDead}, errExhausted, time.Now())
+	w.report(&delivery{info: Info{Sequence: 7}}, outcome{kind: OutcomeDead}, io.EOF, time.Now())
 	if all := w.recent.latest(); len(all) != 1 || all[0].Sequence != 7 || all[0].Outcome != "dead" || all[0].Ran != 0 || all[0].Error == "" {
 		t.Errorf("attempts %+v", all)
 	}
+}
+
+func TestTheFirstFailureOfEachKindIsAWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		w := &Worker{log: slog.New(slog.NewTextHandler(&log, nil)), settling: t.Context(), failures: newFailures()}
+		fail := func(pattern, text string) string {
+			d := ended(1)
+			d.info.Pattern, d.failed = pattern, text
+			log.Reset()
+			w.report(d, outcome{kind: OutcomeRetried}, errors.New(text), time.Now())
+			return log.String()
+		}
+		for _, step := range []struct {
+			after               time.Duration
+			pattern, text, want string
+		}{
+			{0, "jobs.mail", "bank: request 7182: no answer", "level=WARN msg=worker.job_retried"},
+			{time.Second, "jobs.mail", "bank: request 2818: no answer", ""},
+			{0, "jobs.mail", "disk full", "failures=1"},
+			{0, "jobs.pay", "bank: request 7183: no answer", "failures=1"},
+			{time.Minute, "jobs.mail", "bank: request 7184: no answer", "failures=2"},
+			{time.Second, "jobs.mail", "bank: request 7185: no answer", ""},
+		} {
+			time.Sleep(step.after) //nolint:forbidigo // costs no real time here
+			got := fail(step.pattern, step.text)
+			check.That(t, strings.Contains(got, step.want) && (got == "") == (step.want == ""), "%+v: %s", step, got)
+		}
+		for n := range maxKinds {
+			fail("jobs."+strings.Repeat("x", n), "no answer")
+		}
+		check.That(t, fail("jobs.last", "no answer") == "" && len(w.failures.kinds) == maxKinds+1, "%d kinds", len(w.failures.kinds))
+		time.Sleep(warnedEach) //nolint:forbidigo // costs no real time here
+		check.That(t, fail("jobs.last", "no answer") != "", "once others are due again, a new kind has no warning")
+		for n := range 10_000 {
+			w.failures.add("jobs.storm", fmt.Sprintf("order %d: bank: 503", 100_000+n), time.Now())
+		}
+		check.That(t, fail("jobs.storm", "order 777777: bank: 404") != "", "a kind that fails once among many others has no warning")
+	})
 }
 
 func TestSafeText(t *testing.T) {

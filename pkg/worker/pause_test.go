@@ -2,7 +2,9 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,14 +19,16 @@ import (
 // heartbeats is how long a worker takes to follow a pause, and its latest request to end.
 const heartbeats = 3 * time.Second
 
-// two runs a worker with a handler for jobs.a.> and one for jobs.b.>, which tell what they start, and returns when it is ready.
-func two(t *testing.T, b *bundle, cfg worker.Config, of func(pattern string) worker.Policy) <-chan worker.Info {
+// two runs a worker with a handler for jobs.a.>, of a priority, and one for jobs.b.>, which tell what they start, and returns when it is
+// ready.
+func two(t *testing.T, b *bundle, cfg worker.Config, a worker.Priority) <-chan worker.Info {
 	t.Helper()
 	started, ready := make(chan worker.Info, 100), make(chan bool, 10)
 	cfg.Hooks.Ready = func(is bool, _ error) { ready <- is }
+	cfg.Hooks.Paused = func(patterns int) { b.paused.Store(int64(patterns)) }
 	w := check.Must(worker.New(b.js, cfg))(t)
-	for _, pattern := range []string{"jobs.a.>", "jobs.b.>"} {
-		check.OK(t, worker.Handle(w, pattern, of(pattern), func(_ context.Context, job *worker.Job[order]) error {
+	for pattern, priority := range map[string]worker.Priority{"jobs.a.>": a, "jobs.b.>": worker.PriorityNormal} {
+		check.OK(t, worker.Handle(w, pattern, worker.Policy{Priority: priority}, func(_ context.Context, job *worker.Job[order]) error {
 			started <- job.Info
 			return nil
 		}))
@@ -37,22 +41,18 @@ func two(t *testing.T, b *bundle, cfg worker.Config, of func(pattern string) wor
 // TestPausedHandler pauses one of two handlers, which share a consumer or do not, before and after the worker starts.
 func TestPausedHandler(t *testing.T) {
 	for name, test := range map[string]struct {
-		apart, first bool
-		until        time.Duration
+		priority worker.Priority
+		first    bool
+		until    time.Duration
 	}{
-		"shared": {}, "shared, until": {until: 3 * time.Minute}, "shared, first": {first: true},
-		"apart": {apart: true}, "apart, until": {apart: true, until: 3 * time.Minute}, "apart, first": {apart: true, first: true},
+		"shared": {}, "shared, until": {until: 3 * time.Minute}, "shared, first": {first: true}, "apart": {priority: worker.PriorityLow},
+		"apart, until": {priority: worker.PriorityLow, until: 3 * time.Minute}, "apart, first": {priority: worker.PriorityLow, first: true},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
 			begin := func() <-chan worker.Info {
-				return two(t, b, b.config(t), func(pattern string) (p worker.Policy) {
-					if test.apart && pattern == "jobs.a.>" {
-						p.Priority = worker.PriorityLow
-					}
-					return p
-				})
+				return two(t, b, b.config(t), test.priority)
 			}
 			makeAssets(t, b)
 			pause := worker.Pause{By: "ada", Pattern: "jobs.a.>"}
@@ -80,6 +80,7 @@ func TestPausedHandler(t *testing.T) {
 			}
 			check.Same(t, "paused jobs that started", len(started), 0)
 			check.Same(t, "jobs that wait", b.left(t), 5)
+			check.Same(t, "paused patterns", b.paused.Load(), 1)
 			found, err := c.Pauses(t.Context())
 			check.That(t, err == nil && len(found) == 1 && found[0].By == "ada" && found[0].Pattern == pause.Pattern, "%+v, %v", found, err)
 			ended := time.Now()
@@ -94,18 +95,20 @@ func TestPausedHandler(t *testing.T) {
 			for range 5 {
 				info := <-started
 				deliveries := 1
-				if !test.apart {
+				if test.priority == worker.PriorityNormal {
 					deliveries = max(info.Deliveries, 2)
 				}
 				check.That(t, info.Attempt == 1 && info.Deliveries == deliveries,
 					"attempt %d, delivery %d; want 1, %d", info.Attempt, info.Deliveries, deliveries)
 			}
 			most := 5 * time.Second
-			if !test.apart {
+			if test.priority == worker.PriorityNormal {
 				most += 2 * time.Minute // as long as the pause lasted
 			}
 			took := time.Since(ended)
 			check.That(t, took <= most, "started %s after the pause, want at most %s", took, most)
+			pass(heartbeats)
+			check.Same(t, "patterns paused after the end", b.paused.Load(), 0)
 		})
 	}
 }
@@ -202,6 +205,25 @@ func TestPausesOfManyClients(t *testing.T) {
 	})
 }
 
+// TestPausesThatCannotBe has no worker that would make the bucket.
+func TestPausesThatCannotBe(t *testing.T) {
+	t.Parallel()
+	c := client(t, setup(t, nil).js)
+	long := strings.Repeat("x", 2000)
+	for _, p := range []worker.Pause{
+		{Pattern: "jobs.\xff"}, {Pattern: long}, {By: long, Pattern: "a"}, {Pattern: "a", Until: time.Unix(0, 0)}, {Pattern: "a", Until: time.Now().AddDate(8000, 0, 0)},
+	} {
+		err := c.Pause(t.Context(), p)
+		check.That(t, err != nil && len(err.Error()) < 600 && !strings.Contains(err.Error(), "missing"), "%.200v", err)
+	}
+	_, resumed := c.Resume(t.Context(), "jobs.x")
+	_, listed := c.Pauses(t.Context())
+	for _, err := range []error{resumed, listed, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.x"})} {
+		missing, ok := errors.AsType[*worker.MissingError](err)
+		check.That(t, ok && missing.Asset == "bucket jobs" && strings.Count(err.Error(), "not found") == 1, "%v", err)
+	}
+}
+
 // TestPausedWorkerIsReady starts workers that have nothing to do but to follow pauses.
 func TestPausedWorkerIsReady(t *testing.T) {
 	for name, priority := range map[string]worker.Priority{"shared": worker.PriorityNormal, "apart": worker.PriorityLow} {
@@ -211,12 +233,7 @@ func TestPausedWorkerIsReady(t *testing.T) {
 			c := client(t, b.js)
 			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>"}))
 			b.publish(t, "jobs.a.1", `{}`)
-			started := two(t, b, b.config(t), func(pattern string) (p worker.Policy) {
-				if pattern == "jobs.a.>" {
-					p.Priority = priority
-				}
-				return p
-			})
+			started := two(t, b, b.config(t), priority)
 			pass(time.Minute)
 			check.Same(t, "started", len(started), 0)
 			check.OK(t, check.Err(c.Resume(t.Context(), "jobs.>")))
@@ -233,15 +250,9 @@ func TestDrainedWorker(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			makeAssets(t, b)
-			policy := func(pattern string) (p worker.Policy) {
-				if pattern == "jobs.a.>" {
-					p.Priority = priority
-				}
-				return p
-			}
-			first := two(t, b, b.config(t), policy)
-			one := inspected(t, b.nc)
-			got := check.Must(inspect.Drain(t.Context(), b.nc, one.Instance))(t)
+			first := two(t, b, b.config(t), priority)
+			one := inspected(t, b.js)
+			got := check.Must(inspect.Drain(t.Context(), b.js, one.Instance))(t)
 			check.That(t, got.Drained && got.Ready && got.Instance == one.Instance, "%+v", got)
 			for range 3 {
 				b.publish(t, "jobs.a.1", `{}`) // which its last request may still bring
@@ -249,21 +260,21 @@ func TestDrainedWorker(t *testing.T) {
 			}
 			pass(time.Minute)
 			check.Require(t, len(first) == 0 && b.left(t) == 6, "a drained worker started %d jobs, and %d are left", len(first), b.left(t))
-			second := two(t, b, b.config(t), policy)
+			second := two(t, b, b.config(t), priority)
 			for range 6 {
 				info := <-second
 				check.That(t, info.Attempt == 1 && info.Deliveries <= 2, "attempt %d, delivery %d; want 1, and 2 at most", info.Attempt, info.Deliveries)
 			}
 			check.Same(t, "jobs that the drained worker started", len(first), 0)
-			all, err := inspect.Workers(t.Context(), b.nc)
+			all, err := inspect.Workers(t.Context(), b.js)
 			check.OK(t, err)
 			for _, info := range all { // the other one now
 				if info.Instance != one.Instance {
-					check.OK(t, check.Err(inspect.Drain(t.Context(), b.nc, info.Instance)))
+					check.OK(t, check.Err(inspect.Drain(t.Context(), b.js, info.Instance)))
 				}
 			}
 			pass(heartbeats)
-			got, err = inspect.Resume(t.Context(), b.nc, one.Instance)
+			got, err = inspect.Resume(t.Context(), b.js, one.Instance)
 			check.That(t, err == nil && !got.Drained, "%+v, %v", got, err)
 			resumed := time.Now()
 			b.publish(t, "jobs.a.1", `{}`)
@@ -271,7 +282,7 @@ func TestDrainedWorker(t *testing.T) {
 			took := time.Since(resumed)
 			check.That(t, took <= 5*time.Second/3, "it took %s to resume, want a third of AckWait at most", took)
 			for _, bad := range []string{"none", "a.b", ""} {
-				check.Failsf(t, check.Err(inspect.Drain(t.Context(), b.nc, bad)), "%q was drained", bad)
+				check.Failsf(t, check.Err(inspect.Drain(t.Context(), b.js, bad)), "%q was drained", bad)
 			}
 		})
 	}
@@ -291,14 +302,14 @@ func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 		}
 		<-began
 		pass(heartbeats)
-		got, err := inspect.Drain(t.Context(), b.nc, inspected(t, b.nc).Instance)
+		got, err := inspect.Drain(t.Context(), b.js, inspected(t, b.js).Instance)
 		check.That(t, err == nil && got.Running == 1, "%+v, %v", got, err)
 		check.Same(t, "the outcome of the running job", (<-b.settled).Outcome, worker.OutcomeCompleted)
 		check.Same(t, "the outcome of the waiting job", (<-b.settled).Outcome, worker.OutcomePaused)
 		pass(5 * time.Minute)
 		check.Same(t, "jobs that began", len(began), 0)
 		check.Same(t, "jobs left", b.left(t), 1)
-		check.OK(t, check.Err(inspect.Resume(t.Context(), b.nc, got.Instance)))
+		check.OK(t, check.Err(inspect.Resume(t.Context(), b.js, got.Instance)))
 		<-began
 		check.Same(t, "the outcome of the other", (<-b.settled).Outcome, worker.OutcomeCompleted)
 	})

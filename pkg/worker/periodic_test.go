@@ -1,19 +1,19 @@
 package worker_test
 
 import (
-	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	_ "unsafe" // for go:linkname
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -87,7 +87,6 @@ func TestRunsThatWait(t *testing.T) {
 		schedule(t, c, minutely())
 		pass(time.Hour + time.Second)
 
-		runs := make(map[string]int)
 		all := make(chan string, 100)
 		r := run(t, b.js, b.config(t), worker.Policy{}, tell(all, itsSubject))
 
@@ -95,11 +94,8 @@ func TestRunsThatWait(t *testing.T) {
 
 		check.Is(t, r.wait(), nil)
 
-		for len(all) > 0 {
-			runs[<-all]++
-		}
-
-		check.Equal(t, map[string]int{"jobs.mail.digest": 1}, runs)
+		check.Require(t, len(all) == 1, "%d runs, want 1", len(all))
+		check.Same(t, "the run", <-all, "jobs.mail.digest")
 	})
 }
 
@@ -108,10 +104,7 @@ func TestCronHasATimeZone(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan time.Time, 10)
-		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-			starts <- time.Now().UTC()
-			return nil
-		})
+		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theTime))
 
 		p := worker.Periodic{Cron: "10 2 * * 6", Name: "morning", Subject: "jobs.mail", TimeZone: "Asia/Jerusalem"}
 		schedule(t, c, p) // the bubble begins on Saturday, 1 January 2000, at midnight in UTC
@@ -148,22 +141,7 @@ func TestScheduleSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestScheduleHoldsNoKey has a unique job of the runs' own key beside the schedule.
-func TestScheduleHoldsNoKey(t *testing.T) {
-	t.Parallel()
-
-	b := keyed(t, nil)
-	c := client(t, b.js)
-	schedule(t, c, minutely())
-
-	r := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "digest"}})
-	check.That(t, !r.Duplicate, "the schedule is in the way: %+v", r)
-
-	got, err := c.Schedules(t.Context())
-	check.That(t, err == nil && len(got) == 1 && got[0].Every == time.Minute, "%+v, %v", got, err)
-}
-
-// TestEveryInstanceSchedules starts many at once: one stores the schedule, and all have it.
+// TestEveryInstanceSchedules starts many at once: one stores the schedule, and all have it. It does not hold the key of its runs.
 func TestEveryInstanceSchedules(t *testing.T) {
 	t.Parallel()
 
@@ -188,6 +166,13 @@ func TestEveryInstanceSchedules(t *testing.T) {
 	group.Wait()
 
 	check.Same(t, "instances stored it", changes.Load(), 1)
+
+	c := client(t, b.js)
+	r := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "digest"}})
+	check.That(t, !r.Duplicate, "the schedule is in the way: %+v", r)
+
+	got, err := c.Schedules(t.Context())
+	check.That(t, err == nil && len(got) == 1 && got[0].Every == time.Minute, "%+v, %v", got, err)
 }
 
 func TestBadSchedules(t *testing.T) {
@@ -200,12 +185,18 @@ func TestBadSchedules(t *testing.T) {
 		"either Cron or Every":            {Name: "a", Subject: "jobs.mail"},
 		"goes with Cron only":             {Every: time.Minute, Name: "a", Subject: "jobs.mail", TimeZone: "UTC"},
 		"whole seconds":                   {Every: 1500 * time.Millisecond, Name: "a", Subject: "jobs.mail"},
+		"an Every of 2190000h":            {Every: 2190000 * time.Hour, Name: "a", Subject: "jobs.mail"}, // 250 years
+		"an Every of 87600h0m1s":          {Every: 87600*time.Hour + time.Second, Name: "a", Subject: "jobs.mail"},
+		"an Every of 2562047h":            {Every: math.MaxInt64, Name: "a", Subject: "jobs.mail"},
+		"an Every of -1m0s":               {Every: -time.Minute, Name: "a", Subject: "jobs.mail"},
+		`a TimeZone of "Local"`:           {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: "Local"},
+		`a TimeZone of " UTC"`:            {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: " UTC"}, // the server reads "UTC"
 		"use five fields":                 {Cron: "@at 2000-01-01T00:00:00Z", Name: "a", Subject: "jobs.mail"},
 		"empty id":                        {Cron: "@daily", Subject: "jobs.mail"},
 		"no subject for a job":            {Cron: "@daily", Name: "a", Subject: "jobs.*"},
 		"cannot read Periodic.Cron":       {Cron: "now and then", Name: "a", Subject: "jobs.mail"},
 		"does not know Periodic.TimeZone": {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: "Nowhere/At/All"},
-		"Nats- or Job- are taken":         {Cron: "@daily", Header: map[string][]string{"Job-Id": {"1"}}, Name: "a", Subject: "jobs.mail"},
+		"start with Job- are taken":       {Cron: "@daily", Header: map[string][]string{"Job-Id": {"1"}}, Name: "a", Subject: "jobs.mail"},
 	} {
 		_, err := c.Schedule(t.Context(), p)
 		check.That(t, err != nil && strings.Contains(err.Error(), strings.TrimSpace(want)), "%+v: %v, want %q in it", p, err, want)
@@ -225,12 +216,7 @@ func TestStreamWithoutSchedules(t *testing.T) {
 	cfg := worker.StreamConfig(stream, pattern)
 	cfg.AllowMsgSchedules = false
 
-	b = &bundle{srv: natstest.Server(t)}
-	_, b.js = natstest.Connect(t, b.srv)
-
-	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
-
-	_, err = client(t, b.js).Schedule(t.Context(), minutely())
+	_, err = client(t, setupWith(t, nil, cfg).js).Schedule(t.Context(), minutely())
 
 	_, ok = errors.AsType[*jetstream.APIError](err)
 	check.That(t, ok, "got %v, want the server's refusal", err)
@@ -249,12 +235,61 @@ func TestNextRun(t *testing.T) {
 		"2026-07-01T08:30:15Z": {Cron: "*/15 * * * * *"},
 		"2026-07-01T09:30:00Z": {Every: time.Hour, Since: at("2026-07-01T08:29:59.7Z")},
 		"2026-07-01T08:30:07Z": {Every: 10 * time.Second, Since: at("2026-06-01T00:00:06.6Z")},
+		"2281-06-01T00:00:00Z": {Every: 255 * 365 * 24 * time.Hour, Since: at("2026-06-01T00:00:00Z").AddDate(0, 0, 62)}, // another program's
 	} {
 		got, err := s.Next(now)
 		check.That(t, err == nil && got.Equal(at(want)), "%+v: %s, %v, want %s", s, got, err, want)
 	}
-	for _, s := range []worker.Scheduled{{Cron: "hello"}, {Cron: "0 0 9 * * *", TimeZone: "Mars/Base"}} {
+	for _, s := range []worker.Scheduled{
+		{Cron: "hello"}, {Cron: "0 0 9 * * *", TimeZone: "Mars/Base"}, {Every: 1}, {Every: -1}, {Cron: "@every 1h"}, {Cron: "0 0 0 31 2 *"},
+	} {
 		got, err := s.Next(now)
 		check.That(t, err != nil, "%+v: %s, want an error", s, got)
+	}
+	_, err := worker.Scheduled{Cron: "0 0 9 * * 6", TimeZone: "Pacific/Apia"}.Next(at("2011-12-29T12:00:00Z"))
+	check.That(t, err != nil, "a zone without a 30 December, where the server does not come to an end")
+	for _, year := range []int{1, 10_000} {
+		now := time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
+		for _, s := range []worker.Scheduled{{Every: time.Hour, Since: now.AddDate(-1, 0, 0)}, {Cron: "@hourly"}, {Every: time.Hour, Since: at("2026-06-01T00:00:00Z")}} {
+			got, err := s.Next(now)
+			check.That(t, err == nil && got.After(now), "%+v: %s, %v", s, got, err)
+		}
+	}
+}
+
+//go:linkname parseCron github.com/nats-io/nats-server/v2/server.parseCron
+func parseCron(pattern string, zone *time.Location, after int64) (time.Time, error)
+
+// TestNextRunIsThatOfTheServer compares the runs around each change of the clocks of zones whose clocks change at unusual times.
+func TestNextRunIsThatOfTheServer(t *testing.T) {
+	t.Parallel()
+	day := 24 * time.Hour
+	for _, name := range []string{
+		"", "Africa/Cairo", "Africa/Casablanca", "America/Asuncion", "America/Havana", "America/New_York", "America/Santiago", "America/Sao_Paulo",
+		"America/St_Johns", "Antarctica/Troll", "Asia/Amman", "Asia/Beirut", "Asia/Jerusalem", "Asia/Kathmandu", "Asia/Tehran", "Atlantic/Azores",
+		"Australia/Lord_Howe", "Europe/Berlin", "Pacific/Apia", "Pacific/Chatham",
+	} {
+		zone := check.Must(time.LoadLocation(name))(t)
+		changes := []time.Time{time.Date(2012, 2, 28, 0, 0, 0, 0, zone)}
+		for at := changes[0]; at.Year() < 2030; {
+			if _, at = at.ZoneBounds(); at.IsZero() {
+				break
+			}
+			changes = append(changes, at)
+		}
+		for _, change := range changes {
+			for _, cron := range []string{
+				"0 0 9 * * 1-5", "0 30 0 * * *", "0 30 2 * * *", "0 15 1,3 * * 0", "0 0 0 1 * *", "0 0 12 30 12 *", "0 59 3 31 9-11 *", "0 */20 * * * *",
+				"30 45 23 ? * sat", "0 0 0 29 2 1",
+			} {
+				for _, before := range []time.Duration{3 * day, day, 90 * time.Minute, time.Second, 0, -time.Hour, -day} {
+					after := change.Add(-before)
+					want, failed := parseCron(cron, zone, after.UnixNano())
+					got, err := worker.Scheduled{Cron: cron, TimeZone: name}.Next(after)
+					check.Require(t, got.Equal(want) && (err == nil) == (failed == nil), "%s in %s after %s: %s, %v, want %s, %v",
+						cron, name, after.In(zone), got.In(zone), err, want, failed)
+				}
+			}
+		}
 	}
 }

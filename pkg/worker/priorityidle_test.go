@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -93,11 +92,7 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		const n = 120
 
-		var (
-			mu       sync.Mutex
-			effects  = make(map[string]int)
-			attempts = make(map[int]int)
-		)
+		var effects, attempts tally
 
 		for _, class := range classNames {
 			b.publishClass(t, class, n)
@@ -109,19 +104,14 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 			r := runClasses(t, b.js, cfg, func(ctx context.Context, _ string, job *worker.Job[order]) error {
 				defer func() { some <- struct{}{} }()
 
-				mu.Lock()
-				defer mu.Unlock()
-
-				attempts[job.Attempt]++
+				attempts.add(fmt.Sprint(job.Attempt))
 
 				if job.Args.N%40 == 0 && job.Deliveries < 3 {
-					mu.Unlock()
 					<-ctx.Done()
-					mu.Lock()
 					return ctx.Err()
 				}
 
-				effects[job.ID]++
+				effects.add(job.ID)
 				return nil
 			}, threeClasses...)
 
@@ -135,13 +125,8 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 			check.OK(t, r.wait())
 		}
 
-		check.That(t, len(effects) == 3*n && len(attempts) == 1,
-			"%d jobs had an effect, attempts seen %v; want %d, all first", len(effects), attempts, 3*n)
-
-		for id, times := range effects {
-			check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
-		}
-
+		effects.once(t, 3*n)
+		check.That(t, len(attempts.of) == 1, "attempts seen %v; want first ones", attempts.of)
 		check.Same(t, "dead letters", len(b.letters(t)), 0)
 	})
 }

@@ -51,9 +51,7 @@ func TestConsumersOfPriorities(t *testing.T) {
 
 	check.OK(t, s.DeleteConsumer(t.Context(), worker.ConsumerOf(durable, worker.PriorityHigh)))
 
-	r = runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), none, threeClasses...)
-	r.once = true
-	err = receive(t, r.done, "Run to return")
+	err = runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), none, threeClasses...).refuses()
 
 	missing, isMissing := errors.AsType[*worker.MissingError](err)
 	drift, isDrift := errors.AsType[*worker.DriftError](err)
@@ -115,8 +113,6 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 
 	w := check.Must(worker.New(b.js, b.config(t)))(t)
 
-	none := func(context.Context, *worker.Job[order]) error { return nil }
-
 	for pattern, test := range map[string]struct {
 		priority worker.Priority
 		says     string
@@ -125,17 +121,17 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 		"jobs.b.>": {3, "use PriorityLowest to PriorityHighest, -2 to 2"},
 		"jobs.c.>": {-3, "Policy.Priority is -3"},
 	} {
-		err := worker.Handle(w, pattern, worker.Policy{Priority: test.priority}, none)
+		err := worker.Handle(w, pattern, worker.Policy{Priority: test.priority}, complete)
 		check.That(t, fmt.Sprint(err) != "<nil>" == (test.says != "") && (err == nil || strings.Contains(err.Error(), test.says)),
 			"%s: %v, want %q", pattern, err, test.says)
 	}
 
-	err := worker.Handle(w, "jobs.a.x", worker.Policy{}, none)
+	err := worker.Handle(w, "jobs.a.x", worker.Policy{}, complete)
 	check.Contains(t, err, "publish the jobs of each priority under a subject of their own")
 
 	long := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) })))(t)
 
-	check.Contains(t, worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, none), "shorter Config.Consumer")
+	check.Contains(t, worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, complete), "shorter Config.Consumer")
 }
 
 // TestLostPriorityDoesNotStopTheOthers deletes the consumer of one priority. The others go

@@ -16,6 +16,7 @@ import (
 )
 
 func TestProgressIsReadAndHeard(t *testing.T) {
+	check.Is(t, new(worker.Job[order]).Progress(t.Context(), 1), nil, "outside a worker")
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		heard := make(chan *nats.Msg, 10)
@@ -87,12 +88,6 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestProgressOutsideAWorkerDoesNothing(t *testing.T) {
-	t.Parallel()
-
-	check.Is(t, new(worker.Job[order]).Progress(t.Context(), 1), nil)
 }
 
 // TestJobRunsWhereProgressCannotBeWritten loses everything about progress, as a server does

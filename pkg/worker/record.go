@@ -1,17 +1,20 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -22,20 +25,16 @@ const (
 
 	// HeaderState holds the job's State.
 	HeaderState = "Job-State"
+
+	// headerConsumer holds the consumer at which the job has ended, in a stream that is not a work queue.
+	headerConsumer = "Job-Consumer"
 )
 
 // catchUp is the time within which the stream's leader should store a job that a consumer has delivered.
 const catchUp = time.Second
 
 // errRecordUnknown is the error of an attempt that did not begin because it was unknown whether the job had ended.
-var errRecordUnknown = errors.New("worker: the record of the job is unknown")
-
-// endedError is the error of an attempt at a job that had ended already.
-type endedError struct{ outcome Outcome }
-
-func (e *endedError) Error() string {
-	return fmt.Sprintf("worker: %s by an earlier delivery, which was not acknowledged", e.outcome)
-}
+var errRecordUnknown = refused(OutcomeSnoozed, unhandledDelay, "worker: the record of the job is unknown")
 
 // keepOf returns the time for which the record of a job's completion is kept, and reports whether the job is unique.
 func keepOf(header nats.Header) (time.Duration, bool) {
@@ -54,10 +53,7 @@ func keepOf(header nats.Header) (time.Duration, bool) {
 // acknowledgement. Other jobs, and first deliveries, cost no round trip. The leader of the stream knows all acknowledged messages: a new
 // leader answers only after it has applied all that it had at its election.
 func (w *Worker) checkEnded(d *delivery) error {
-	if w.isFirst(d) && !d.waited {
-		return nil
-	}
-	if _, unique := keepOf(d.msg.Header); !unique {
+	if !d.unique || w.isFirst(d) && !d.waited {
 		return nil
 	}
 	msg, found, err := w.recordOf(d)
@@ -88,31 +84,34 @@ func (w *Worker) recordOf(d *delivery) (msg jsapi.Message, found bool, err error
 	return msg, found && d.isRecord(msg), err
 }
 
-// isRecord reports whether a record is this job's, and not that of another job with the same key. The ID distinguishes jobs of a stream
-// that was deleted and made again.
+// isRecord reports whether a record is this job's at its consumer, and not that of another job with the same key. The ID distinguishes jobs
+// of a stream that was deleted and made again.
 func (d *delivery) isRecord(msg jsapi.Message) bool {
+	if by := msg.Header.Get(headerConsumer); by != "" && by != d.info.Consumer {
+		return false
+	}
 	return msg.Header.Get(HeaderSequence) == strconv.FormatUint(d.info.Sequence, 10) && msg.Header.Get(HeaderID) == d.info.ID
 }
 
 // endOf returns the error of a job that ended in an earlier delivery, by its record.
 func endOf(record jsapi.Message) error {
-	switch State(record.Header.Get(HeaderState)) {
+	kind := OutcomeCompleted
+	switch State(record.Header.Get(HeaderState)) { //nolint:exhaustive // of an end
 	case StateCancelled:
-		return &endedError{outcome: OutcomeCancelled}
+		kind = OutcomeCancelled
 	case StateDead:
-		return &endedError{outcome: OutcomeDead}
-	default:
-		return &endedError{outcome: OutcomeCompleted}
+		kind = OutcomeDead
 	}
+	return &refusal{outcome{kind: kind, settled: true}, "worker: " + string(kind) + " by an earlier delivery, which was not acknowledged"}
 }
 
 // recordEnd stores the end of a unique job before the job is acknowledged, so that its key is never free in between. It reports whether
 // the job may be acknowledged. When the record could not be stored, or the outcome of the write is unknown, the job stays, and is
 // delivered again.
 func (w *Worker) recordEnd(d *delivery, state State) bool {
-	keep, unique := keepOf(d.msg.Header)
+	keep := d.keep
 	switch {
-	case !unique, state == StateDone && keep == 0:
+	case !d.unique, state == StateDone && keep == 0:
 		return true
 	case state == StateDead:
 		keep = deadKept
@@ -153,6 +152,9 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
 	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
 	setExpected(msg.Header, k, d.info.Sequence)
+	if w.shared.Load() {
+		msg.Header.Set(headerConsumer, d.info.Consumer)
+	}
 	if id := d.msg.Header.Get(HeaderInsert); id != "" {
 		msg.Header.Set(HeaderInsert, id)
 	}
@@ -285,4 +287,100 @@ func isConnected(err error) bool { return !errors.Is(err, nats.ErrConnectionClos
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
 	return backoff.Sleep(ctx, min(wait, left)) && left > wait
+}
+
+const (
+	// failuresKept bounds the records of failed attempts of a consumer, of mostly less than 1 kB. The record of a job has its sequence modulo
+	// failuresKept for a name, so that an outage of a million jobs leaves that many records, and the newest failures replace older ones.
+	failuresKept = 10_000
+
+	// suspect is the first attempt before which workers that ended are recorded: one may end at any time.
+	suspect = 3
+
+	// failureKept is the time for which a record is kept after the job is due again.
+	failureKept = time.Hour
+)
+
+// failure is the record of the last failed attempt of a job.
+type failure struct {
+	Attempt  int           `json:"attempt"`
+	Delay    time.Duration `json:"delay"` // from the record to the next delivery
+	Error    string        `json:"error"`
+	Lost     int           `json:"lost,omitempty"` // attempts in a row whose workers ended before they could report
+	Sequence uint64        `json:"sequence"`
+	Stored   int64         `json:"stored"` // the time of the job, in Unix nanoseconds: distinguishes a stream that was recreated
+}
+
+// failureSubject returns the subject of the record of a job's last failed attempt at a consumer.
+func failureSubject(bucket, stream, consumer string, sequence uint64) string {
+	return "$KV." + bucket + ".excused." + stream + "." + consumer + ".failed." + strconv.FormatUint(sequence%failuresKept, 10)
+}
+
+// recordFailure records a failed attempt. It waits for no answer: lists may lack an error, but no handler waits for the bucket.
+func (w *Worker) recordFailure(d *delivery, delay time.Duration, err error) {
+	d.failed = cmp.Or(safeText(err), "an error without a text")
+	w.putFailure(d, failure{Attempt: d.info.Attempt, Delay: delay, Error: d.failed})
+}
+
+func (w *Worker) putFailure(d *delivery, f failure) {
+	if !w.nc.IsConnected() { // the client would send it later, when it is no longer true
+		return
+	}
+	f.Sequence, f.Stored = d.info.Sequence, d.info.EnqueuedAt.UnixNano()
+	msg := nats.NewMsg(w.api.Target(failureSubject(w.cfg.Bucket, d.info.Stream, d.info.Consumer, d.info.Sequence)))
+	msg.Data, _ = json.Marshal(f) //nolint:errchkjson // it has only numbers and a text
+	msg.Header.Set(jetstream.MsgTTLHeader, (f.Delay + failureKept).Truncate(time.Second).String())
+	_ = w.nc.PublishMsg(msg) // see recordFailure
+}
+
+// recordLost records, before an attempt, that the workers of those before it ended without a report: the job may be what ends them, and
+// this one, too. An older job's record may have expired, which says nothing. One round trip, and another one for a job that was lost.
+func (w *Worker) recordLost(d *delivery) {
+	last, known := w.lastFailure(d)
+	lost := d.info.Attempt - 1 - last.Attempt
+	if !known || lost <= 0 || last.Attempt == 0 && time.Since(d.info.EnqueuedAt) > failureKept {
+		return
+	}
+	text := last.reported()
+	lost += last.Lost
+	w.putFailure(d, failure{
+		Attempt: d.info.Attempt - 1, Lost: lost,
+		Error: fmt.Sprintf("the workers of the last %d attempts ended before they could report%s", lost, text),
+	})
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
+	defer cancel()
+	_ = w.nc.FlushWithContext(ctx) // see recordFailure
+}
+
+// lastFailure reads the record of the last failed attempt of a job. known is false when it cannot be read, or another job has its place.
+// One round trip.
+func (w *Worker) lastFailure(d *delivery) (last failure, known bool) {
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
+	defer cancel()
+	subject := failureSubject(w.cfg.Bucket, d.info.Stream, d.info.Consumer, d.info.Sequence)
+	msg, found, err := w.api.Get(ctx, "KV_"+w.cfg.Bucket, jsapi.Query{LastBySubject: subject})
+	if err != nil || !found {
+		return failure{}, err == nil
+	}
+	if json.Unmarshal(msg.Data, &last) != nil || !last.isOf(d.info.Sequence, d.info.EnqueuedAt) {
+		return failure{}, false
+	}
+	return last, true
+}
+
+// reported returns the last error that a worker reported, as the end of a text, "" for none.
+func (f failure) reported() string {
+	_, before, _ := strings.Cut(f.Error, "; ")
+	switch {
+	case f.Attempt == 0, f.Lost > 0 && before == "":
+		return ""
+	case f.Lost > 0:
+		return "; " + before
+	}
+	return fmt.Sprintf("; attempt %d failed: %s", f.Attempt, f.Error)
+}
+
+// isOf reports whether a record is that of a job.
+func (f failure) isOf(sequence uint64, stored time.Time) bool {
+	return f.Sequence == sequence && f.Stored == stored.UnixNano()
 }

@@ -101,7 +101,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		p, js := natstest.Proxied(t, b.srv)
-		loseAnswer(p, beforeRecord)
+		p.Hit(beforeRecord, natstest.ReplyLost, 1)
 
 		run(t, js, b.config(t), worker.Policy{}, complete)
 		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
@@ -125,19 +125,12 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		)
 
 		cfg, zombies := b.reporting(t)
-		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-			close(started)
-			<-wake
-			return nil
-		})
+		run(t, js, cfg, worker.Policy{}, tell(started, aSignal, wake))
 		insert(t, c, mail(worker.Unique{Keep: time.Minute}))
 		<-started
-		p.Filter(func(f natstest.Frame) natstest.Verdict { // its heartbeats do not arrive, and it asks for nothing more
-			if f.FromClient && (body(f) == "+WPI" || strings.Contains(f.Subject, "MSG.NEXT")) {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { // its heartbeats do not arrive, and it asks for nothing more
+			return isHeartbeat(f) || f.FromClient && strings.Contains(f.Subject, "MSG.NEXT")
+		}))
 
 		cfg, outcomes := b.reporting(t)
 		second := run(t, b.js, cfg, worker.Policy{}, complete)
@@ -202,7 +195,7 @@ func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
 		cfg.Logger = log.logger()
 		run(t, b.js, cfg, worker.Policy{}, complete)
 
-		msg := write("mail.u17", "by hand", time.Time{})
+		msg := nats.NewMsg("jobs.mail.u17")
 		msg.Header.Set(worker.HeaderKeep, "1h")
 		msg.Data = []byte(`{}`)
 

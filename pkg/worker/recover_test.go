@@ -21,19 +21,48 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// events counts log records by their message.
-type events struct {
-	mu   sync.Mutex
-	seen map[string]int
+// tally counts texts. The zero value has none.
+type tally struct {
+	mu sync.Mutex
+	of map[string]int
 }
+
+// add counts a text, and returns the number of different texts.
+func (c *tally) add(text string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if c.of == nil {
+		c.of = make(map[string]int)
+	}
+
+	c.of[text]++
+	return len(c.of)
+}
+
+func (c *tally) count(text string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of[text]
+}
+
+// once wants n texts, each once.
+func (c *tally) once(t testing.TB, n int) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	check.Same(t, "jobs with an effect", len(c.of), n)
+
+	for text, times := range c.of {
+		check.Same(t, fmt.Sprintf("job %s had effects", text), times, 1)
+	}
+}
+
+// events counts log records by their message.
+type events struct{ tally }
 
 func (e *events) logger() *slog.Logger { return slog.New(&eventHandler{e}) }
-
-func (e *events) count(event string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.seen[event]
-}
 
 type eventHandler struct{ *events }
 
@@ -42,14 +71,7 @@ func (h *eventHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
 func (h *eventHandler) WithGroup(string) slog.Handler            { return h }
 
 func (h *eventHandler) Handle(_ context.Context, r slog.Record) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-
-	if h.seen == nil {
-		h.seen = make(map[string]int)
-	}
-
-	h.seen[r.Message]++
+	h.add(r.Message)
 	return nil
 }
 
@@ -65,19 +87,14 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 	b.publishN(t, n)
 
 	var (
-		mu      sync.Mutex
-		effects = make(map[string]int)
+		effects tally
 		log     events
 	)
 
 	milestones := make(chan int, n)
 	cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Logger = 20, log.logger() })
 	run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
-		mu.Lock()
-		defer mu.Unlock()
-
-		effects[job.ID]++
-		milestones <- len(effects)
+		milestones <- effects.add(job.ID)
 		return nil
 	})
 
@@ -97,11 +114,7 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 
 	// A job may run twice when the answer to its acknowledgement was lost and another
 	// delivery followed; the worker repeats the acknowledgement, so here none does.
-	for id, times := range effects {
-		check.Same(t, fmt.Sprintf("job %s runs", id), times, 1)
-	}
-
-	check.Same(t, "jobs ran", len(effects), n)
+	effects.once(t, n)
 
 	// The last acknowledgement before a restart may have to be repeated after it.
 	check.Until(t, patience(), "the jobs to be removed", func() bool { return b.left(t) == 0 })
@@ -111,29 +124,29 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 	}
 }
 
+// TestDeletedConsumerIsMadeAgain holds the server's notice against the slow way to find out, a request that stays unanswered for three
+// seconds.
 func TestDeletedConsumerIsMadeAgain(t *testing.T) {
-	t.Parallel()
+	bubble(t, func(t *testing.T, b *bundle) {
+		jobs := make(chan int, 1)
+		run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsNumber))
+		check.That(t, <-b.ready, "not ready at first")
 
-	b := setup(t, nil)
-	jobs := make(chan int, 1)
-	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsNumber))
+		for n := range 3 {
+			pass(500 * time.Millisecond) // the request is at the server
+			check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
-	check.That(t, receive(t, b.ready, "the worker"), "not b.ready at first")
+			deleted := time.Now()
+			b.publish(t, "jobs.1", fmt.Sprintf(`{"n":%d}`, n))
+			check.That(t, !<-b.ready, "the loss was not reported")
+			check.Same(t, "job", <-jobs, n)
+			within(t, "the next job", time.Since(deleted), 0, time.Second)
+			check.That(t, <-b.ready, "recovery was not reported")
 
-	for n := range 3 {
-		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
-
-		check.That(t, !receive(t, b.ready, "the loss"), "the loss was not reported")
-
-		b.publish(t, "jobs.1", `{"n":`+string(rune('0'+n))+`}`)
-
-		check.Same(t, "job", receive(t, jobs, "a job"), n)
-
-		check.That(t, receive(t, b.ready, "recovery"), "recovery was not reported")
-
-		// The next consumer would be given a job that is not acknowledged yet once more.
-		check.Same(t, "the job ended as", receive(t, b.settled, "the acknowledgement").Outcome, worker.OutcomeCompleted)
-	}
+			// The next consumer would be given a job that is not acknowledged yet once more.
+			check.Same(t, "the job ended as", (<-b.settled).Outcome, worker.OutcomeCompleted)
+		}
+	})
 }
 
 // A server shows a consumer that it makes a moment before it takes requests for it. Then the worker asks again and tells nobody; a
@@ -170,9 +183,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	b := setup(t, nil)
 	try := func(mutate ...func(*worker.Config)) error {
 		cfg := b.config(t, append([]func(*worker.Config){func(c *worker.Config) { c.AutoCreate = false }}, mutate...)...)
-		r := run(t, b.js, cfg, worker.Policy{}, complete)
-		r.once = true
-		return receive(t, r.done, "Run to refuse")
+		return run(t, b.js, cfg, worker.Policy{}, complete).refuses()
 	}
 
 	err := try()
@@ -181,7 +192,10 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	_, ok := errors.AsType[*worker.MissingError](err)
 	check.That(t, ok, "%T is no MissingError", err)
 
-	check.Contains(t, try(func(c *worker.Config) { c.Stream = "OTHER" }), "stream OTHER")
+	err = try(func(c *worker.Config) { c.AutoCreate, c.Stream = true, "OTHER" }) // which makes no stream of jobs
+	missing, ok := errors.AsType[*worker.MissingError](err)
+	check.That(t, ok && missing.Asset == "stream OTHER" && !strings.Contains(missing.Error(), "AutoCreate"),
+		"%v, want stream OTHER missing, and nothing of AutoCreate", err)
 
 	foreign := jetstream.ConsumerConfig{
 		AckWait: 30 * time.Second, BackOff: []time.Duration{time.Second}, Durable: durable, FilterSubject: "jobs.x", HeadersOnly: true, MaxDeliver: 5,
@@ -195,12 +209,19 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 
 	check.Contains(t, err, "ack_wait", "backoff", "filter_subjects", "delete and create it", "headers_only", "max_ack_pending", "max_deliver")
 
-	// With AutoCreate the same consumer is put right.
-	done := make(chan struct{})
-	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-		close(done)
-		return nil
-	})
+	// With AutoCreate the same consumer is put right, unless the server cannot change it.
+	push := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: "x", Durable: "push", FilterSubject: "push"}
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "PUSH", Subjects: []string{"push"}})))
+	check.OK(t, check.Err(b.js.CreatePushConsumer(t.Context(), "PUSH", push)))
+	push.AckPolicy, push.DeliverSubject, push.Durable = jetstream.AckNonePolicy, "", "none"
+	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), "PUSH", push)))
+	for durable, want := range map[string]string{"push": "deliver_subject", "none": "ack_policy"} {
+		w := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer, c.Stream = durable, "PUSH" })))(t)
+		check.OK(t, worker.Handle(w, "push", worker.Policy{}, complete))
+		check.Contains(t, start(t, w).refuses(), want)
+	}
+	done := make(chan string, 1)
+	run(t, b.js, b.config(t), worker.Policy{}, tell(done, itsSubject))
 	b.publish(t, "jobs.1", `{}`)
 	receive(t, done, "the job")
 }
@@ -237,25 +258,6 @@ func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
 	}
 }
 
-// TestDeletedConsumerIsNoticedAtOnce holds the server's notice against the slow way to
-// find out, a request that stays unanswered for three seconds.
-func TestDeletedConsumerIsNoticedAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		jobs := make(chan time.Time, 1)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theTime))
-		<-b.ready
-		pass(500 * time.Millisecond) // the request is at the server
-
-		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
-
-		deleted := time.Now()
-		b.publish(t, "jobs.1", `{}`)
-
-		waited := (<-jobs).Sub(deleted)
-		check.That(t, waited <= time.Second, "the next job started %s after the deletion, want at most 1s", waited)
-	})
-}
-
 // TestRestartedServerIsNotWaitedFor restarts the server, which answers a worker's request
 // with a notice first and no look-up that follows. A worker that waits for the look-up
 // loses five seconds at every restart. The measure is the server's clock: a marker that was
@@ -269,11 +271,8 @@ func TestRestartedServerIsNotWaitedFor(t *testing.T) {
 
 	marks := check.Must(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MARKS", Subjects: []string{"mark"}}))(t)
 
-	jobs := make(chan struct{}, 100)
-	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-		jobs <- struct{}{}
-		return nil
-	})
+	jobs := make(chan string, 100)
+	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsSubject))
 	receive(t, b.ready, "the worker")
 
 	const rounds = 10
@@ -300,7 +299,7 @@ func TestRestartedServerIsNotWaitedFor(t *testing.T) {
 }
 
 // jobIsFirst waits for the job, and reports whether it came before the marker.
-func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan struct{}) bool {
+func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan string) bool {
 	t.Helper()
 
 	marks := make(chan struct{}, 100)

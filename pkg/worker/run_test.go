@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -154,8 +153,7 @@ func TestMiddleware(t *testing.T) {
 
 	check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
-	first := receive(t, b.settled, "the first attempt")
-	check.That(t, first.Outcome == worker.OutcomeRetried, "the first attempt was %s: %v", first.Outcome, first.Err)
+	ends(t, receive(t, b.settled, "the first attempt"), worker.OutcomeRetried)
 
 	second := receive(t, b.settled, "the second attempt")
 	_, ok := errors.AsType[*worker.PanicError](second.Err)
@@ -239,17 +237,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 
 		b.publishN(t, n)
 
-		var (
-			mu      sync.Mutex
-			effects = make(map[string]int)
-		)
-
-		effect := func(job *worker.Job[order]) {
-			mu.Lock()
-			defer mu.Unlock()
-
-			effects[job.ID]++
-		}
+		var effects tally
 
 		started := make(chan struct{}, n)
 		release := make(chan struct{})
@@ -260,7 +248,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 			switch job.Args.N % 3 {
 			case 0:
 				pass(9 * time.Second)
-				effect(job)
+				effects.add(job.ID)
 				return ctx.Err() // none while it may finish
 			case 1:
 				<-ctx.Done()
@@ -293,7 +281,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		begun = time.Now()
 		cfg.Concurrency, cfg.Hooks.Settled = 100, func(s worker.Settlement) { settled <- s }
 		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
-			effect(job)
+			effects.add(job.ID)
 			return nil
 		})
 
@@ -307,12 +295,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 
 		close(release)
 
-		for id, times := range effects {
-			check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
-		}
-
-		if left := b.left(t); left != 0 || len(effects) != n || len(b.letters(t)) != 0 {
-			t.Errorf("%d left, %d effects, %d letters; want 0, %d, 0", left, len(effects), len(b.letters(t)), n)
-		}
+		effects.once(t, n)
+		check.That(t, b.left(t) == 0 && len(b.letters(t)) == 0, "%d left, %d letters; want 0, 0", b.left(t), len(b.letters(t)))
 	})
 }

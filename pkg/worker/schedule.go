@@ -13,11 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 	"github.com/robfig/cron/v3"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
@@ -40,7 +39,7 @@ type Periodic struct {
 	// @hourly, @daily, @weekly, @monthly or @yearly.
 	Cron string
 
-	// Every is the time from one run to the next, in whole seconds. The first is due after that time.
+	// Every is the time from one run to the next, in whole seconds, up to ten years. The first is due after that time.
 	Every time.Duration
 
 	// Header holds further headers, as NewJob.Header does. Defaults to none.
@@ -54,7 +53,8 @@ type Periodic struct {
 	// "jobs.report", a handler of "jobs.report" does not.
 	Subject string
 
-	// TimeZone is the time zone of Cron, by its name in the server's IANA database. Defaults to UTC.
+	// TimeZone is the time zone of Cron, by its name in the server's IANA database. The server skips or repeats some runs when the clocks of
+	// the zone change: README.md has a table. Defaults to UTC.
 	TimeZone string
 }
 
@@ -110,8 +110,6 @@ const cronForms = "use five fields, six with the second before them, or @hourly,
 
 // putPeriodic stores a schedule unless it is there.
 func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer cancel()
 	stored, found, err := c.last(ctx, p.to)
 	if err != nil {
 		return false, err
@@ -122,7 +120,7 @@ func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err er
 	}
 	msg.Header = maps.Clone(msg.Header)
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
-	_, err = c.js.PublishMsg(ctx, msg)
+	_, err = c.send(ctx, msg)
 	return err == nil, err
 }
 
@@ -168,14 +166,14 @@ type Scheduled struct {
 var cronFields = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // Next returns the time at which the server inserts the first run after a given time. An interval begins anew when the stream had no
-// leader at the time of a run. Next fails only for an invalid schedule that another program has stored.
+// leader at the time of a run. Next fails for a schedule that never runs, and for an invalid one that another program has stored.
 func (s Scheduled) Next(after time.Time) (time.Time, error) {
-	if s.Every > 0 {
-		next := s.Since.Round(time.Second).Add(s.Every)
-		if late := after.Sub(next); late >= 0 {
-			next = next.Add(late.Truncate(s.Every) + s.Every)
+	if every := int64(s.Every / time.Second); every > 0 {
+		next := s.Since.Round(time.Second).Unix() + every
+		if late := after.Unix() - next; late >= 0 {
+			next += (late/every + 1) * every
 		}
-		return next.UTC(), nil
+		return time.Unix(next, 0).UTC(), nil
 	}
 	zone, err := time.LoadLocation(s.TimeZone)
 	if err != nil {
@@ -185,7 +183,58 @@ func (s Scheduled) Next(after time.Time) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("worker: next run: %w", err)
 	}
-	return when.Next(after.In(zone)).UTC(), nil
+	fields, ok := when.(*cron.SpecSchedule)
+	if !ok {
+		return time.Time{}, fmt.Errorf("worker: next run: %q: %s", clip(s.Cron, 64), cronForms)
+	}
+	return nextCron(fields, after.In(zone))
+}
+
+// nextCron returns the first run after a time, by the steps of the server's parseCron. SpecSchedule.Next takes others: it notices a day
+// without midnight, and the server does not, see Periodic.TimeZone.
+func nextCron(fields *cron.SpecSchedule, after time.Time) (time.Time, error) {
+	const maxYears, star = 5, 1 << 63 // star is the bit of a "*"
+	t, floored, zone := after.Truncate(time.Second).Add(time.Second), false, after.Location()
+	in := func(field uint64, value int) bool { return field>>value&1 == 1 }
+	onDay := func() bool {
+		day, weekday := in(fields.Dom, t.Day()), in(fields.Dow, int(t.Weekday()))
+		return day && weekday || (day || weekday) && (fields.Dom|fields.Dow)&star == 0
+	}
+	add := func(d time.Duration) func() time.Time { return func() time.Time { return t.Add(d) } }
+	// seek moves t to the next unit that fits, and reports whether it came to none before a larger unit began.
+	seek := func(fits func() bool, floor time.Time, next func() time.Time, began func() bool) bool {
+		for !fits() {
+			if !floored {
+				t, floored = floor, true
+			}
+			before := t
+			if t = next(); !t.After(before) { // the server never gets past a day that a zone skips as a whole
+				t = t.AddDate(maxYears+1, 0, 0)
+				return true
+			}
+			if began() {
+				return true
+			}
+		}
+		return false
+	}
+	for last := t.Year() + maxYears; t.Year() <= last; {
+		switch {
+		case seek(func() bool { return in(fields.Month, int(t.Month())) }, time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, zone),
+			func() time.Time { return t.AddDate(0, 1, 0) }, func() bool { return t.Month() == time.January }):
+		case seek(onDay, time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, zone),
+			func() time.Time { return t.AddDate(0, 0, 1) }, func() bool { return t.Day() == 1 }):
+		case seek(func() bool { return in(fields.Hour, t.Hour()) }, time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), 0, 0, 0, zone),
+			add(time.Hour), func() bool { return t.Hour() == 0 }):
+		case seek(func() bool { return in(fields.Minute, t.Minute()) }, t.Truncate(time.Minute),
+			add(time.Minute), func() bool { return t.Minute() == 0 }):
+		case seek(func() bool { return in(fields.Second, t.Second()) }, t,
+			add(time.Second), func() bool { return t.Second() == 0 }):
+		default:
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, errors.New("worker: next run: none within five years")
 }
 
 // Schedules returns the schedules of the stream, by subject. It costs a round trip and one more for each schedule.
@@ -226,24 +275,21 @@ func (c *Client) scheduledOf(msg jsapi.Message) Scheduled {
 
 // planPeriodic checks a schedule and makes its message. The error names all mistakes.
 func (c *Client) planPeriodic(p Periodic) (*plan, error) {
-	var errs []error
-	note := func(field string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", "Periodic."+field, err))
-		}
-	}
-	k, err := periodicKey(p.Subject, p.Name)
-	note("Subject", err)
-	out := &plan{due: time.Unix(1, 0), key: k, to: k.Every()} // due is set because the stream needs the settings for delayed jobs
-	out.header, err = headerOf(p.Header)
-	note("Header", err)
-	spec, err := specOf(p)
-	note("Cron", err)
-	out.data, err = c.encode(p.Args)
-	note("Args", err)
-	if err := errors.Join(errs...); err != nil {
+	k, badSubject := keyOf(p.Subject, &Unique{Key: p.Name})
+	h, badHeader := headerOf(p.Header)
+	spec, badCron := specOf(p)
+	data, badArgs := c.encode(p.Args, h)
+	err := errors.Join(
+		inField("Periodic.Subject", badSubject),
+		mistake.If(p.Name == "", "Periodic.Name: %w", token.ErrEmpty),
+		inField("Periodic.Header", badHeader),
+		inField("Periodic.Cron", badCron),
+		inField("Periodic.Args", badArgs))
+	if err != nil {
 		return nil, err
 	}
+	// due is set because the stream needs the settings for delayed jobs.
+	out := &plan{data: data, due: time.Unix(1, 0), header: h, key: k, to: k.Every()}
 	out.header.Set(headerSchedule, spec)
 	out.header.Set(headerScheduleTarget, k.Job())
 	if p.TimeZone != "" {
@@ -260,8 +306,10 @@ func specOf(p Periodic) (string, error) {
 		return "", errors.New("use either Cron or Every")
 	case p.Every != 0 && p.TimeZone != "":
 		return "", errors.New("a TimeZone goes with Cron only")
-	case p.Every != 0 && (p.Every < minPeriod || p.Every%time.Second != 0):
-		return "", fmt.Errorf("an Every of %s: use whole seconds, at least one", p.Every)
+	case p.Every != 0 && (p.Every < minPeriod || p.Every > maxAhead || p.Every%time.Second != 0):
+		return "", fmt.Errorf("an Every of %s: use whole seconds, 1 to %d (ten years)", p.Every, int64(maxAhead/time.Second))
+	case strings.EqualFold(p.TimeZone, "Local"), checkID(p.TimeZone) != nil:
+		return "", fmt.Errorf("a TimeZone of %.64q: use a name of the IANA database", p.TimeZone)
 	case p.Every != 0:
 		return scheduleEvery + p.Every.String(), nil
 	case len(p.Cron) > maxCron, strings.HasPrefix(p.Cron, "@at"), strings.HasPrefix(p.Cron, "@every"), checkID(p.Cron) != nil:
@@ -272,17 +320,6 @@ func specOf(p Periodic) (string, error) {
 		return p.Cron, nil
 	}
 }
-
-// periodicKey returns the key of a schedule's runs.
-func periodicKey(subject, name string) (key.Key, error) {
-	if name == "" {
-		return key.Key{}, fmt.Errorf("name: %w", token.ErrEmpty)
-	}
-	return keyOf(subject, &Unique{Key: name})
-}
-
-// ErrNoSchedule is returned when a stream has no schedule of a subject.
-var ErrNoSchedule = errors.New("worker: no such schedule")
 
 // RunNow makes a delayed job due at once, with its ID and its key, and returns its former state. The write that queues the job removes its
 // schedule, and the server refuses the write when the schedule has fired or was removed: the job never exists twice. A job that is not
@@ -314,49 +351,6 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	if k, err := key.Of(j.Subject); err == nil && k.Later() == stored.Subject {
 		setExpected(msg.Header, k, stored.Sequence)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer cancel()
-	_, err = c.js.PublishMsg(ctx, msg)
+	_, err = c.send(ctx, msg)
 	return err
-}
-
-// RunSchedule inserts a run of a schedule now, in addition to those that are due. subject is the subject of the runs, as in
-// [Client.Schedules]. The run replaces a run that still waits. The error wraps [ErrNoSchedule] when the schedule does not exist. Two round
-// trips.
-func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, error) {
-	k, err := key.Of(subject)
-	if err != nil {
-		return Receipt{}, fmt.Errorf("worker: run schedule %q now: %w", clip(subject, key.MaxSubject), err)
-	}
-	var stored jsapi.Message
-	found := false
-	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
-		stored, found, err = c.last(ctx, k.Every())
-		return err
-	})
-	switch {
-	case err != nil:
-		return Receipt{}, err
-	case !found:
-		return Receipt{}, fmt.Errorf("%w: of %q", ErrNoSchedule, clip(subject, key.MaxSubject))
-	}
-	r := Receipt{ID: nuid.Next(), State: StateQueued, Subject: subject}
-	err = c.repeat(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-		defer cancel()
-		msg := c.runOf(stored)
-		msg.Header.Set(nats.MsgIdHdr, r.ID)
-		if stored.Header.Get(jetstream.ScheduleRollupHeader) != "" {
-			msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-		}
-		ack, err := c.js.PublishMsg(ctx, msg)
-		if err == nil {
-			r.Sequence, r.Stream = ack.Sequence, ack.Stream
-		}
-		return err
-	})
-	if err != nil {
-		return Receipt{}, fmt.Errorf("worker: run schedule %q now: %w", clip(subject, key.MaxSubject), err)
-	}
-	return r, nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,8 @@ func TestMain(m *testing.M) { crash.Main(m, 4, killed, stepping) }
 type bundle struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
-	ready   chan bool // of the workers that have no such hook of their own, as settled
+	paused  *atomic.Int64 // patterns
+	ready   chan bool     // of the workers that have no such hook of their own, as settled
 	settled chan worker.Settlement
 	srv     *natsrun.Server
 }
@@ -71,7 +73,7 @@ func setupWith(t testing.TB, srv *natsrun.Server, cfg jetstream.StreamConfig) *b
 	if srv == nil {
 		srv = natstest.Server(t)
 	}
-	b := &bundle{ready: make(chan bool, 10_000), settled: make(chan worker.Settlement, 10_000), srv: srv}
+	b := &bundle{paused: new(atomic.Int64), ready: make(chan bool, 10_000), settled: make(chan worker.Settlement, 10_000), srv: srv}
 	b.nc, b.js = natstest.Connect(t, srv)
 	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
 	return b
@@ -102,6 +104,13 @@ func offer[T any](to chan T, value T) {
 	}
 }
 
+// ends wants an attempt to have ended in a way, and returns it.
+func ends(t testing.TB, s worker.Settlement, want worker.Outcome) worker.Settlement {
+	t.Helper()
+	check.Require(t, s.Outcome == want, "%s: %s in attempt %d, delivery %d: %v; want %s", s.Subject, s.Outcome, s.Attempt, s.Deliveries, s.Err, want)
+	return s
+}
+
 // running is a worker in its Run.
 type running struct {
 	done chan error
@@ -120,14 +129,18 @@ func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.
 	return start(t, w)
 }
 
-// tell returns a handler that sends a property of each job to a channel, and completes the job.
-func tell[T any](to chan<- T, property func(*worker.Job[order]) T) worker.Handler[order] {
+// tell returns a handler that sends a property of each job to a channel, waits for others, and completes the job.
+func tell[T any](to chan<- T, property func(*worker.Job[order]) T, until ...<-chan struct{}) worker.Handler[order] {
 	return func(_ context.Context, job *worker.Job[order]) error {
 		to <- property(job)
+		for _, wait := range until {
+			<-wait
+		}
 		return nil
 	}
 }
 
+func aSignal(*worker.Job[order]) (none struct{})       { return none }
 func itsAttempt(job *worker.Job[order]) int            { return job.Attempt }
 func itsNumber(job *worker.Job[order]) int             { return job.Args.N }
 func itsSubject(job *worker.Job[order]) string         { return job.Subject }
@@ -160,6 +173,23 @@ func (r *running) wait() error {
 	return receive(r.t, r.done, "Run to return")
 }
 
+// refuses returns the error of a Run that ends by itself.
+func (r *running) refuses() error {
+	r.t.Helper()
+
+	r.once = true
+	return receive(r.t, r.done, "Run to refuse")
+}
+
+// drain lets fake time pass until no job is left.
+func (b *bundle) drain(t testing.TB) {
+	t.Helper()
+
+	for b.left(t) > 0 {
+		pass(time.Second)
+	}
+}
+
 // publish adds a job and returns its sequence.
 func (b *bundle) publish(t testing.TB, subject string, payload string) uint64 {
 	t.Helper()
@@ -185,6 +215,15 @@ func (b *bundle) queue(t testing.TB, subject string, payload []byte, opts ...jet
 	t.Helper()
 
 	check.OK(t, check.Err(b.js.PublishAsync(subject, payload, append(opts, jetstream.WithStallWait(time.Minute))...)))
+}
+
+// anew deletes the stream and makes it again, a second later: no two messages have one time. It is for bubbles only.
+func (b *bundle) anew(t testing.TB) {
+	t.Helper()
+	old := check.Must(b.js.Stream(t.Context(), stream))(t)
+	check.OK(t, b.js.DeleteStream(t.Context(), stream))
+	pass(time.Second)
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 }
 
 // restart restarts the server and waits for this client: an earlier request may be lost.

@@ -51,9 +51,7 @@ func (s *slots) tryAcquire() bool {
 func (s *slots) wait(w *waiter, done <-chan struct{}, limit time.Duration) bool {
 	var late <-chan time.Time
 	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		late = timer.C
+		late = time.After(limit)
 	}
 	select {
 	case <-w.given:

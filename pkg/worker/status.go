@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -133,9 +133,19 @@ type Progress struct {
 }
 
 // ProgressSubject returns the subject on which the progress of a job is published at each write. To follow it, subscribe to it with
-// nats.go, or watch the key in the bucket.
+// nats.go, or watch the key in the bucket. In a stream that is not a work queue each consumer has its own progress, under this subject with
+// its name as one more token.
 func ProgressSubject(bucket, stream string, sequence uint64) string {
 	return "$KV." + bucket + ".progress." + stream + "." + strconv.FormatUint(sequence, 10)
+}
+
+// progressOf returns the subject for the progress of a job as a consumer has it.
+func progressOf(bucket, stream string, sequence uint64, consumer string, shared bool) string {
+	to := ProgressSubject(bucket, stream, sequence)
+	if shared {
+		to += "." + consumer
+	}
+	return to
 }
 
 // Progress records the progress of the job: any value that JSON can hold, of at most 64 KiB. It replaces the former value and is kept for
@@ -164,7 +174,7 @@ func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, va
 	if err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
-	msg := nats.NewMsg(w.api.Target(ProgressSubject(w.cfg.Bucket, d.info.Stream, d.info.Sequence)))
+	msg := nats.NewMsg(w.api.Target(progressOf(w.cfg.Bucket, d.info.Stream, d.info.Sequence, d.info.Consumer, w.shared.Load())))
 	msg.Data = data
 	msg.Header.Set(jetstream.MsgTTLHeader, progressKept.String())
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
@@ -174,21 +184,6 @@ func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, va
 	}
 	d.shown.Store(true)
 	return nil
-}
-
-// showRunning records that a job runs whose handler has recorded no progress. A worker without the permission to write that record stops
-// trying.
-func (w *Worker) showRunning(d *delivery) {
-	if !d.shown.Load() && !w.silent.Load() && !w.show(d, StateRunning) {
-		w.silent.Store(true)
-	}
-}
-
-// showWaiting records that a job that was shown as running does not run any more.
-func (w *Worker) showWaiting(d *delivery) {
-	if d.shown.Load() {
-		w.show(d, StateQueued)
-	}
 }
 
 // show records a state, and reports whether it was recorded.

@@ -96,8 +96,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	} else {
 		close(finish)
 
-		s := <-completed
-		check.That(t, s.Outcome == worker.OutcomeCompleted, "the successor: %s, %v", s.Outcome, s.Err)
+		ends(t, <-completed, worker.OutcomeCompleted)
 
 		pass(10 * time.Minute)
 		p.Heal()

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -38,11 +36,9 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 					})
 					b.publish(t, "jobs.1", `{}`)
 
-					s := <-b.settled
-					check.That(t, s.Outcome == worker.OutcomeRetried, "first: %s, %v", s.Outcome, s.Err)
+					ends(t, <-b.settled, worker.OutcomeRetried)
 
-					s = <-b.settled
-					check.That(t, s.Outcome == worker.OutcomeCompleted, "second: %s, %v", s.Outcome, s.Err)
+					ends(t, <-b.settled, worker.OutcomeCompleted)
 
 					l.check(t)
 
@@ -90,8 +86,7 @@ func TestServerAwayInAStep(t *testing.T) {
 			t.Errorf("first: %s, %v; want retried, ErrNotRecorded", s.Outcome, s.Err)
 		}
 
-		s := <-b.settled
-		check.That(t, s.Outcome == worker.OutcomeCompleted, "second: %s, %v", s.Outcome, s.Err)
+		ends(t, <-b.settled, worker.OutcomeCompleted)
 
 		l.check(t)
 
@@ -161,24 +156,16 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 
 		b.publish(t, "jobs.1", `{"n":1}`)
 
-		s := <-b.settled
-		check.Require(t, s.Outcome == worker.OutcomeDead, "%s: %v", s.Outcome, s.Err)
+		ends(t, <-b.settled, worker.OutcomeDead)
 
-		check.OK(t, b.js.DeleteStream(t.Context(), stream))
-
-		pass(time.Second)
-
-		_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
-			Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy,
-		})
-		check.OK(t, err)
+		b.anew(t)
 
 		sequence := b.publish(t, "jobs.1", `{"n":2}`)
 		check.Require(t, sequence == 1, "the second job is at %d, want 1", sequence)
 
 		<-b.settled
 
-		s = <-b.settled
+		s := <-b.settled
 		check.That(t, s.Outcome == worker.OutcomeCompleted && ran == 2, "%s, %v; the step ran %d times, want 2", s.Outcome, s.Err, ran)
 	})
 }

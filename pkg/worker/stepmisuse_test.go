@@ -32,95 +32,63 @@ func TestResultOverTheLimitIsReturnedWithAnError(t *testing.T) {
 	})
 }
 
+// TestMisuseOfStepsIsRefused runs a job whose attempts use steps in ways that cannot work, one after the other, and then do what is allowed.
 func TestMisuseOfStepsIsRefused(t *testing.T) {
 	t.Parallel()
 
 	nothing := func(context.Context) error { return nil }
-
+	fail := func(context.Context) error { return io.EOF }
 	check.Is(t, step.Do(t.Context(), &worker.Job[order]{}, "a", nothing), step.ErrNoJournal)
 
-	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
-		check.Is(t, step.Do(ctx, job, "a", nothing), nil)
-
-		for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
-			check.Is(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
-		}
-
-		for i := 1; i < step.MaxSteps; i++ {
-			check.Is(t, step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return io.EOF }), io.EOF)
-			check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
-		}
-
-		check.Is(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
-		return nil
-	})
-}
-
-func TestFailedStepMayRunAgainInTheSameAttempt(t *testing.T) {
-	t.Parallel()
-
-	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
-		panicked := func() (value any) {
-			defer func() { value = recover() }()
-			return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
-		}
-
-		value := panicked()
-		check.That(t, value == "burnt", "%v came out, want the panic", value)
-
-		check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return io.EOF }), io.EOF)
-
-		check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return nil }), nil)
-		return nil
-	})
-}
-
-func TestStepAfterTheHandlerHasReturnedIsRefused(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	late := make(chan error, 1)
-	returned := make(chan struct{})
-
-	attempts(t, b, func(ctx context.Context, job *worker.Job[order]) error {
-		go func() {
-			<-returned
-			late <- step.Do(context.WithoutCancel(ctx), job, "late", func(context.Context) error { return nil })
-		}()
-		return nil
-	})
+	late, returned := make(chan error, 1), make(chan struct{})
+	var all []worker.Handler[order]
+	for _, attempt := range []func(ctx context.Context, job *worker.Job[order]){
+		func(ctx context.Context, job *worker.Job[order]) { // a step that failed may run again
+			panicked := func() (value any) {
+				defer func() { value = recover() }()
+				return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
+			}
+			check.Same[any](t, "what came out", panicked(), "burnt")
+			check.Is(t, step.Do(ctx, job, "a", fail), io.EOF)
+			check.Is(t, step.Do(ctx, job, "a", nothing), nil)
+		},
+		func(ctx context.Context, job *worker.Job[order]) {
+			other := *job
+			other.Sequence++
+			check.Is(t, step.Do(ctx, &other, "b", nothing), step.ErrMisuse)
+		},
+		func(ctx context.Context, job *worker.Job[order]) {
+			why := errors.New("the far side has gone")
+			ctx, cancel := context.WithCancelCause(ctx)
+			cancel(why)
+			for i := range 50 { // a choice between two that are ready is by chance
+				err := step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return errors.New("was run") })
+				check.That(t, errors.Is(err, why) && errors.Is(err, context.Canceled), "%v, want the cause and context.Canceled", err)
+			}
+		},
+		func(ctx context.Context, job *worker.Job[order]) {
+			go func() {
+				<-returned
+				late <- step.Do(context.WithoutCancel(ctx), job, "late", nothing)
+			}()
+		},
+		func(ctx context.Context, job *worker.Job[order]) {
+			check.Is(t, step.Do(ctx, job, "a", fail), nil) // recorded
+			for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
+				check.Is(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
+			}
+			for i := 1; i < step.MaxSteps; i++ {
+				check.Is(t, step.Do(ctx, job, fmt.Sprint(i), fail), io.EOF)
+				check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
+			}
+			check.Is(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
+		},
+	} {
+		all = append(all, func(ctx context.Context, job *worker.Job[order]) error { attempt(ctx, job); return errors.New("next") })
+	}
+	attempts(t, setup(t, nil), all...)
 	close(returned)
-
 	check.Is(t, receive(t, late, "the late step"), step.ErrMisuse)
-}
-
-func TestContextOfAnotherJobIsRefused(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	all := attempts(t, b, func(ctx context.Context, job *worker.Job[order]) error {
-		other := *job
-		other.Sequence++
-		return worker.Cancel(step.Do(ctx, &other, "a", func(context.Context) error { return nil }))
-	})
-
-	check.Is(t, all[0].Err, step.ErrMisuse)
-}
-
-func TestStepDoesNotStartWhenItsContextHasEnded(t *testing.T) {
-	t.Parallel()
-
-	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
-		why := errors.New("the far side has gone")
-		ctx, cancel := context.WithCancelCause(ctx)
-		cancel(why)
-
-		for i := range 50 { // a choice between two that are ready is by chance
-			err := step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return errors.New("was run") })
-			check.That(t, errors.Is(err, why) && errors.Is(err, context.Canceled), "%v, want the cause and context.Canceled", err)
-		}
-		return nil
-	})
 }
 
 func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
@@ -213,9 +181,7 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	b := setup(t, nil)
 	try := func(auto bool) error {
 		cfg := b.config(t, func(c *worker.Config) { c.AutoCreate, c.StepBucket = auto, "recipes" })
-		r := run(t, b.js, cfg, worker.Policy{}, complete)
-		r.once = true
-		return receive(t, r.done, "Run to refuse")
+		return run(t, b.js, cfg, worker.Policy{}, complete).refuses()
 	}
 
 	err := try(false)
@@ -235,45 +201,26 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	check.Contains(t, err, "max_msgs_per_subject", "subject_delete_marker_ttl", "discard")
 }
 
+// TestStepsGoIntoTheirBucket gives steps a bucket, and fills it. A refused write is not tried again, and the attempt fails.
 func TestStepsGoIntoTheirBucket(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	cfg := b.config(t, func(c *worker.Config) { c.StepBucket = "recipes" })
-	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
-		return step.Do(ctx, job, "a", func(context.Context) error { return nil })
-	})
-	b.publish(t, "jobs.1", `{}`)
-
-	s := receive(t, b.settled, "the settlement")
-	check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
-
-	stream := check.Must(b.js.Stream(t.Context(), "KV_recipes"))(t)
-
-	if stream.CachedInfo().State.Msgs != 1 || b.journals(t) != 0 {
-		t.Errorf("%d messages in the bucket of steps, %d in the other; want 1, 0", stream.CachedInfo().State.Msgs, b.journals(t))
-	}
-}
-
-// TestFullBucketFailsTheAttempt fills the bucket of steps. A refused write is not tried
-// again, and the attempt fails.
-func TestFullBucketFailsTheAttempt(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-
-	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "KV_recipes", Subjects: []string{"$KV.recipes.>"}, AllowMsgTTL: true, Discard: jetstream.DiscardNew,
-		MaxBytes: 2 << 10, MaxMsgsPerSubject: 1,
-	})
-	check.OK(t, err)
-
 	cfg := b.config(t, func(c *worker.Config) { c.SettleTimeout, c.StepBucket = time.Hour, "recipes" })
-	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
-		_, err := step.Run(ctx, job, "a", func(context.Context) ([]byte, error) { return make([]byte, 3<<10), nil })
-		return worker.Cancel(err)
+	run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(ctx context.Context, job *worker.Job[order]) error {
+		return check.Err(step.Run(ctx, job, "a", func(context.Context) ([]byte, error) { return make([]byte, job.Args.N), nil }))
 	})
-	b.publish(t, "jobs.1", `{}`)
+	b.publish(t, "jobs.1", `{"n":1}`)
+
+	ends(t, receive(t, b.settled, "the settlement"), worker.OutcomeCompleted)
+
+	recipes := check.Must(b.js.Stream(t.Context(), "KV_recipes"))(t).CachedInfo()
+	check.That(t, recipes.State.Msgs == 1 && b.journals(t) == 0,
+		"%d messages in the bucket of steps, %d in the other; want 1, 0", recipes.State.Msgs, b.journals(t))
+
+	recipes.Config.MaxBytes = 2 << 10
+	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), recipes.Config)))
+	b.publish(t, "jobs.2", `{"n":3072}`)
 
 	if s := receive(t, b.settled, "the settlement"); !errors.Is(s.Err, step.ErrNotRecorded) || !strings.Contains(s.Err.Error(), "maximum bytes") {
 		t.Errorf("%v, want ErrNotRecorded and the server's reason", s.Err)

@@ -98,7 +98,10 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 	for i := range proxies {
 		proxies[i] = natstest.NewProxy(t, srv)
 		_, js := natstest.Connect(t, srv, proxies[i].Through())
-		cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Hooks.Settled, c.SettleTimeout = 5, settled, 10*time.Second })
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Concurrency, c.Hooks.Settled, c.SettleTimeout = 5, settled, 10*time.Second
+			c.HardStop = 20 * time.Second // an attempt whose job another has ended may be in the longest wait above
+		})
 		run(t, js, cfg, worker.Policy{Backoff: worker.Exponential(time.Second, 5*time.Second), MaxAttempts: 1000}, handler)
 	}
 
@@ -173,20 +176,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 	const jobs = 300
 
 	cluster := natstest.Cluster(t, 3)
-	_, js := natstest.ConnectURL(t, cluster.URLs())
-
-	for _, sc := range []jetstream.StreamConfig{
-		{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy},
-		{Name: "DEAD", Subjects: []string{"dead.>"}},
-		{
-			Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, MaxMsgsPerSubject: 1, AllowDirect: true, AllowMsgTTL: true,
-			AllowRollup: true, Discard: jetstream.DiscardNew,
-		},
-	} {
-		sc.Replicas = 3
-
-		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, sc)) }))
-	}
+	b := onCluster(t, cluster)
 
 	var (
 		l         = newStepRecorder()
@@ -216,8 +206,6 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 		}
 	}
 
-	b := &bundle{js: js}
-
 	for range 2 {
 		_, js := natstest.ConnectURL(t, cluster.URLs())
 		cfg := b.config(t, func(c *worker.Config) {
@@ -238,7 +226,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 			})
 	}
 
-	publisher := check.Must(jetstream.New(js.Conn(), jetstream.WithDefaultTimeout(time.Second)))(t)
+	publisher := check.Must(jetstream.New(b.nc, jetstream.WithDefaultTimeout(time.Second)))(t)
 
 	published := make(chan struct{})
 

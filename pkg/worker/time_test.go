@@ -50,11 +50,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				nc, js := natstest.Connect(t, b.srv)
 				started := make(chan struct{})
 				dead := make(chan struct{})
-				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-					close(started)
-					<-dead
-					return nil
-				})
+				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, tell(started, aSignal, dead))
 				b.publish(t, "jobs.1", `{}`)
 				<-started
 				pass(after)
@@ -79,51 +75,6 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 }
 
 func stopAtOnce(c *worker.Config) { c.SoftStop, c.HardStop, c.SettleTimeout = -1, -1, time.Second }
-
-func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		const maxAttempts = 3
-
-		policy := worker.Policy{MaxAttempts: maxAttempts}
-		runs := 0
-
-		b.publish(t, "jobs.killer", `{}`)
-
-		for range maxAttempts {
-			nc, js := natstest.Connect(t, b.srv)
-			started := make(chan struct{})
-			r := run(t, js, b.config(t, stopAtOnce), policy, func(ctx context.Context, job *worker.Job[order]) error {
-				if job.Attempt == 1 && job.Deliveries == 1 {
-					return worker.Snooze(time.Minute) // must not count
-				}
-
-				runs++
-
-				close(started)
-				<-ctx.Done()
-				return ctx.Err()
-			})
-			<-started
-			nc.Close()
-
-			check.Is(t, r.wait(), nats.ErrConnectionClosed)
-		}
-
-		cfg, settled := b.reporting(t)
-		run(t, b.js, cfg, policy, func(context.Context, *worker.Job[order]) error {
-			runs++
-			return nil
-		})
-
-		if s := <-settled; s.Outcome != worker.OutcomeDead || runs != maxAttempts {
-			t.Errorf("%s after %d runs, want dead after %d", s.Outcome, runs, maxAttempts)
-		}
-
-		if letters := b.letters(t); len(letters) != 1 || letters[0].Reason != worker.ReasonExhausted || letters[0].Attempts != maxAttempts {
-			t.Errorf("letters: %+v, want one, exhausted after %d attempts", letters, maxAttempts)
-		}
-	})
-}
 
 func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
@@ -197,8 +148,7 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 
 		close(first)
 
-		s := <-b.settled
-		check.That(t, s.Outcome == worker.OutcomeRetried, "first: %s, want retried", s.Outcome)
+		ends(t, <-b.settled, worker.OutcomeRetried)
 
 		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 5 || s.Attempt != 2 || len(attempts) != 2 {
 			t.Errorf("then: %s, delivery %d, attempt %d, %d runs; want completed, 5, 2, 2", s.Outcome, s.Deliveries, s.Attempt, len(attempts))

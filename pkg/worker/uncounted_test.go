@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -41,8 +40,8 @@ func uncountedStore(t *testing.T, b *bundle) (*uncounted.Store, uncounted.Messag
 func assertCount(t *testing.T, store *uncounted.Store, msg uncounted.Message, want int) {
 	t.Helper()
 
-	got, err := store.Count(t.Context(), msg)
-	check.That(t, err == nil && got == want, "%d uncounted, %v; want %d", got, err, want)
+	got, err := store.Read(t.Context(), msg)
+	check.That(t, err == nil && got.Uncounted == want, "%+v, %v; want %d uncounted", got, err, want)
 }
 
 func TestEachUncountedDeliveryIsRecordedOnce(t *testing.T) {
@@ -52,8 +51,17 @@ func TestEachUncountedDeliveryIsRecordedOnce(t *testing.T) {
 	store, msg := uncountedStore(t, b)
 	assertCount(t, store, msg, 0)
 
-	for _, delivery := range []int{1, 1, 3, 2, 3} { // repeated, and late
-		check.OK(t, store.Add(t.Context(), msg, delivery, 1, 0))
+	var group sync.WaitGroup
+	for range 20 { // many writers
+		group.Go(func() {
+			check.Is(t, store.Add(t.Context(), msg, nil, uncounted.Known{Last: 1, Uncounted: 1}), nil)
+		})
+	}
+
+	group.Wait()
+
+	for _, delivery := range []int{3, 2, 3} { // repeated, and late
+		check.OK(t, store.Add(t.Context(), msg, nil, uncounted.Known{Last: delivery, Uncounted: 1}))
 	}
 
 	assertCount(t, store, msg, 2)
@@ -62,26 +70,9 @@ func TestEachUncountedDeliveryIsRecordedOnce(t *testing.T) {
 	reborn.Stored = msg.Stored.Add(1)
 	assertCount(t, store, reborn, 0)
 
-	check.OK(t, store.Add(t.Context(), reborn, 1, 1, 0))
+	check.OK(t, store.Add(t.Context(), reborn, nil, uncounted.Known{Last: 1, Uncounted: 1}))
 
 	assertCount(t, store, reborn, 1)
-}
-
-func TestUncountedDeliveryByManyWritersIsRecordedOnce(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	store, msg := uncountedStore(t, b)
-
-	var group sync.WaitGroup
-	for range 20 {
-		group.Go(func() {
-			check.Is(t, store.Add(t.Context(), msg, 1, 1, 0), nil)
-		})
-	}
-
-	group.Wait()
-	assertCount(t, store, msg, 1)
 }
 
 func TestUncountedDeliveriesOutliveTheDelayByAWeek(t *testing.T) {
@@ -90,7 +81,7 @@ func TestUncountedDeliveriesOutliveTheDelayByAWeek(t *testing.T) {
 
 		store, msg := uncountedStore(t, b)
 
-		check.OK(t, store.Add(t.Context(), msg, 1, 1, delay))
+		check.OK(t, store.Add(t.Context(), msg, nil, uncounted.Known{Last: 1, Uncounted: 1, Delay: delay}))
 
 		pass(delay + week - time.Minute)
 		assertCount(t, store, msg, 1)
@@ -123,45 +114,14 @@ func bare(t *testing.T, b *bundle, mutate ...func(*jetstream.StreamConfig)) {
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), cfg)))
 }
 
-// TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream inserts jobs of one subject with different IDs before and after the
-// first has been worked, into a stream that refuses a second one by itself and into one that does not.
+// TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream inserts jobs of one subject with different IDs, from many clients at once, and
+// before and after the first has been worked, into a stream that refuses a second one by itself and into one that does not.
 func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
-	t.Parallel()
-
-	for name, mutate := range map[string][]func(*jetstream.StreamConfig){"one per subject": {strict}, "any": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-
-			b := setup(t, nil)
-			bare(t, b, mutate...)
-			c := client(t, b.js)
-
-			first := insert(t, c, unrecorded("a"))
-			check.That(t, !first.Duplicate && first.ID == "a" && first.State == worker.StateQueued && first.Sequence == 1, "first: %+v", first)
-
-			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
-
-			r := run(t, b.js, b.config(t), worker.Policy{}, complete)
-
-			s := receive(t, b.settled, "the job")
-			check.That(t, s.Outcome == worker.OutcomeCompleted && s.ID == "a", "settled: %+v", s)
-
-			check.Is(t, r.wait(), nil)
-
-			if r := insert(t, c, unrecorded("c")); r.Duplicate {
-				t.Errorf("after the end: %+v", r)
-			}
-		})
-	}
-}
-
-// TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique compares the stored message with that of a publish with a message ID.
-func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
 	t.Parallel()
 
 	for name, test := range map[string]struct {
 		mutate []func(*jetstream.StreamConfig)
-		want   nats.Header
+		want   nats.Header // those of a publish with a message ID, and what the stream needs to refuse a second one
 	}{
 		"one per subject": {[]func(*jetstream.StreamConfig){strict}, nats.Header{"Nats-Msg-Id": {"a"}}},
 		"any": {nil, nats.Header{
@@ -173,34 +133,30 @@ func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
 
 			b := setup(t, nil)
 			bare(t, b, test.mutate...)
-			insert(t, client(t, b.js), unrecorded("a"))
-
-			s := check.Must(b.js.Stream(t.Context(), stream))(t)
-
-			msg, err := s.GetMsg(t.Context(), 1)
-			check.That(t, err == nil && fmt.Sprint(msg.Header) == fmt.Sprint(test.want), "headers %v, %v; want %v", msg.Header, err, test.want)
-		})
-	}
-}
-
-// TestOneOfManyUnrecordedInsertsIsAccepted has clients insert jobs of the same subjects at once, with IDs of their own.
-func TestOneOfManyUnrecordedInsertsIsAccepted(t *testing.T) {
-	t.Parallel()
-
-	for name, mutate := range map[string][]func(*jetstream.StreamConfig){"one per subject": {strict}, "any": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-
-			b := setup(t, nil)
-			bare(t, b, mutate...)
-
-			connect := func() (*nats.Conn, jetstream.JetStream) { return natstest.Connect(t, b.srv) }
-			race(t, connect, func(rival, key int) worker.NewJob {
+			race(t, func() (*nats.Conn, jetstream.JetStream) { return natstest.Connect(t, b.srv) }, func(rival, key int) worker.NewJob {
 				return worker.NewJob{
 					Args: order{N: rival}, ID: fmt.Sprintf("%d-%d", rival, key), Subject: fmt.Sprintf("jobs.k.%d", key),
 					Unique: &worker.Unique{Unrecorded: true},
 				}
 			})
+
+			c := client(t, b.js)
+			first := insert(t, c, unrecorded("a"))
+			check.That(t, !first.Duplicate && first.ID == "a" && first.State == worker.StateQueued && first.Sequence == contested+1, "first: %+v", first)
+			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
+
+			msg := check.Must(check.Must(b.js.Stream(t.Context(), stream))(t).GetMsg(t.Context(), first.Sequence))(t)
+			check.Equal(t, test.want, msg.Header)
+
+			r := run(t, b.js, b.config(t), worker.Policy{}, complete)
+			for range contested + 1 {
+				s := receive(t, b.settled, "the jobs")
+				check.That(t, s.Outcome == worker.OutcomeCompleted && (s.ID == "a") == (s.Sequence == first.Sequence), "settled: %+v", s)
+			}
+			check.Is(t, r.wait(), nil)
+
+			third := insert(t, c, unrecorded("c"))
+			check.That(t, !third.Duplicate, "after the end: %+v", third)
 		})
 	}
 }
@@ -243,25 +199,5 @@ func TestStreamThatIsFullIsAnErrorAtOnce(t *testing.T) {
 		var failed *worker.InsertError
 		check.That(t, errors.As(err, &failed) && !failed.Unknown && strings.Contains(err.Error(), "maximum messages exceeded"),
 			"%s: %+v, %v; want that the stream is full", name, r, err)
-	}
-}
-
-// TestUnrecordedJobIsNotRecorded: combinations that need a record are refused.
-func TestUnrecordedJobIsNotRecorded(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	c := client(t, b.js)
-
-	for name, job := range map[string]worker.NewJob{
-		"kept":      {Unique: &worker.Unique{Unrecorded: true, Keep: time.Hour}},
-		"held":      {Unique: &worker.Unique{Unrecorded: true, HoldDead: true}},
-		"delayed":   {Delay: time.Hour, Unique: &worker.Unique{Unrecorded: true}},
-		"scheduled": {At: time.Now().Add(time.Hour), Unique: &worker.Unique{Unrecorded: true}},
-	} {
-		job.Subject = "jobs.a"
-		if _, err := c.Insert(context.Background(), job); err == nil || !strings.Contains(err.Error(), "Unrecorded") { //nolint:usetesting // nothing is sent
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // Pause keeps jobs from starting.
 type Pause struct {
-	// By is a text for people, such as a name or the reason. Defaults to none.
+	// By is a text for people, such as a name or the reason, of at most 256 bytes. Defaults to none.
 	By string `json:"by,omitempty"`
 
 	// Pattern is the pattern of a handler, or any other pattern of subjects. Required.
@@ -44,12 +45,15 @@ type Pause struct {
 	// Since is the time at which the pause began. Client.Pause sets it.
 	Since time.Time `json:"since"`
 
-	// Until is the time at which the pause ends by itself. Defaults to never: Client.Resume ends it.
+	// Until is the time at which the pause ends by itself, at most ten years ahead. Defaults to never: Client.Resume ends it.
 	Until time.Time `json:"until,omitzero"`
 }
 
 // isOver reports whether a pause has ended by itself.
 func (p Pause) isOver(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
+
+// Covers reports whether the pause holds every job whose subject matches a pattern, such as the filter of a consumer.
+func (p Pause) Covers(pattern string) bool { return subject.Covers(p.Pattern, pattern) }
 
 // Pause keeps jobs whose subjects match a pattern from starting, in all workers of the stream that have the client's bucket. It replaces
 // another pause of the same pattern. A worker follows within AckWait/3, 5/3 seconds by default; a worker that starts later follows before
@@ -66,9 +70,12 @@ func (c *Client) Pause(ctx context.Context, p Pause) error {
 	err := subject.CheckPattern(p.Pattern)
 	switch {
 	case err != nil:
-		return fmt.Errorf("worker: pause %q: not a subject filter: %w", p.Pattern, err)
-	case p.isOver(p.Since):
-		return fmt.Errorf("worker: pause %q until %s: that has passed", p.Pattern, p.Until)
+		return fmt.Errorf("worker: pause %s: not a subject filter: %w", shown.Quote(p.Pattern), err)
+	case len(p.Pattern) > key.MaxSubject, len(p.By) > maxShort: // every worker reads them at each heartbeat
+		return fmt.Errorf("worker: pause %s by %s: use at most %d bytes and %d",
+			shown.Quote(p.Pattern), shown.Quote(p.By), key.MaxSubject, maxShort)
+	case p.isOver(p.Since), p.Until.Sub(p.Since) > maxAhead:
+		return fmt.Errorf("worker: pause %q until %s: use a time from now to %s ahead, or none", p.Pattern, p.Until, maxAhead)
 	}
 	known, err := listing.ListTakers(ctx, c.api, c.cfg.Stream)
 	overlaps := func(filter string) bool { return subject.Overlap(filter, p.Pattern) }
@@ -92,9 +99,17 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("worker: read the pauses: %w", err)
+		return nil, c.pausesError("read", err)
 	}
 	return decodePauses(msg.Data, time.Now())
+}
+
+// pausesError explains an error about the record of the pauses.
+func (c *Client) pausesError(doing string, err error) error {
+	if cause, ok := errors.AsType[*jetstream.APIError](err); ok && jsapi.IsNoStream(err) {
+		return &MissingError{Asset: "bucket " + c.cfg.Bucket, Cause: cause, mends: true}
+	}
+	return fmt.Errorf("worker: %s the pauses: %w", doing, err)
 }
 
 // changePauses sets the pause of a pattern, or removes it when p is nil, and reports whether there was one.
@@ -135,7 +150,7 @@ func (c *Client) changePauses(ctx context.Context, pattern string, p *Pause) (wa
 		over, err = conflict.Found, nil
 	}
 	if err != nil {
-		return was, fmt.Errorf("worker: change the pauses: %w", err)
+		return was, c.pausesError("change", err)
 	}
 	return was, nil
 }
@@ -154,10 +169,7 @@ func decodePauses(data []byte, now time.Time) (all []Pause, err error) {
 	return all, nil
 }
 
-// pausedError is the error of an attempt that did not begin because its handler is paused.
-type pausedError struct{ delay time.Duration }
-
-func (e *pausedError) Error() string { return "worker: the handler is paused" }
+const paused = "worker: the handler is paused"
 
 // readPauses reads the pauses. It is called before the worker pulls, and at each heartbeat.
 func (w *Worker) readPauses(ctx context.Context) error {
@@ -168,17 +180,13 @@ func (w *Worker) readPauses(ctx context.Context) error {
 		return fmt.Errorf("worker: read the pauses: %w", err)
 	}
 	all, err := decodePauses(msg.Data, time.Now())
-	if err == nil {
-		w.pauses.Store(&all)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// followPauses reads the pauses, and pulls for handlers that are no longer paused. When it cannot read them, the former pauses stay in
-// force.
-func (w *Worker) followPauses(ctx context.Context) {
-	_ = w.readPauses(ctx) // the next heartbeat is near
-	w.puller.Wake()
+	if was := w.pauses.Swap(&all); w.cfg.Hooks.Paused != nil && (was == nil || len(*was) != len(all)) {
+		w.apart("Hooks.Paused", func() { w.cfg.Hooks.Paused(len(all)) })
+	}
+	return nil
 }
 
 // pausesNow returns the pauses in force.
@@ -194,7 +202,7 @@ func (w *Worker) pausesNow() []Pause {
 // checkPaused returns the error of a job that may not start now.
 func (w *Worker) checkPaused(d *delivery) error {
 	if w.draining.Load() {
-		return &pausedError{delay: shortestPause}
+		return refused(OutcomePaused, shortestPause, paused)
 	}
 	now := time.Now()
 	for _, p := range w.pausesNow() {
@@ -205,7 +213,7 @@ func (w *Worker) checkPaused(d *delivery) error {
 		if !p.Until.IsZero() {
 			delay = min(delay, p.Until.Sub(now))
 		}
-		return &pausedError{delay: delay}
+		return refused(OutcomePaused, delay, paused)
 	}
 	return nil
 }
@@ -238,18 +246,15 @@ const (
 )
 
 // errDoubted is the reason that an ordered job may not run.
-var errDoubted = errors.New("worker: heartbeats were not confirmed, so another worker may have been given the job")
+var errDoubted = &refusal{
+	outcome{kind: OutcomeFenced}, "worker: heartbeats were not confirmed, so another worker may have been given the job",
+}
 
 // awaitOrder waits until all jobs of the subject before d have ended. A waiting job leaves its slot. No round trip in a worker that has
 // been the only one of the consumer for a while, otherwise one for each look.
 func (w *Worker) awaitOrder(d *delivery) error {
 	s := &slot{delivery: d, worker: w}
-	defer s.show(false)
-	defer func() {
-		if s.parked {
-			w.deliveries.parked.Add(-1)
-		}
-	}()
+	defer s.end()
 	for wait, seen := firstLook, uint64(0); ; {
 		if w.mayBeOthers(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for AckWait anew
 			return errDoubted
@@ -273,7 +278,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 		}
 		if back := w.lines.SentBack(d.line); back > 0 {
 			w.releaseSlot(d)
-			return &limit.FullError{Delay: back}
+			return refused(OutcomeLimited, back, "worker: too many ordered jobs wait")
 		}
 		s.Give()
 		var again <-chan time.Time // another worker's job ends without a sign
@@ -333,8 +338,8 @@ func (w *Worker) interruptDoubted(now time.Time) {
 		}
 		d.doubted = true
 		d.line.Signal()
-		if d.lost != nil && !d.permitLost.Swap(true) {
-			d.lost(&LimitLostError{Cause: errDoubted})
+		if d.cancel != nil && !d.permitLost.Swap(true) {
+			d.cancel(&LimitLostError{Cause: errDoubted})
 		}
 	})
 }
@@ -342,18 +347,6 @@ func (w *Worker) interruptDoubted(now time.Time) {
 // mayBeOthers reports whether another worker may have been given an ordered job.
 func (w *Worker) mayBeOthers(d *delivery) bool {
 	return d.line != nil && w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter())
-}
-
-// prepareOrder makes sure that the stream shows the end of a job.
-func (w *Worker) prepareOrder(ctx context.Context) error {
-	cfg, err := streamConfig(ctx, w.js, w.cfg.Stream)
-	if err == nil && cfg.Retention != jetstream.WorkQueuePolicy {
-		err = &DriftError{
-			Asset:       "stream " + w.cfg.Stream,
-			Differences: []string{"retention must be workqueue for Policy.Ordered: there a job goes when it ends"},
-		}
-	}
-	return err
 }
 
 // streamConfig reads the configuration of a stream of jobs. One round trip.

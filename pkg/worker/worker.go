@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
@@ -81,9 +84,9 @@ type Worker struct {
 	contact    contact
 	contacting sync.WaitGroup
 	deliveries deliveries
-	down       atomic.Bool    // reported as not ready
-	draining   atomic.Bool    // the worker takes no more jobs, see inspect.Drain
-	final      atomic.Bool    // the reported reason is for an operator, see isFinal
+	condition  condition
+	draining   atomic.Bool // the worker takes no more jobs, see inspect.Drain
+	failures   *failures
 	drained    chan struct{}  // closed when no more messages come
 	idle       chan *delivery // deliveries for goroutines that have ended their last one
 	inbox      *inbox.Inbox   // the inbox for the answers to its requests
@@ -97,10 +100,10 @@ type Worker struct {
 	recent     recent
 	running    sync.WaitGroup // deliveries that are not abandoned
 	settling   context.Context
+	shared     atomic.Bool // the stream is not a work queue: other consumers may have its jobs
 	silent     atomic.Bool // running jobs are not recorded, because the server refuses that
 	slots      slots
 	stopping   context.Context
-	trouble    atomic.Pointer[string] // the reason that it does not pull, nil when it does
 	uncounted  *uncounted.Store
 }
 
@@ -117,8 +120,9 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, js: js, nc: js.Conn(),
-		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
-		deliveries: newDeliveries(), drained: make(chan struct{}), idle: make(chan *delivery),
+		log:        shown.Logger(cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer)),
+		condition:  condition{lost: errors.New(inspect.Starting)},
+		deliveries: newDeliveries(), drained: make(chan struct{}), failures: newFailures(), idle: make(chan *delivery),
 		slots: slots{free: cfg.Concurrency},
 	}, nil
 }
@@ -135,8 +139,9 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 // A job that is handed back uses no attempt. Run returns nil when every handler returned, and leaves no goroutine but those
 // of stuck handlers.
 //
-// Before it pulls, Run checks the consumer, the bucket and the dead letter stream, and returns a [*DriftError] or [*MissingError] for each
-// that is not as required. An unreachable server is not an error: Run tries until the server answers, at the start and later.
+// Before it pulls, Run checks the streams, the consumers and the bucket, and returns a [*DriftError] or [*MissingError] for each that is
+// not as required. That includes a consumer from which a worker with other handlers pulls. An unreachable server, and one that refuses to
+// make what AutoCreate needs, is not an error: Run tries until it succeeds, and reports the reason by Hooks.Ready.
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.routes) == 0 {
 		return ErrNoHandler
@@ -167,7 +172,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancelJobs(nil)
 	defer endSettle()
 	defer endPull()
-	w.down.Store(true)
 	w.contact.lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
@@ -175,7 +179,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
-	w.acks.ring = make([]ack, 2*w.maxDeliveries())
+	held := w.cfg.Concurrency
+	if w.limited || w.ordered {
+		held += w.cfg.MaxWaiting
+	}
+	w.acks.ring = make([]ack, 2*held)
 	w.openLimits(records)
 	endBeats, err := w.startBeats(root)
 	if err != nil {
@@ -254,7 +262,7 @@ func (w *Worker) abandon() []Info {
 			defer w.running.Done()
 			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started), "stacks", dumps[d.label])...)
 			o := outcome{kind: OutcomeHandedBack, uncounted: true}
-			o.kind = w.release(d, o)
+			o.kind = w.release(d, o, nil)
 			w.report(d, o, ErrShutdown, time.Now())
 		})
 	}
@@ -262,8 +270,8 @@ func (w *Worker) abandon() []Info {
 	return stuck
 }
 
-// await returns when the server has all that the worker needs, when ctx ends, or with an error that time does not mend. It logs the first
-// failure only. With a reason, the worker has been working before: await then waits through all errors but that of a closed connection.
+// await returns when the server has all that the worker needs, when ctx ends, or with an error that time does not mend. With a reason, the
+// worker has been working before: await then waits through all errors but that of a closed connection.
 func (w *Worker) await(ctx context.Context, reason error) error {
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
 		err := w.prepare(ctx, reason != nil)
@@ -311,47 +319,98 @@ func (w *Worker) denial(err error) error {
 	return fmt.Errorf("%w (the connection's last error: %w)", err, last)
 }
 
-// isDown reports once that the worker cannot pull, and once more when the reason turns out to need an operator.
-func (w *Worker) isDown(reason error) {
-	final := isFinal(reason)
-	switch {
-	case w.down.CompareAndSwap(false, true):
-		w.contact.lose()
-		w.final.Store(final)
-	case !final || !w.final.CompareAndSwap(false, true):
-		return
-	}
-	reason = w.denial(reason)
-	trouble := safeText(reason)
-	w.trouble.Store(&trouble)
-	w.log.Warn(EventLost, "error", reason)
-	if w.cfg.Hooks.Ready != nil {
-		w.cfg.Hooks.Ready(false, reason)
-	}
+// observe calls a function of the user on a goroutine that runtime.Goexit may end. A panic is logged and changes nothing.
+func (w *Worker) observe(name string, hook func()) {
+	defer shown.Catch(w.log, name)
+	hook()
 }
 
-// isUp reports once that the worker pulls, and gets into contact with the server.
+// apart calls a function of the user from a goroutine that must not end, and reports whether the function returned.
+func (w *Worker) apart(name string, call func()) (returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer shown.Catch(w.log, name)
+		call()
+		returned = true
+	}()
+	<-done
+	return returned
+}
+
+// condition is whether a worker pulls, and gets the jobs of its handlers.
+type condition struct {
+	mu     sync.Mutex
+	astray error // the reason that it gets no jobs although it pulls
+	lost   error // the reason that it does not pull
+
+	reporting sync.Mutex    // guards the fields below, and is held while the hook runs, which may ask inspectors
+	final     bool          // the reported reason needs an operator
+	next      time.Time     // the time at which the reason is reported again
+	ready     bool          // as reported
+	wait      time.Duration // the wait before next, zero when nothing was reported
+}
+
+// Bounds of the wait between two reports that a worker is not ready. It doubles.
+const (
+	firstReport = time.Minute
+	lastReport  = time.Hour
+)
+
+// problem returns the reason that the worker is not ready, nil if it is.
+func (c *condition) problem() error { return cmp.Or(c.lost, c.astray) }
+
+// isDown notes that the worker cannot pull.
+func (w *Worker) isDown(reason error) { w.judge(func(c *condition) { c.lost = reason }) }
+
+// isUp notes that the worker pulls.
 func (w *Worker) isUp() {
 	w.losses.Store(0)
-	if !w.down.CompareAndSwap(true, false) {
+	w.judge(func(c *condition) { c.lost = nil })
+}
+
+// judge changes the condition and reports it: at once when the worker becomes ready or ceases to be, and when the reason turns out to need
+// an operator; otherwise again and again while the worker is not ready. A worker that pulls again gets into contact with the server.
+func (w *Worker) judge(change func(c *condition)) {
+	c, now := &w.condition, time.Now()
+	c.reporting.Lock()
+	defer c.reporting.Unlock()
+	c.mu.Lock()
+	lost := c.lost != nil
+	change(c)
+	switch {
+	case c.lost != nil:
+		w.contact.lose()
+	case lost:
+		w.beginContact(w.acks.byConsumer())
+	}
+	reason := c.problem()
+	c.mu.Unlock()
+	final := isFinal(reason) || jsapi.IsPermanent(reason)
+	switch {
+	case c.wait == 0, c.ready != (reason == nil), final && !c.final:
+		c.wait = firstReport
+	case c.ready, now.Before(c.next):
 		return
+	default:
+		c.wait = min(2*c.wait, lastReport)
 	}
-	w.trouble.Store(nil)
-	w.beginContact(w.acks.byConsumer())
-	w.log.Info(EventReady)
-	if w.cfg.Hooks.Ready != nil {
-		w.cfg.Hooks.Ready(true, nil)
+	c.ready, c.final, c.next = reason == nil, final, now.Add(c.wait)
+	if c.ready {
+		w.log.Info(EventReady)
+	} else {
+		reason = w.denial(reason)
+		w.log.Warn(EventLost, "error", reason)
 	}
+	w.apart("Hooks.Ready", func() { w.cfg.Hooks.Ready(c.ready, reason) })
 }
 
 // waitFor reports whether done is closed within the time.
 func waitFor(done <-chan struct{}, longest time.Duration) bool {
-	timer := time.NewTimer(max(longest, 0))
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(max(longest, 0)):
 		return false
 	}
 }

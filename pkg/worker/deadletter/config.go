@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/jsretry"
@@ -103,15 +103,18 @@ func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.M
 	}
 }
 
-// remove removes messages of a stream. A missing message is not an error.
-func (s *Store) remove(ctx context.Context, stream string, sequences ...uint64) error {
-	for _, seq := range sequences {
-		err := jsretry.Do(ctx, patience, func(context.Context) error { return s.api.Delete(ctx, stream, seq) })
-		if err != nil {
-			return fmt.Errorf("deadletter: remove message %d from stream %s: %w", seq, stream, err)
-		}
+// remove removes a message of a stream, and reports whether it existed. It also returns true when one of several tries may have removed it.
+func (s *Store) remove(ctx context.Context, stream string, sequence uint64) (removed bool, err error) {
+	doubted := false
+	err = jsretry.Do(ctx, patience, func(context.Context) error {
+		existed, err := s.api.Delete(ctx, stream, sequence)
+		removed, doubted = existed || doubted, doubted || err != nil
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("deadletter: remove message %d from stream %s: %w", sequence, stream, err)
 	}
-	return nil
+	return removed, nil
 }
 
 func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, error) {
@@ -141,10 +144,15 @@ func (s *Store) unheard(ctx context.Context, err error, stream, to string) error
 	if failed != nil {
 		return failed
 	}
-	if !slices.ContainsFunc(info.Config.Subjects, func(pattern string) bool { return subject.Matches(pattern, to) }) {
-		return fmt.Errorf("%w: none takes %s", ErrNoStream, to)
+	return cmp.Or(checkTakes(info.Config, to), err)
+}
+
+// checkTakes returns an error when a stream does not take a subject.
+func checkTakes(cfg jetstream.StreamConfig, to string) error {
+	if slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subject.Matches(pattern, to) }) {
+		return nil
 	}
-	return err
+	return fmt.Errorf("%w: stream %s does not take %.256q: give it the subject again, or discard the letter", ErrNoStream, cfg.Name, to)
 }
 
 var (
@@ -152,7 +160,7 @@ var (
 	// acknowledged late, removed or dropped.
 	ErrGone = errors.New("deadletter: the job's message is gone")
 
-	// ErrNoStream is returned when a stream does not exist.
+	// ErrNoStream is returned when a stream does not exist, or does not take the subject of a job.
 	ErrNoStream = errors.New("deadletter: no such stream")
 
 	// ErrNotFound is returned when no dead letter has the sequence.

@@ -39,6 +39,12 @@
 // window, while another process finishes the replay. Or the worker cannot write to the dead letter stream while it settles a
 // job whose replay was interrupted (it logs worker.replay_unmarked).
 //
+// A letter whose job its stream would not take stays with an error that says what to do, the same in a dry run: the stream is gone or does
+// not take the subject, the job is too large with the headers of a replay, or its subject, ID or headers cannot be sent again as they were.
+//
+// Of several calls that replay or discard one letter at the same time, one counts it. The others get [ErrNotFound], or [ErrSkip] for a
+// discard whose letter is being replayed: no job runs whose letter was counted as discarded.
+//
 // The replay of a unique job (header Job-Keep) is published under the condition of its insertion. When another job has the key by then,
 // the letter stays, with a [TakenError].
 //
@@ -71,7 +77,8 @@
 //	$JS.API.DIRECT.GET.<dead stream>           list
 //	$JS.API.CONSUMER.LIST.*                    Stranded
 //	$JS.API.STREAM.MSG.DELETE.*                replay, discard
-//	<dead subject>.>, and the jobs' subjects   replay
+//	<dead subject>.>                           replay, discard
+//	the jobs' subjects                         replay
 //
 // and to subscribe to an inbox.
 package deadletter

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
@@ -178,10 +178,9 @@ func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLe
 
 // advisory has the fields of the server's advisories that this package reads.
 type advisory struct {
-	Deliveries int       `json:"deliveries"`
-	Reason     string    `json:"reason"`
-	Sequence   uint64    `json:"stream_seq"`
-	Timestamp  time.Time `json:"timestamp"`
+	Deliveries int    `json:"deliveries"`
+	Reason     string `json:"reason"`
+	Sequence   uint64 `json:"stream_seq"`
 }
 
 // openStranded completes an entry from its advisory and from the advisory's message.

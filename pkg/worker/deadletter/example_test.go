@@ -17,21 +17,14 @@ import (
 func store() (*deadletter.Store, func()) {
 	ctx := context.Background()
 
-	srv, err := natsrun.Start(natsrun.Config{Memory: true})
-	must(err)
-
-	nc, err := srv.Connect()
-	must(err)
-
-	js, err := jetstream.New(nc)
-	must(err)
+	srv := must(natsrun.Start(natsrun.Config{Memory: true}))
+	nc := must(srv.Connect())
+	js := must(jetstream.New(nc))
 
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy}, {Name: "DEAD", AllowDirect: true, Subjects: []string{"dead.>"}},
 	} {
-		if _, err := js.CreateStream(ctx, cfg); err != nil {
-			log.Fatal(err)
-		}
+		must(js.CreateStream(ctx, cfg))
 	}
 
 	for i, text := range []string{"smtp: code #", "no such user", "smtp: code #"} {
@@ -39,14 +32,10 @@ func store() (*deadletter.Store, func()) {
 			Error: text, ID: fmt.Sprint("job-", i+1), Payload: []byte(`{}`), Reason: worker.ReasonExhausted, Sequence: uint64(i + 1),
 			Signature: text, Stream: "JOBS", Subject: fmt.Sprint("jobs.mail.", i+1), Worker: "w1",
 		}
-		if _, err := worker.PublishDeadLetter(ctx, js, "dead", letter); err != nil {
-			log.Fatal(err)
-		}
+		must(worker.PublishDeadLetter(ctx, js, "dead", letter))
 	}
 
-	dead, err := deadletter.Open(ctx, js, deadletter.Config{})
-	must(err)
-	return dead, func() {
+	return must(deadletter.Open(ctx, js, deadletter.Config{})), func() {
 		nc.Close()
 		srv.Stop()
 	}
@@ -56,8 +45,7 @@ func ExampleStore_Survey() {
 	dead, stop := store()
 	defer stop()
 
-	overview, err := dead.Survey(context.Background(), deadletter.Filter{Stream: "JOBS"}, deadletter.SurveyOptions{})
-	must(err)
+	overview := must(dead.Survey(context.Background(), deadletter.Filter{Stream: "JOBS"}, deadletter.SurveyOptions{}))
 
 	for _, g := range overview.Groups {
 		fmt.Println(g.Count, g.Reason, g.Signature, g.Subjects)
@@ -74,16 +62,13 @@ func ExampleGroup_Filter() {
 
 	ctx := context.Background()
 
-	overview, err := dead.Survey(ctx, deadletter.Filter{}, deadletter.SurveyOptions{})
-	must(err)
+	overview := must(dead.Survey(ctx, deadletter.Filter{}, deadletter.SurveyOptions{}))
 
 	largest := overview.Groups[0].Filter(deadletter.Filter{})
 
-	would, err := dead.Replay(ctx, largest, deadletter.ReplayOptions{DryRun: true})
-	must(err)
+	would := must(dead.Replay(ctx, largest, deadletter.ReplayOptions{DryRun: true}))
 
-	did, err := dead.Replay(ctx, largest, deadletter.ReplayOptions{Rate: 10})
-	must(err)
+	did := must(dead.Replay(ctx, largest, deadletter.ReplayOptions{Rate: 10}))
 
 	fmt.Println(would.Done, did.Done, did.Skipped, did.Failed)
 	// Output: 2 2 0 0
@@ -94,9 +79,7 @@ func ExampleStore_List() {
 	defer stop()
 
 	for entry, err := range dead.List(context.Background(), deadletter.Filter{Subject: "jobs.mail.*"}, deadletter.NewestFirst) {
-		must(err)
-
-		fmt.Println(entry.Sequence, entry.Letter.ID, entry.Letter.Error)
+		fmt.Println(must(entry, err).Sequence, entry.Letter.ID, entry.Letter.Error)
 	}
 
 	// Output:
@@ -109,12 +92,11 @@ func ExampleStore_Get() {
 	dead, stop := store()
 	defer stop()
 
-	entry, err := dead.Get(context.Background(), 2)
-	must(err)
+	entry := must(dead.Get(context.Background(), 2))
 
 	fmt.Printf("%s %s %s\n", entry.Kind, entry.Letter.Subject, entry.Letter.Payload)
 
-	_, err = dead.Get(context.Background(), 99)
+	_, err := dead.Get(context.Background(), 99)
 	fmt.Println(errors.Is(err, deadletter.ErrNotFound))
 	// Output:
 	// letter jobs.mail.2 {}
@@ -127,11 +109,10 @@ func ExampleStore_Replay() {
 
 	one := deadletter.Filter{Sequences: []uint64{2}}
 
-	_, err := dead.Replay(context.Background(), one, deadletter.ReplayOptions{
+	must(dead.Replay(context.Background(), one, deadletter.ReplayOptions{
 		Each: func(o deadletter.Outcome) { fmt.Println(o.Entry.Letter.ID, o.Sequence, o.Err) },
 		Edit: func(worker.DeadLetter) ([]byte, error) { return []byte(`{"user":"u2"}`), nil },
-	})
-	must(err)
+	}))
 
 	// Output: job-2 1 <nil>
 }
@@ -140,8 +121,7 @@ func ExampleStore_Discard() {
 	dead, stop := store()
 	defer stop()
 
-	result, err := dead.Discard(context.Background(), deadletter.Filter{Signature: "no such user"}, deadletter.DiscardOptions{})
-	must(err)
+	result := must(dead.Discard(context.Background(), deadletter.Filter{Signature: "no such user"}, deadletter.DiscardOptions{}))
 
 	fmt.Println(result.Done)
 	// Output: 1
@@ -152,20 +132,18 @@ func ExampleStore_Stranded() {
 	defer stop()
 
 	ctx := context.Background()
-	if _, err := dead.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{}); err != nil {
-		log.Fatal(err)
-	}
+	must(dead.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{}))
 
-	unclaimed, err := dead.Stranded(ctx, "JOBS") // there is no consumer
-	must(err)
+	unclaimed := must(dead.Stranded(ctx, "JOBS")) // there is no consumer
 
 	fmt.Println(unclaimed.Messages, unclaimed.Subjects[0].Subject)
 	// Output: 3 jobs.mail.1
 }
 
 // must ends an example that failed.
-func must(err error) {
+func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+	return value
 }

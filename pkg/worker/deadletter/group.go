@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -45,6 +45,9 @@ type Group struct {
 	// Count is the number of letters.
 	Count int `json:"count"`
 
+	// Error is the whole text of the error of the latest letter.
+	Error string `json:"error,omitempty"`
+
 	// Example is the sequence of the latest letter, for Get.
 	Example uint64 `json:"example"`
 
@@ -68,9 +71,6 @@ type Group struct {
 	// of the group. It is empty for stranded messages, whose advisories have no subject.
 	Subjects string `json:"subjects,omitempty"`
 
-	// Times counts the letters in each of SurveyOptions.Parts.
-	Times []int `json:"times,omitempty"`
-
 	// Worker is the worker that gave the jobs up, with ByWorker.
 	Worker string `json:"worker,omitempty"`
 }
@@ -92,14 +92,8 @@ func (g Group) Filter(within Filter) Filter {
 
 // Overview summarises the letters of a dead letter stream.
 type Overview struct {
-	// From and Until bound the time that SurveyOptions.Parts divides.
-	From, Until time.Time
-
 	// Groups are the groups, the largest first.
 	Groups []Group
-
-	// Looked is the number of messages that were looked at, and Messages the number of messages of the stream.
-	Looked, Messages uint64
 
 	// Others is the number of letters in no group because there are more than 1,000 groups.
 	Others int
@@ -118,24 +112,11 @@ type SurveyOptions struct {
 
 	// Newest is the number of messages of the stream that are read: the newest ones. Defaults to all.
 	Newest uint64
-
-	// Parts is the number of equal parts of the time in which letters are counted, see Group.Times: from Filter.Since, or the oldest message
-	// that is read, to Filter.Until, or now. Defaults to none.
-	Parts int
-}
-
-// groupKey is equal for the letters of one group.
-type groupKey struct {
-	kind      Kind
-	reason    worker.Reason
-	signature string
-	stream    string
-	subject   string
-	worker    string
 }
 
 // Survey groups the letters that the filter selects. It reads the letters, 4,096 of them or 8 MB in one round trip, and returns 1,000
-// groups at most. A filter on subjects costs a round trip for each stranded message.
+// groups at most, and holds the latest letter of each. A filter on subjects costs a round trip for each stranded message, and a group of
+// stranded messages costs one or two.
 func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overview, error) {
 	opts.By = cmp.Or(opts.By, BySignature)
 	if !slices.Contains([]Grouping{BySignature, BySubject, ByStream, ByWorker}, opts.By) {
@@ -149,8 +130,8 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 	if err != nil {
 		return Overview{}, err
 	}
-	o := Overview{From: f.Since, Messages: info.State.Msgs, Until: cmp.Or(f.Until, info.TimeStamp)}
-	groups := make(map[groupKey]*Group)
+	var o Overview
+	groups, latest := make(map[Group]*Group), make(map[*Group]*jsapi.Message)
 	messages, all, err := s.surveyed(ctx, f, opts.Newest, info.State)
 	if err != nil {
 		return Overview{}, err
@@ -164,8 +145,6 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 		if o.Partial = o.Partial && !at.Before(f.Since); at.Before(f.Since) {
 			continue
 		}
-		o.Looked++
-		o.From = cmp.Or(o.From, at)
 		if !f.Until.IsZero() && !at.Before(f.Until) {
 			break
 		}
@@ -177,10 +156,13 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 			return Overview{}, err
 		}
 		if e != nil {
-			o.add(groups, e, f, opts)
+			latest[o.add(groups, e, f, opts)] = m
 		}
 	}
 	for _, g := range groups {
+		if g.Error, err = s.text(ctx, latest[g]); err != nil {
+			return Overview{}, err
+		}
 		o.Groups = append(o.Groups, *g)
 	}
 	slices.SortFunc(o.Groups, func(a, b Group) int {
@@ -189,37 +171,44 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 	return o, nil
 }
 
-// add counts a letter.
-func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts SurveyOptions) {
+// text returns the error of a letter, "" for an entry that is none any more.
+func (s *Store) text(ctx context.Context, m *jsapi.Message) (string, error) {
+	e, err := s.open(ctx, m)
+	if e == nil || err != nil {
+		return "", err
+	}
+	if e.Kind == KindUnreadable && e.Problem != nil {
+		return e.Problem.Error(), nil //nolint:nilerr // its error is what is asked for
+	}
+	return e.Letter.Error, nil
+}
+
+// add counts a letter, and returns its group, nil for none. The key of a group has the properties that its letters share.
+func (o *Overview) add(groups map[Group]*Group, e *Entry, f Filter, opts SurveyOptions) *Group {
 	o.Total++
 	l := &e.Letter
-	key := groupKey{kind: e.Kind, stream: l.Stream}
+	key := Group{By: opts.By, Kind: e.Kind, Stream: l.Stream}
 	subjects := l.Subject
 	switch opts.By {
 	case BySubject:
 		if f.Subject == "" {
 			subjects = family(subjects)
 		}
-		key.subject = subjects
+		key.Subjects = subjects
 	case ByStream:
 	case ByWorker:
-		key.worker = l.Worker
+		key.Worker = l.Worker
 	default:
-		key.reason, key.signature = l.Reason, l.Signature
+		key.Reason, key.Signature = l.Reason, l.Signature
 	}
 	g := groups[key]
 	if g == nil && len(groups) == maxGroups {
 		o.Others++
-		return
+		return nil
 	}
 	if g == nil {
-		g = &Group{
-			By: opts.By, FirstAt: e.StoredAt, Kind: key.kind, Reason: key.reason, Signature: key.signature, Stream: key.stream,
-			Subjects: subjects, Worker: key.worker,
-		}
-		if opts.Parts > 0 {
-			g.Times = make([]int, opts.Parts)
-		}
+		g = new(key)
+		g.FirstAt, g.Subjects = e.StoredAt, subjects
 		groups[key] = g
 	}
 	g.Count++
@@ -227,10 +216,7 @@ func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts Surv
 	if opts.By != BySubject {
 		g.Subjects = common(g.Subjects, subjects)
 	}
-	if whole := o.Until.Sub(o.From); opts.Parts > 0 {
-		part := int(float64(opts.Parts) * float64(e.StoredAt.Sub(o.From)) / float64(max(whole, 1)))
-		g.Times[min(max(part, 0), opts.Parts-1)]++
-	}
+	return g
 }
 
 // family returns the pattern of the subjects with the same first two tokens: the subject itself if it has at most two tokens.
@@ -282,6 +268,9 @@ func common(a, b string) string {
 // Filter selects dead letters. Its fields are joined by "and"; the zero value selects everything in the stream. List, Survey, Replay and
 // Discard with one filter select the same letters.
 type Filter struct {
+	// Before selects the letters with a smaller sequence. Defaults to all.
+	Before uint64
+
 	// Kind selects one kind of entry. Defaults to all.
 	Kind Kind
 
@@ -348,7 +337,7 @@ func (f Filter) Validate() error {
 // selects reports whether the filter selects a classified entry.
 func (f Filter) selects(e *Entry) bool {
 	l := &e.Letter
-	return (f.Kind == "" || f.Kind == e.Kind) &&
+	return (f.Before == 0 || e.Sequence < f.Before) && (f.Kind == "" || f.Kind == e.Kind) &&
 		(f.Reason == "" || f.Reason == l.Reason) &&
 		(f.Signature == "" || f.Signature == l.Signature) &&
 		(f.Since.IsZero() || !e.StoredAt.Before(f.Since)) &&

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 )
 
 // Order is the order of entries.
@@ -86,6 +86,9 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order) iter.Seq2
 		if err != nil {
 			yield(nil, err)
 			return
+		}
+		if f.Before > 0 {
+			info.State.LastSeq = min(info.State.LastSeq, f.Before-1)
 		}
 		source := s.scan(ctx, span{from: 1, since: f.Since, to: info.State.LastSeq})
 		if order == NewestFirst {

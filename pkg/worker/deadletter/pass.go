@@ -1,15 +1,17 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"golang.org/x/time/rate"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
@@ -24,7 +26,7 @@ type pass struct {
 	limiter *rate.Limiter
 	report  func(Outcome)
 
-	err    error // that ended it
+	err    error // the first, which ended it
 	tasks  []task
 	result Result
 }
@@ -54,7 +56,7 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 			delete(missing, m.Sequence)
 			err = s.take(ctx, waiting, f, &p, m)
 		}
-		p.fail(err)
+		p.err = cmp.Or(p.err, err)
 		if p.err != nil || p.full() {
 			break
 		}
@@ -114,9 +116,9 @@ func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Ou
 	switch {
 	case err != nil:
 		return before, err
-	case e == nil && before != nil && !p.dry: // that try has removed it
+	case e == nil && before != nil && errors.Is(before.Err, errRemoval):
 		return &Outcome{Entry: before.Entry}, s.forget(ctx, s.recordSubject(&before.Entry), 0)
-	case e == nil:
+	case e == nil: // removed by another call, which counts it
 		return nil, nil
 	}
 	o := &Outcome{Entry: *e}
@@ -170,17 +172,10 @@ func (p *pass) wait(n int) {
 	for len(p.tasks) > n {
 		l := <-p.tasks[0].ended
 		p.tasks = slices.Delete(p.tasks, 0, 1)
-		p.fail(l.err)
+		p.err = cmp.Or(p.err, l.err)
 		if l.outcome != nil {
 			p.settle(*l.outcome)
 		}
-	}
-}
-
-// fail notes the first error.
-func (p *pass) fail(err error) {
-	if p.err == nil {
-		p.err = err
 	}
 }
 

@@ -6,15 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/internal/header"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -32,8 +37,9 @@ type ReplayOptions struct {
 	Each func(Outcome)
 
 	// Edit returns the payload to publish instead of the letter's, or an error, such as
-	// [ErrSkip], for a letter that is to stay. It is called for one letter at a time, not always in order, and in a dry run as well. Defaults
-	// to the letter's payload.
+	// [ErrSkip], for a letter that is to stay. It is called for one letter at a time, not always in order, and in a dry run as well. After
+	// a panic the letter stays. A job whose payload was edited runs every step again (see package step), because the recorded results were
+	// computed from another one. Defaults to the letter's payload, with which the job goes on at the step that failed.
 	Edit func(letter worker.DeadLetter) (payload []byte, err error)
 
 	// Limit is the largest number of letters that are taken. Defaults to all.
@@ -41,10 +47,6 @@ type ReplayOptions struct {
 
 	// Rate is the largest number of letters that are replayed in a second. Defaults to 50; -1 is no limit.
 	Rate float64
-
-	// Restart runs every step of the job again (see package step), even steps whose results are recorded. A job whose payload was edited
-	// always does so, because the results were computed from another payload. Defaults to false: the job goes on at the step that failed.
-	Restart bool
 }
 
 // DiscardOptions configures how letters are discarded. The zero value is ready to use.
@@ -106,16 +108,17 @@ func (r *Result) Add(o Outcome) {
 
 // Replay puts the jobs of the letters that the filter selects back into their streams, oldest first, and removes the
 // letters. It works on up to 16 letters at once, whose jobs have different subjects: jobs of one subject keep their order. A job that
-// is given up again gets a new letter, which this call does not replay. The package comment has the guarantees.
+// is given up again gets a new letter, which this call does not replay. In a stream that is not a work queue all consumers get the job
+// again, under its ID. The package comment has the guarantees.
 //
 // A letter that cannot be replayed stays, is reported to Each and counted; the others go on. Replay ends with an error when the servers
 // were not ready for a letter for a minute, ctx has ended, or the filter or the options are invalid. The result counts the letters until
 // then, and another call continues there.
 //
-// Six round trips for each letter, and two in a second to look up the stream of the jobs.
+// Seven round trips for each letter, and two in a second to look up the stream of the jobs.
 func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Result, error) {
 	opts.Rate = cmp.Or(opts.Rate, 50)
-	if opts.Rate < 0 && opts.Rate != -1 {
+	if !(opts.Rate > 0) && opts.Rate != -1 {
 		return Result{}, fmt.Errorf("deadletter: ReplayOptions.Rate is %v: use a positive number, or -1 for no limit", opts.Rate)
 	}
 	limiter := rate.NewLimiter(rate.Limit(opts.Rate), 1)
@@ -124,10 +127,22 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 	}
 	if edit := opts.Edit; edit != nil {
 		var one sync.Mutex
-		opts.Edit = func(letter worker.DeadLetter) ([]byte, error) {
+		opts.Edit = func(letter worker.DeadLetter) (payload []byte, err error) {
 			one.Lock()
 			defer one.Unlock()
-			return edit(letter)
+			err = errors.New("ReplayOptions.Edit called runtime.Goexit")
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() {
+					if value := recover(); value != nil {
+						err = fmt.Errorf("ReplayOptions.Edit panicked: %s", shown.Text(value))
+					}
+				}()
+				payload, err = edit(letter)
+			}()
+			<-done
+			return payload, shown.Error(err)
 		}
 	}
 	do := func(ctx context.Context, e *Entry) (uint64, error) { return s.replay(ctx, e, opts) }
@@ -135,7 +150,8 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 }
 
 // Discard removes the letters that the filter selects, and so their jobs for good. It also removes a message that is stranded in a work
-// queue; in any other stream the message stays for the other consumers. The errors are those of Replay. Two round trips for each letter.
+// queue; in any other stream the message stays for the other consumers. A letter whose replay is
+// under way stays, with [ErrSkip]. The errors are those of Replay. Five round trips for each letter.
 func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Result, error) {
 	do := func(ctx context.Context, e *Entry) (uint64, error) {
 		if opts.DryRun {
@@ -145,12 +161,12 @@ func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Res
 			if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil {
 				return 0, err
 			} else if queue {
-				if err := s.remove(ctx, e.Letter.Stream, e.Letter.Sequence); err != nil {
+				if _, err := s.remove(ctx, e.Letter.Stream, e.Letter.Sequence); err != nil {
 					return 0, err
 				}
 			}
 		}
-		return 0, s.removeEntry(ctx, e)
+		return 0, s.discard(ctx, e)
 	}
 	unlimited := rate.NewLimiter(rate.Inf, 1)
 	return s.each(ctx, f, pass{do: do, dry: opts.DryRun, limit: opts.Limit, limiter: unlimited, report: opts.Each})
@@ -165,94 +181,143 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 	if opts.Edit != nil {
 		edited, err := opts.Edit(e.Letter)
 		if err != nil {
-			return 0, refusedError{fmt.Errorf("deadletter: edit letter %d: %w", e.Sequence, err)}
+			return 0, fmt.Errorf("deadletter: %w letter %d: %w", errEdit, e.Sequence, err)
 		}
 		payload = edited
 	}
-	if opts.DryRun {
-		return 0, s.rehearse(ctx, e, opts.Again)
+	resume := bytes.Equal(payload, e.Letter.Payload)
+	msg, unfit := s.message(ctx, e, payload, resume)
+	if opts.DryRun || unfit != nil {
+		return 0, s.rehearse(ctx, e, unfit, opts)
 	}
 	if e.Kind == KindStranded {
-		adopted, err := s.adopt(ctx, e)
-		if err != nil {
+		var err error
+		if e, err = s.adopt(ctx, e); err != nil {
 			return 0, err
 		}
-		e = adopted
+		if msg, err = s.message(ctx, e, payload, resume); err != nil {
+			return 0, err
+		}
 	}
-	t, err := s.begin(ctx, e, opts.Again)
+	t, err := s.begin(ctx, e, worker.ReplayBegun, opts.Again)
 	if err != nil {
 		return 0, err
 	}
 	if t.published {
 		return 0, s.finish(ctx, e, t)
 	}
-	resume := !opts.Restart && bytes.Equal(payload, e.Letter.Payload)
-	sequence, err := s.publish(ctx, e, t, payload, resume)
+	if err := s.confirm(ctx, e, t); err != nil {
+		return 0, err
+	}
+	sequence, err := s.publish(ctx, e, t, msg)
 	if err != nil {
 		return 0, errors.Join(err, s.withdraw(ctx, t, err))
 	}
 	return sequence, s.finish(ctx, e, t)
 }
 
-// rehearse returns the error with which a replay of the letter would fail.
-func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
-	if e.Kind == KindStranded {
-		if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil || !queue {
-			return errors.Join(err, s.notQueue(e))
-		}
-	}
-	if _, err := s.lastOf(ctx, e.Letter.Stream); err != nil { // the stream may be gone
+// rehearse returns the error with which a replay of the letter would fail. unfit is that of its message. It finishes a replay that was
+// interrupted behind its publication, except in a dry run.
+func (s *Store) rehearse(ctx context.Context, e *Entry, unfit error, opts ReplayOptions) error {
+	t, err := s.look(ctx, e, opts.Again)
+	switch {
+	case unfit != nil && (err != nil || !t.published):
+		return unfit
+	case err != nil, t.published && opts.DryRun:
 		return err
+	case t.published:
+		return s.finish(ctx, e, t)
 	}
-	t, err := s.look(ctx, e, again)
-	if err != nil || t.published {
-		return err
+	target, err := s.target(ctx, e.Letter.Stream)
+	if err == nil {
+		_, _, err = s.claim(ctx, e, ticket{}, target.Config)
 	}
-	_, err = s.claim(ctx, e)
 	return err
 }
 
-// publish stores the job in its stream, under a message ID that belongs to this letter.
-func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte, resume bool) (uint64, error) {
+// message returns the job of a letter as a replay publishes it. The record and the expectations are as long as they can be: publish sets
+// them. The error is one that no replay of the letter can avoid.
+func (s *Store) message(ctx context.Context, e *Entry, payload []byte, resume bool) (*nats.Msg, error) {
 	l := &e.Letter
+	target, err := s.target(ctx, l.Stream)
+	if err == nil && e.Kind == KindStranded && target.Config.Retention != jetstream.WorkQueuePolicy {
+		err = fmt.Errorf("%w: stream %s is no work queue: its message %d may be for other consumers as well, which would all get it again",
+			ErrSkip, l.Stream, l.Sequence)
+	}
+	if err := cmp.Or(err, checkTakes(target.Config, l.Subject)); err != nil {
+		return nil, err
+	}
+	if strings.ContainsRune(l.Subject+l.ID, utf8.RuneError) {
+		return nil, fmt.Errorf("deadletter: letter %d: the subject %.256q or the ID %.64q of its job is not known exactly, "+
+			"since it was not UTF-8: publish the payload by hand and discard the letter", e.Sequence, l.Subject, l.ID)
+	}
 	msg := nats.NewMsg(l.Subject)
 	msg.Data = payload
 	for name, values := range l.Header {
 		// Headers that the server reads were for the first publication: its expectations, schedules and roll-ups must not be repeated. The TTL
 		// of the job still counts.
-		if !strings.HasPrefix(name, "Nats-") || name == jetstream.MsgTTLHeader {
-			msg.Header[name] = values
+		if strings.HasPrefix(name, "Nats-") && name != jetstream.MsgTTLHeader {
+			continue
 		}
+		if err := header.CheckName(name); err != nil {
+			return nil, fmt.Errorf("deadletter: letter %d: %w, or publish the payload by hand and discard the letter", e.Sequence, err)
+		}
+		msg.Header[name] = values
 	}
 	replays, _ := strconv.Atoi(msg.Header.Get(worker.HeaderReplay)) // none before
 	msg.Header.Set(worker.HeaderID, l.ID)
 	msg.Header.Set(worker.HeaderReplay, strconv.Itoa(replays+1))
 	msg.Header.Set(worker.HeaderReplayOf, fmt.Sprintf("%s:%d", s.cfg.Stream, e.Sequence))
-	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
+	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(math.MaxUint64, 10))
 	msg.Header.Set(nats.MsgIdHdr, messageID(s.cfg.Stream, e))
+	msg.Header.Set(jetstream.ExpectedStreamHeader, l.Stream)
 	msg.Header.Del(worker.HeaderResume)
 	if resume {
 		msg.Header.Set(worker.HeaderResume, l.Resume())
 	}
-	expect, err := s.claim(ctx, e)
+	if k, unique := keyOf(e); unique {
+		maps.Copy(msg.Header, expectation(k, math.MaxUint64))
+	}
+	limit := s.js.Conn().MaxPayload()
+	if of := int64(target.Config.MaxMsgSize); of > 0 {
+		limit = min(limit, of)
+	}
+	if size := int64(msg.Size() - len(msg.Subject)); size > limit {
+		return nil, fmt.Errorf("deadletter: letter %d: the job has %d bytes with the headers of a replay, and its stream takes %d: "+
+			"raise max_payload of the server or max_msg_size of the stream, or replay a shorter payload (ReplayOptions.Edit): %w",
+			e.Sequence, size, limit, nats.ErrMaxPayload)
+	}
+	return msg, nil
+}
+
+// publish stores the job in its stream, under a message ID that belongs to this letter.
+func (s *Store) publish(ctx context.Context, e *Entry, t ticket, msg *nats.Msg) (uint64, error) {
+	l := &e.Letter
+	target, err := s.target(ctx, l.Stream)
 	if err != nil {
 		return 0, err
 	}
-	for name, value := range expect {
-		msg.Header.Set(name, value)
+	expect, published, err := s.claim(ctx, e, t, target.Config)
+	if err != nil || published > 0 {
+		return published, err
 	}
+	maps.Copy(msg.Header, expect)
+	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
 	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	// A process that continues an old replay looks for the job first, see look. So this message must not be sent long after the record was
 	// written.
-	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectStream(l.Stream))
+	ack, err := s.js.PublishMsg(once, msg)
 	err = s.unheard(ctx, err, l.Stream, msg.Subject)
 	switch {
 	case errors.Is(err, ErrNoStream):
 		return 0, err
 	case jsapi.IsRefused(err):
 		// Another job has the key, or this job has it after a lost answer.
-		return s.holderOf(ctx, e, t)
+		if _, published, err = s.claim(ctx, e, t, target.Config); err == nil && published == 0 {
+			err = fmt.Errorf("deadletter: letter %d: %w", e.Sequence, errRace)
+		}
+		return published, err
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
 	}
@@ -266,14 +331,12 @@ func messageID(stream string, e *Entry) string {
 	return fmt.Sprintf("replay:%s:%d:%d", stream, e.Sequence, e.StoredAt.UnixNano())
 }
 
-// refusedError is an error of one letter only, whatever it wraps.
-type refusedError struct{ error }
-
-func (e refusedError) Unwrap() error { return e.error }
+// errEdit is in the error of Edit, which is of one letter only, whatever it wraps.
+var errEdit = errors.New("edit")
 
 // isFatal reports whether all other letters would fail with the error as well: the servers are not ready, or ctx has ended.
 func isFatal(err error) bool {
-	if _, own := errors.AsType[refusedError](err); own {
+	if errors.Is(err, errEdit) {
 		return false
 	}
 	for _, fatal := range []error{context.Canceled, nats.ErrConnectionClosed, nats.ErrReconnectBufExceeded} {
@@ -284,12 +347,27 @@ func isFatal(err error) bool {
 	return jsretry.Transient(err) && !jsapi.IsFull(err)
 }
 
-// removeEntry removes an entry and its parts.
+// errRemoval is in the error behind a removal that may have been done.
+var errRemoval = errors.New("deadletter: not all is removed")
+
+// removeEntry removes an entry and its parts. Of several calls at the same time one counts the entry: the others get [ErrNotFound].
 func (s *Store) removeEntry(ctx context.Context, e *Entry) error {
-	return s.remove(ctx, s.cfg.Stream, append([]uint64{e.Sequence}, e.Letter.Parts...)...)
+	removed, err := s.remove(ctx, s.cfg.Stream, e.Sequence)
+	for _, part := range e.Letter.Parts {
+		if err == nil {
+			_, err = s.remove(ctx, s.cfg.Stream, part)
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errRemoval, err)
+	case !removed:
+		return fmt.Errorf("%w: another call has removed %d from stream %s at this moment", ErrNotFound, e.Sequence, s.cfg.Stream)
+	}
+	return nil
 }
 
 func (s *Store) isWorkQueue(ctx context.Context, stream string) (bool, error) {
-	info, err := s.info(ctx, stream)
+	info, err := s.target(ctx, stream)
 	return info.Config.Retention == jetstream.WorkQueuePolicy, err
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,19 +86,93 @@ func TestReplayDropsWhatTheServerReads(t *testing.T) {
 	check.That(t, b.messages(t, "JOBS") == 2, "the roll-up of the original happened again")
 }
 
-// watched is a JetStream context that tells when a job is published, before its publisher has the answer.
+// watched is a JetStream context that tells before a message is published, and after, before its publisher has the answer.
 type watched struct {
 	jetstream.JetStream
 
-	published func(subject string)
+	before, published func(subject string)
 }
 
 func (w watched) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	if w.before != nil {
+		w.before(msg.Subject)
+	}
 	ack, err := w.JetStream.PublishMsg(ctx, msg, opts...)
-	if err == nil && strings.HasPrefix(msg.Subject, "jobs.") {
+	if err == nil && w.published != nil {
 		w.published(msg.Subject)
 	}
 	return ack, err
+}
+
+// TestLettersAreReplayedOrDiscarded has one call do all of its work at a moment of another. One of them counts the letter, and the job runs
+// only if that is the replay.
+func TestLettersAreReplayedOrDiscarded(t *testing.T) {
+	t.Parallel()
+	const record, job = "dead.", "jobs."
+	done, skipped := deadletter.Result{Done: 1}, deadletter.Result{Skipped: 1}
+	for name, c := range map[string]struct {
+		discards, after bool   // what is interrupted, and where
+		at              string // the first message to this prefix
+		first, second   deadletter.Result
+		letters         uint64 // before the interrupted call goes on
+	}{
+		"a discard before a replay's record": {at: record, first: skipped, second: done},
+		"a discard after a replay's record":  {at: record, after: true, first: done, second: skipped, letters: 2},
+		"a discard before a replay's job":    {at: job, first: done, second: skipped, letters: 2},
+		"a discard after a replay's job":     {at: job, after: true, first: done, second: skipped, letters: 2},
+		"a replay before a discard's record": {discards: true, at: record, first: skipped, second: done},
+		"a replay after a discard's record":  {discards: true, at: record, after: true, first: done, second: skipped, letters: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			b.put(t, letter(1))
+			act := func(store *deadletter.Store, discards bool, want deadletter.Result) {
+				t.Helper()
+				var got deadletter.Result
+				var err error
+				if discards {
+					got, err = store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+				} else {
+					got, err = store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+				}
+				check.That(t, err == nil && got == want, "discards %t: %+v, %v; want %+v", discards, got, err, want)
+			}
+			interrupted := false
+			other := func(subject string) {
+				if strings.HasPrefix(subject, c.at) && !interrupted {
+					interrupted = true
+					act(b.store, !c.discards, c.second)
+					check.Same(t, "messages in the dead letter stream", b.messages(t, "DEAD"), c.letters)
+				}
+			}
+			w := watched{JetStream: b.js, before: other}
+			if c.after {
+				w = watched{JetStream: b.js, published: other}
+			}
+			act(b.open(t, w), c.discards, c.first)
+			check.That(t, interrupted, "nothing was interrupted")
+			replayed := (c.first == done) != c.discards
+			b.wantLeft(t, map[bool]uint64{true: 1}[replayed], 0)
+		})
+	}
+}
+
+// TestInterruptedReplayIsDiscarded discards the letter of a replay that died, when it is sure that it does not go on.
+func TestInterruptedReplayIsDiscarded(t *testing.T) {
+	for published, want := range map[bool]deadletter.Result{false: {Done: 1}, true: {Skipped: 1}} {
+		natstest.RunBubble(t, fmt.Sprintf("published %t", published), func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			b.put(t, letter(1))
+			b.die(t, "jobs.", published)
+			for _, c := range []deadletter.Result{{Skipped: 1}, want} {
+				r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+				check.That(t, err == nil && r == c, "%+v, %v; want %+v", r, err, c)
+				pass(2 * time.Minute)
+			}
+			b.wantLeft(t, map[bool]uint64{true: 1}[published], 0)
+		})
+	}
 }
 
 // TestWorkerThatIsFasterThanAReplay works a job before the replay removes its letter, so that the worker's note is stored.
@@ -106,7 +182,10 @@ func TestWorkerThatIsFasterThanAReplay(t *testing.T) {
 	b := setup(t, nil)
 	b.put(t, letter(1))
 
-	fast := b.open(t, watched{JetStream: b.js, published: func(string) {
+	fast := b.open(t, watched{JetStream: b.js, published: func(subject string) {
+		if strings.HasPrefix(subject, "dead.") {
+			return
+		}
 		b.work(t, 1, nil)
 		check.Same(t, "messages in the dead letter stream: the letter, the record, the note", b.messages(t, "DEAD"), 3)
 	}})
@@ -134,7 +213,11 @@ func TestReplayIsOfSeveralAtOnce(t *testing.T) {
 			}
 
 			begun, far := time.Now(), *b
-			far.store = b.open(t, watched{JetStream: b.js, published: func(string) { pass(time.Second) }})
+			far.store = b.open(t, watched{JetStream: b.js, published: func(subject string) {
+				if strings.HasPrefix(subject, "jobs.") {
+					pass(time.Second)
+				}
+			}})
 			want := test.limit
 			outcomes := far.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Limit: test.limit, Rate: -1}, deadletter.Result{Done: want})
 			check.Same(t, "time", time.Since(begun).Truncate(time.Second), test.want)
@@ -150,28 +233,37 @@ func TestReplayIsOfSeveralAtOnce(t *testing.T) {
 	}
 }
 
-func TestTwoReplaysAtOncePublishEachJobOnce(t *testing.T) {
+// TestLettersCountOnce has several calls work on the same letters.
+func TestLettersCountOnce(t *testing.T) {
 	t.Parallel()
-
 	const n = 100
-
-	b := setup(t, nil)
-	for i := range n {
-		b.put(t, letter(i+1))
+	for name, discards := range map[string]int{"replays": 0, "replays and discards": 2} {
+		b := setup(t, nil)
+		for i := range n {
+			b.put(t, letter(i+1))
+		}
+		var group sync.WaitGroup
+		var done atomic.Int32
+		for i := range 3 + discards {
+			group.Go(func() {
+				act := func() (deadletter.Result, error) {
+					return b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1})
+				}
+				if i >= 3 {
+					act = func() (deadletter.Result, error) {
+						return b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+					}
+				}
+				result, err := act()
+				check.That(t, err == nil && result.Failed == 0, "%s: %+v, %v", name, result, err)
+				done.Add(int32(result.Done))
+			})
+		}
+		group.Wait()
+		check.Same(t, name+": letters done", done.Load(), n)
+		jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD")
+		check.That(t, (jobs == n || discards > 0) && letters == 0, "%s: %d jobs, %d letters; want %d, 0", name, jobs, letters, n)
 	}
-
-	var group sync.WaitGroup
-
-	for range 3 {
-		group.Go(func() {
-			check.Is(t, check.Err(b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1})), nil)
-		})
-	}
-
-	group.Wait()
-
-	jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD")
-	check.That(t, jobs == n && letters == 0, "%d jobs, %d letters; want %d, 0", jobs, letters, n)
 }
 
 func TestReplayKeepsItsRate(t *testing.T) {
@@ -200,40 +292,55 @@ func TestReplayKeepsItsRate(t *testing.T) {
 	})
 }
 
-func TestDryRunChangesNothing(t *testing.T) {
+// TestDryRunFindsWhatAReplayFinds has one letter that can be replayed, and others that cannot.
+func TestDryRunFindsWhatAReplayFinds(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	b.put(t, letter(1))
-	b.put(t, letter(2, func(l *worker.DeadLetter) { l.Stream, l.Subject = "NOWHERE", "nowhere.1" }))
+	b.stream(t, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"moved.>"}})
+	b.stream(t, jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"small.>"}, MaxMsgSize: 400})
+	b.stream(t, jetstream.StreamConfig{
+		Name: "ONCE", Subjects: []string{"once.>"}, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgs: 9, MaxMsgsPerSubject: 1,
+	})
+	check.OK(t, check.Err(b.js.Publish(t.Context(), "once.1", nil)))
 
-	state := func() [2]uint64 {
-		dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
-		return [2]uint64{dead.CachedInfo().State.LastSeq, b.messages(t, "JOBS")}
+	in := func(stream, subject string) func(*worker.DeadLetter) {
+		return func(l *worker.DeadLetter) { l.Stream, l.Subject = stream, subject }
 	}
-
-	before := state()
-
-	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Done: 1, Failed: 1})
-	check.Is(t, outcomes[1].Err, deadletter.ErrNoStream)
-
+	wants := []string{
+		"", "no such stream: NOWHERE", `stream JOBS does not take "moved.1"`, "raise max_payload", "raise max_payload", "in its place by now (once.1, sequence 1)",
+		`header "trace/id"`, "was not UTF-8",
+	}
+	for i, mutate := range []func(*worker.DeadLetter){
+		in("JOBS", "jobs.mail.1"), in("NOWHERE", "nowhere.1"), in("JOBS", "moved.1"), func(l *worker.DeadLetter) { l.Payload = make([]byte, 1<<20-100) },
+		func(l *worker.DeadLetter) { l.Stream, l.Subject, l.Payload = "SMALL", "small.1", make([]byte, 300) }, in("ONCE", "once.1"),
+		func(l *worker.DeadLetter) { l.Header["trace/id"] = []string{"1"} }, in("JOBS", "jobs.\xff"),
+	} {
+		b.put(t, letter(i+1, mutate))
+	}
+	before := b.messages(t, "DEAD")
 	r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{DryRun: true})
-	check.That(t, err == nil && r.Done == 2, "%+v, %v", r, err)
-
-	after := state()
-	check.That(t, before == after && b.messages(t, "DEAD") == 2, "state %v, was %v", after, before)
-
-	// Without it the failure is the same, and leaves no record.
-	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1, Failed: 1})
-
-	check.Same(t, "messages left", b.messages(t, "DEAD"), 1)
+	check.That(t, err == nil && r.Done == len(wants), "%+v, %v", r, err)
+	for _, dry := range []bool{true, false} {
+		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: dry, Rate: -1}, deadletter.Result{Done: 1, Failed: 6, Skipped: 1})
+		for i, want := range wants {
+			got := fmt.Sprint(outcomes[i].Err)
+			check.That(t, strings.Contains(got, want) && (want == "") == (outcomes[i].Err == nil), "letter %d, dry %t: %s, want %s", i+1, dry, got, want)
+		}
+		done := uint64(1)
+		if dry {
+			done = 0
+		}
+		check.Same(t, "messages in the dead letter stream", b.messages(t, "DEAD"), before-done)
+		check.Same(t, "jobs", b.messages(t, "JOBS"), done)
+	}
 }
 
 func TestReplayWithEditedPayload(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	for i := range 3 {
+	for i := range 5 {
 		b.put(t, letter(i+1))
 	}
 
@@ -244,15 +351,20 @@ func TestReplayWithEditedPayload(t *testing.T) {
 			return []byte("edited"), nil
 		case "id-2":
 			return nil, fmt.Errorf("%w: fine as it is", deadletter.ErrSkip)
-		default:
-			return nil, broken
+		case "id-4":
+			panic(broken)
+		case "id-5":
+			runtime.Goexit()
 		}
-	}}, deadletter.Result{Done: 1, Failed: 1, Skipped: 1})
+		return nil, broken
+	}}, deadletter.Result{Done: 1, Failed: 3, Skipped: 1})
 
 	check.Same(t, "published", string(b.job(t, outcomes[0].Sequence).Data), "edited")
 
-	if !errors.Is(outcomes[2].Err, broken) || b.messages(t, "DEAD") != 2 {
-		t.Errorf("%v; %d letters left, want 2", outcomes[2].Err, b.messages(t, "DEAD"))
+	check.Contains(t, outcomes[3].Err, "letter 4: ReplayOptions.Edit panicked: no JSON")
+	check.Contains(t, outcomes[4].Err, "runtime.Goexit")
+	if !errors.Is(outcomes[2].Err, broken) || b.messages(t, "DEAD") != 4 {
+		t.Errorf("%v; %d letters left, want 4", outcomes[2].Err, b.messages(t, "DEAD"))
 	}
 }
 
@@ -320,23 +432,4 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 
 	again = insert()
 	check.That(t, again.Duplicate && again.State == worker.StateDone, "when done: %+v", again)
-}
-
-// TestReplayIntoASubjectThatIsTaken is about streams that take one message of a subject.
-func TestReplayIntoASubjectThatIsTaken(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil, func(c *jetstream.StreamConfig) {
-		c.Discard, c.DiscardNewPerSubject, c.MaxMsgsPerSubject = jetstream.DiscardNew, true, 1
-	})
-	b.put(t, letter(1))
-
-	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.mail.1", nil)))
-
-	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
-
-	var taken *deadletter.TakenError
-	if !errors.As(outcomes[0].Err, &taken) || taken.Sequence != 1 || b.messages(t, "DEAD") != 1 {
-		t.Errorf("%v, %d messages; want that 1 is in its place, and the letter alone", outcomes[0].Err, b.messages(t, "DEAD"))
-	}
 }

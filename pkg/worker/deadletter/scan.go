@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 const (
@@ -151,7 +151,7 @@ func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since t
 		first = 1
 	}
 	for from := first; low < high; from = low + (high-low)/2 {
-		_, left, err := s.left(ctx, from, since)
+		left, err := s.left(ctx, from, since)
 		switch {
 		case err != nil:
 			return 0, err
@@ -168,19 +168,19 @@ func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since t
 	return high, nil
 }
 
-// left counts the messages from a sequence and a time on, and returns the sequence of the first of them. One round trip.
-func (s *Store) left(ctx context.Context, from uint64, since time.Time) (first, n uint64, err error) {
+// left counts the messages from a sequence and a time on. One round trip.
+func (s *Store) left(ctx context.Context, from uint64, since time.Time) (n uint64, err error) {
 	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
 	if err != nil {
-		return 0, 0, fmt.Errorf("deadletter: %w", err)
+		return 0, fmt.Errorf("deadletter: %w", err)
 	}
 	defer getter.Close() //nolint:errcheck // the connection is closed, then
 	page, _, err := s.page(ctx, getter, span{from: from, since: since, to: from})
 	if err != nil {
-		return 0, 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
+		return 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
 	}
-	if len(page) == 0 {
-		return 0, 0, nil
+	if len(page) > 0 {
+		n = page[0].Behind + 1
 	}
-	return page[0].Sequence, page[0].Behind + 1, nil
+	return n, nil
 }

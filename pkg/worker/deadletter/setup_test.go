@@ -130,6 +130,13 @@ func (b *bundle) messages(t testing.TB, stream string) uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
+// wantLeft wants so many messages in the streams of the jobs and of the dead letters.
+func (b *bundle) wantLeft(t testing.TB, jobs, dead uint64) {
+	t.Helper()
+	check.Same(t, "jobs", b.messages(t, "JOBS"), jobs)
+	check.Same(t, "messages in the dead letter stream", b.messages(t, "DEAD"), dead)
+}
+
 // job returns the message of a stream with a sequence.
 func (b *bundle) job(t testing.TB, seq uint64) *jetstream.RawStreamMsg {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
@@ -27,13 +27,6 @@ const (
 // adopt makes a dead letter of a message that a foreign consumer left in its work queue. It stores the letter, then removes
 // the message, then the advisory. After a crash in between, another call completes the rest.
 func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
-	queue, err := s.isWorkQueue(ctx, e.Letter.Stream)
-	if err != nil {
-		return nil, err
-	}
-	if !queue {
-		return nil, s.notQueue(e)
-	}
 	letter := e.Letter
 	letter.DeadAt = e.StoredAt
 	sequence, err := s.adopted(ctx, letter)
@@ -44,10 +37,10 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deadletter: keep the message as a letter: %w", err)
 	}
-	if err := s.remove(ctx, letter.Stream, letter.Sequence); err != nil {
+	if _, err := s.remove(ctx, letter.Stream, letter.Sequence); err != nil {
 		return nil, err
 	}
-	if err := s.remove(ctx, s.cfg.Stream, e.Sequence); err != nil {
+	if _, err := s.remove(ctx, s.cfg.Stream, e.Sequence); err != nil {
 		return nil, err
 	}
 	kept, err := s.load(ctx, sequence)
@@ -73,11 +66,6 @@ func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, 
 
 func (s *Store) letterSubject(l worker.DeadLetter) string {
 	return s.cfg.DeadSubject + "." + l.Stream + "." + l.Subject
-}
-
-func (s *Store) notQueue(e *Entry) error {
-	return fmt.Errorf("%w: stream %s is no work queue: its message %d may be for other consumers as well, which would all get it again",
-		ErrSkip, e.Letter.Stream, e.Letter.Sequence)
 }
 
 // Unclaimed describes the messages of a work queue that no consumer delivers.
@@ -159,6 +147,12 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 	})
 	found.Subjects = found.Subjects[:min(len(found.Subjects), maxNamed)]
 	return found, nil
+}
+
+// StrandedIn is [Store.Stranded] without a stream of dead letters, which not every program has.
+func StrandedIn(ctx context.Context, js jetstream.JetStream, stream string) (Unclaimed, error) {
+	cfg := Config{}.withDefaults()
+	return (&Store{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js}).Stranded(ctx, stream)
 }
 
 // untaken counts the messages whose subjects no consumer takes.

@@ -18,6 +18,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,8 +27,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
@@ -45,6 +48,9 @@ const (
 	SubjectDrain  = "worker.v1.drain"
 	SubjectResume = "worker.v1.resume"
 )
+
+// Starting is the Info.Problem of a worker that has just been started.
+const Starting = "it has not begun to pull"
 
 // Info is a worker's description of itself.
 type Info struct {
@@ -68,7 +74,7 @@ type Info struct {
 	// Started is the time at which it began to run.
 	Started time.Time `json:"started"`
 
-	// Ready reports whether it pulls jobs. Problem is the reason that it does not.
+	// Ready reports whether it pulls jobs. Problem is the reason that it does not, Starting at first.
 	Ready   bool   `json:"ready"`
 	Problem string `json:"problem,omitempty"`
 
@@ -84,8 +90,10 @@ type Info struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 
-	// Stuck is the number of handlers that ignore their ended contexts, see worker.Config.StuckAfter.
-	Stuck int `json:"stuck,omitempty"`
+	// Stuck is the number of handlers that ignore their ended contexts, see worker.Config.StuckAfter. StuckJobs are the IDs of their jobs, 3
+	// at most.
+	Stuck     int      `json:"stuck,omitempty"`
+	StuckJobs []string `json:"stuck_jobs,omitempty"`
 
 	// Paused are the first 32 patterns whose jobs it does not start, see worker.Client.Pause.
 	Paused []string `json:"paused,omitempty"`
@@ -95,6 +103,10 @@ type Info struct {
 
 	// Last sums up the remembered attempts, see Recent.
 	Last Last `json:"last,omitzero"`
+
+	// Now is its time at the answer. Skew is the least by which its clock is ahead of the asking program's, or behind when negative.
+	Now  time.Time     `json:"now,omitzero"`
+	Skew time.Duration `json:"-"`
 
 	// Handlers are its handlers, and HandlersOmitted the number of further ones.
 	Handlers        []Handler `json:"handlers"`
@@ -112,9 +124,90 @@ type Last struct {
 
 	// Waits are the times of Attempt.Waited, in whole milliseconds.
 	Waits []time.Duration `json:"waits,omitempty"`
+
+	// Unhandled is the last job that came and had no handler, nil for none.
+	Unhandled *Unhandled `json:"unhandled,omitempty"`
+
+	// Failing are the patterns of handlers of which an attempt failed, those with the most failures first, 16 at most.
+	Failing []Failing `json:"failing,omitempty"`
 }
 
-// Sum sums up attempts.
+// Unhandled is a job without a handler in the worker that got it, which hands it back.
+type Unhandled struct {
+	Subject string    `json:"subject"`
+	At      time.Time `json:"at"`
+}
+
+// Failing sums up the remembered attempts of a pattern. An attempt that was snoozed, handed back, paused, limited or cancelled has not
+// failed.
+type Failing struct {
+	// Pattern is the pattern of the handler.
+	Pattern string `json:"pattern"`
+
+	// Of is the number of attempts that have completed or failed, Failed of those that failed, and Retries of those after the first of a
+	// job. First is the number of jobs whose first attempt failed, and Completed of attempts that have completed since the last failure.
+	Of        int `json:"of"`
+	Failed    int `json:"failed"`
+	First     int `json:"first"`
+	Retries   int `json:"retries"`
+	Completed int `json:"completed"`
+
+	// Error is the beginning of the last error, At the time of its attempt, and Since that of the first failure after the last attempt before
+	// it that completed.
+	Error string    `json:"error"`
+	At    time.Time `json:"at"`
+	Since time.Time `json:"since"`
+}
+
+// maxFailing bounds Last.Failing.
+const maxFailing = 16
+
+// failing sums up attempts, the latest first, by pattern.
+func failing(attempts []Attempt) (all []Failing) {
+	over := map[string]bool{} // patterns of which an attempt completed before the last failures
+	sums := map[string]*Failing{}
+	for _, a := range attempts {
+		failed := a.Outcome == "retried" || a.Outcome == "dead" // values of worker.Outcome
+		if !failed && a.Outcome != "completed" {
+			continue
+		}
+		f := sums[a.Pattern]
+		if f == nil {
+			f = &Failing{Pattern: a.Pattern}
+			sums[a.Pattern] = f
+		}
+		f.Of++
+		if a.Attempt > 1 {
+			f.Retries++
+		} else if failed {
+			f.First++
+		}
+		switch {
+		case !failed && f.Failed == 0:
+			f.Completed++
+		case !failed:
+			over[a.Pattern] = true
+		case f.Failed == 0:
+			f.Error, f.At, f.Since = a.Error, a.Started, a.Started
+		case !over[a.Pattern]:
+			f.Since = a.Started
+		}
+		if failed {
+			f.Failed++
+		}
+	}
+	for _, f := range sums {
+		if f.Failed > 0 {
+			all = append(all, *f)
+		}
+	}
+	slices.SortFunc(all, func(a, b Failing) int {
+		return cmp.Or(cmp.Compare(b.Failed, a.Failed), cmp.Compare(a.Pattern, b.Pattern))
+	})
+	return all[:min(len(all), maxFailing)]
+}
+
+// Sum sums up attempts, the latest first.
 func Sum(attempts []Attempt) (last Last) {
 	ran := make([]time.Duration, 0, len(attempts))
 	for _, a := range attempts {
@@ -125,7 +218,7 @@ func Sum(attempts []Attempt) (last Last) {
 			last.Waits = append(last.Waits, a.Waited.Truncate(time.Millisecond))
 		}
 	}
-	last.Others, last.Ran95 = len(attempts)-last.Completed, P95(ran)
+	last.Others, last.Ran95, last.Failing = len(attempts)-last.Completed, P95(ran), failing(attempts)
 	return last
 }
 
@@ -198,6 +291,12 @@ type Attempt struct {
 	Subject  string `json:"subject"`
 	Sequence uint64 `json:"sequence"`
 
+	// Pattern is the pattern of its handler.
+	Pattern string `json:"pattern,omitempty"`
+
+	// Consumer is the consumer that delivered the job: each consumer of a stream counts its own attempts at a job.
+	Consumer string `json:"consumer,omitempty"`
+
 	// Attempt is the number of the attempt, from 1.
 	Attempt int `json:"attempt"`
 
@@ -231,10 +330,11 @@ type Stacks struct {
 
 // Running is an attempt that runs.
 type Running struct {
-	// Job, Subject, Sequence, Attempt and Started are the same as in Attempt.
+	// Job, Subject, Sequence, Consumer, Attempt and Started are the same as in Attempt.
 	Job      string    `json:"job"`
 	Subject  string    `json:"subject"`
 	Sequence uint64    `json:"sequence"`
+	Consumer string    `json:"consumer,omitempty"`
 	Attempt  int       `json:"attempt"`
 	Started  time.Time `json:"started"`
 
@@ -251,15 +351,12 @@ var ErrNoWorker = errors.New("inspect: no worker answers")
 // stall is the time for which Workers waits for a further answer after the last one.
 const stall = 250 * time.Millisecond
 
-// Workers asks all workers of the account, and of the accounts from which it imports the subject. It waits for the first answer
-// until ctx ends, and 250 ms for each further one. Answers that cannot be read are in the error, beside the others.
-func Workers(ctx context.Context, nc *nats.Conn) (all []Info, err error) {
-	return WorkersAt(ctx, nc, SubjectInfo)
-}
-
-// WorkersAt is Workers for another subject as which SubjectInfo is imported, for instance from one account only.
-func WorkersAt(ctx context.Context, nc *nats.Conn, subject string) (all []Info, err error) {
-	answers, err := Gather(ctx, nc, subject, stall)
+// Workers asks all workers of the account that js reaches. Under the API prefix of an account no other account answers; without one the
+// accounts do from which the user's own imports the subject. It waits for the first answer until ctx ends, and 250 ms for each further
+// one. Answers that cannot be read are in the error, beside the others.
+func Workers(ctx context.Context, js jetstream.JetStream) (all []Info, err error) {
+	asked := time.Now()
+	answers, err := Gather(ctx, js.Conn(), jsapi.New(js, 0).Target(SubjectInfo), nil, stall)
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("%w: %w", ErrNoWorker, err)
 	}
@@ -268,9 +365,12 @@ func WorkersAt(ctx context.Context, nc *nats.Conn, subject string) (all []Info, 
 		var info Info
 		if err := json.Unmarshal(answer, &info); err != nil {
 			unread = append(unread, fmt.Errorf("inspect: an answer: %w", err))
-		} else {
-			all = append(all, info)
+			continue
 		}
+		if !info.Now.IsZero() { // the time of the answer lies between the question and now
+			info.Skew = max(time.Until(info.Now), time.Until(info.Started), 0) + min(info.Now.Sub(asked), 0)
+		}
+		all = append(all, info)
 	}
 	return all, errors.Join(unread...)
 }
@@ -278,10 +378,10 @@ func WorkersAt(ctx context.Context, nc *nats.Conn, subject string) (all []Info, 
 // maxAnswers bounds the bytes of all answers to one request: whoever may answer may send any number.
 const maxAnswers = 16 << 20
 
-// Gather sends a request to all responders of a subject, and returns their answers, 16 MiB at most. It waits for the first answer until
-// ctx ends, and for each further answer as long as stall. The error is the reason that no further answer came. An empty answer, as the
-// server's that nobody is there, does not end it: any responder could send one to hide the others.
-func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Duration) (all [][]byte, err error) {
+// Gather sends a request with data to all responders of a subject, and returns their answers, 16 MiB at most. It waits for the first
+// answer until ctx ends, and for each further answer as long as stall. The error is the reason that no further answer came. An empty
+// answer, as the server's that nobody is there, does not end it: any responder could send one to hide the others.
+func Gather(ctx context.Context, nc *nats.Conn, subject string, data []byte, stall time.Duration) (all [][]byte, err error) {
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -289,7 +389,7 @@ func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Durat
 	}
 	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed then
 	denied.From(ctx).Sent(subject)
-	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
+	if err := nc.PublishRequest(subject, inbox, data); err != nil {
 		return nil, fmt.Errorf("inspect: ask: %w", err)
 	}
 	msg, err := answers.NextMsgWithContext(ctx)
@@ -308,36 +408,42 @@ func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Durat
 	return all, fmt.Errorf("inspect: ask: %w", err)
 }
 
+// InfoOf asks one worker for its Info, by its instance. Of one that has ended the error wraps [ErrNoWorker]; no answer until ctx ends means
+// that its process stands still, while its connection lives. One round trip.
+func InfoOf(ctx context.Context, js jetstream.JetStream, instance string) (Info, error) {
+	return ask[Info](ctx, js, SubjectInfo, instance)
+}
+
 // RecentOf asks an instance of Info for its last attempts. One round trip.
-func RecentOf(ctx context.Context, nc *nats.Conn, instance string) (Recent, error) {
-	return ask[Recent](ctx, nc, SubjectRecent, instance)
+func RecentOf(ctx context.Context, js jetstream.JetStream, instance string) (Recent, error) {
+	return ask[Recent](ctx, js, SubjectRecent, instance)
 }
 
 // StacksOf asks an instance of Info for the attempts that it runs. One round trip. It stops the worker's process for a moment.
-func StacksOf(ctx context.Context, nc *nats.Conn, instance string) (Stacks, error) {
-	return ask[Stacks](ctx, nc, SubjectStacks, instance)
+func StacksOf(ctx context.Context, js jetstream.JetStream, instance string) (Stacks, error) {
+	return ask[Stacks](ctx, js, SubjectStacks, instance)
 }
 
 // Drain makes an instance of Info take no more jobs until Resume, or its end, and returns its state. The worker finishes its running jobs.
 // Jobs that wait in it, or that its last request still brings, go back, use no attempt, and come to another worker 5 seconds later. The
 // worker stays ready. A worker that is drained before it pulls takes no jobs. A worker of a version without Drain does not answer. One
 // round trip.
-func Drain(ctx context.Context, nc *nats.Conn, instance string) (Info, error) {
-	return ask[Info](ctx, nc, SubjectDrain, instance)
+func Drain(ctx context.Context, js jetstream.JetStream, instance string) (Info, error) {
+	return ask[Info](ctx, js, SubjectDrain, instance)
 }
 
 // Resume makes an instance of Info take jobs again, within AckWait/3, and returns its state. One round trip.
-func Resume(ctx context.Context, nc *nats.Conn, instance string) (Info, error) {
-	return ask[Info](ctx, nc, SubjectResume, instance)
+func Resume(ctx context.Context, js jetstream.JetStream, instance string) (Info, error) {
+	return ask[Info](ctx, js, SubjectResume, instance)
 }
 
-func ask[T any](ctx context.Context, nc *nats.Conn, subject, instance string) (answer T, err error) {
+func ask[T any](ctx context.Context, js jetstream.JetStream, subject, instance string) (answer T, err error) {
 	if !token.IsSafe(instance) {
 		return answer, fmt.Errorf("inspect: %q is no instance of a worker", instance)
 	}
-	subject += "." + instance
+	subject = jsapi.New(js, 0).Target(subject + "." + instance)
 	denied.From(ctx).Sent(subject)
-	msg, err := nc.RequestWithContext(ctx, subject, nil)
+	msg, err := js.Conn().RequestWithContext(ctx, subject, nil)
 	if errors.Is(err, nats.ErrNoResponders) {
 		err = ErrNoWorker
 	}

@@ -2,15 +2,15 @@ package step
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
 
@@ -52,12 +52,16 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 		if err != nil {
 			return nil, err
 		}
-		return encode(name, result)
+		data, err := codec.Encode(result)
+		if err != nil {
+			return nil, fmt.Errorf("step: %q: its result has no JSON: %w", name, err)
+		}
+		return data, nil
 	})
 	if data == nil {
 		return result, failed
 	}
-	if err := decode(data, &result); err != nil {
+	if err := codec.Decode(data, &result); err != nil {
 		return result, &RecordError{Cause: err, Job: job.ID, Step: name}
 	}
 	return result, failed
@@ -82,32 +86,6 @@ func journalOf[A any](ctx context.Context, job *worker.Job[A]) (*journal.Journal
 		return nil, fmt.Errorf("%w: the context is that of another job than %s", ErrMisuse, job.ID)
 	}
 	return j, nil
-}
-
-func encode[T any](name string, result T) ([]byte, error) {
-	switch data := any(result).(type) {
-	case []byte:
-		return data, nil
-	case json.RawMessage:
-		return data, nil
-	}
-	data, err := json.Marshal(result)
-	if err != nil {
-		return nil, fmt.Errorf("step: %q: its result has no JSON: %w", name, err)
-	}
-	return data, nil
-}
-
-func decode[T any](data []byte, result *T) error {
-	switch into := any(result).(type) {
-	case *[]byte:
-		*into = data
-	case *json.RawMessage:
-		*into = data
-	default:
-		return json.Unmarshal(data, result)
-	}
-	return nil
 }
 
 // readTimeout bounds List, in addition to its context.

@@ -2,7 +2,6 @@ package workertest
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"maps"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
 )
 
 const (
@@ -33,7 +33,7 @@ type Options struct {
 	// ID is the job's ID. Defaults to the name of the test.
 	ID string
 
-	// Payload replaces the arguments as JSON: for a handler with a Policy.Decode, or to test an undecodable payload.
+	// Payload replaces the encoded arguments: for a handler with a Policy.Decode, or to test an undecodable payload.
 	// Defaults to nil.
 	Payload []byte
 
@@ -74,7 +74,7 @@ func Run[T any](
 	payload := o.Payload
 	if payload == nil {
 		var err error
-		if payload, err = json.Marshal(args); err != nil {
+		if payload, err = codec.Encode(args); err != nil {
 			t.Fatalf("workertest: encode the arguments: %v", err)
 		}
 	}
@@ -114,10 +114,10 @@ func (o Options) config(settled func(worker.Settlement)) worker.Config {
 	}
 	then := cfg.Hooks.Settled
 	cfg.Hooks.Settled = func(s worker.Settlement) {
+		defer settled(s) // although then may panic
 		if then != nil {
 			then(s)
 		}
-		settled(s)
 	}
 	cfg.Concurrency, cfg.Consumer, cfg.Stream = 1, runConsumer, runStream
 	return cfg

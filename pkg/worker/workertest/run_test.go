@@ -89,6 +89,10 @@ func TestRunTwiceOnOneServer(t *testing.T) {
 		_, ok := errors.AsType[*worker.PanicError](r.Err)
 		check.That(t, ok, "error %v, want a panic", r.Err)
 	}
+	workertest.Run(t, worker.Policy{}, func(_ context.Context, job *worker.Job[[]byte]) error {
+		check.Same(t, "bytes", string(job.Args), "x")
+		return nil
+	}, []byte("x"), func(o *workertest.Options) { o.Server = srv })
 }
 
 // mailer is a service that passes.

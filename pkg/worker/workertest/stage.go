@@ -62,7 +62,11 @@ func (s *stage) serve() *instance {
 		AckWait: s.ackWait, JS: js, Recorder: s.recorder,
 		Logger: slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	go func() { i.done <- s.suite.Service(ctx, env) }()
+	go func() {
+		err := errors.New("the service called runtime.Goexit")
+		defer func() { i.done <- err }()
+		err = s.suite.Service(ctx, env)
+	}()
 	s.clears = append(s.clears, func() { _ = i.stop() }) // the scenario has stopped it before, or has failed
 	return i
 }

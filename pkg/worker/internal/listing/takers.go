@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
@@ -34,16 +34,31 @@ type Takers struct {
 
 // Taker is a consumer.
 type Taker struct {
+	Asked     bool   // a request of a worker waits at it
 	Delivered uint64 // the last sequence of the stream that it has delivered
 	Filters   []string
 	Floor     uint64 // all its messages up to here are acknowledged
 	Name      string
+
+	acks  bool      // it waits for acknowledgements
+	since time.Time // it delivers no messages from before
 }
 
 // Of returns the consumer that takes a subject, nil for none.
 func (t *Takers) Of(to string) *Taker {
 	taker, _ := t.tree.Find(to)
 	return taker
+}
+
+// AllOf returns the consumers that take a message and acknowledge it, by the subject of its job: one at most in a work queue.
+func (t *Takers) AllOf(m jsapi.Message, to string) (all []*Taker) {
+	takes := func(filter string) bool { return subject.Matches(filter, to) }
+	for _, taker := range t.All {
+		if taker.acks && !m.Time.Before(taker.since) && slices.ContainsFunc(taker.Filters, takes) {
+			all = append(all, taker)
+		}
+	}
+	return all
 }
 
 // cover reports whether one consumer takes all subjects of a filter.
@@ -81,7 +96,13 @@ func (t *Takers) add(one jetstream.ConsumerInfo) {
 	t.Held += uint64(max(one.NumAckPending, 0))
 	t.Pending += one.NumPending
 	t.Settled = t.Settled && one.TimeStamp.Sub(one.Created) > young
-	taker := &Taker{Delivered: one.Delivered.Stream, Filters: consumer.Filters(one.Config), Floor: one.AckFloor.Stream, Name: one.Name}
+	taker := &Taker{
+		Asked: one.NumWaiting > 0, Delivered: one.Delivered.Stream, Filters: consumer.Filters(one.Config), Floor: one.AckFloor.Stream,
+		Name: one.Name, acks: one.Config.AckPolicy != jetstream.AckNonePolicy,
+	}
+	if one.Config.DeliverPolicy == jetstream.DeliverNewPolicy {
+		taker.since = one.Created
+	}
 	if len(taker.Filters) == 0 {
 		taker.Filters = []string{">"}
 	}

@@ -1,7 +1,7 @@
 // Package uncounted remembers which deliveries of a message used no attempt.
 //
-// The server counts deliveries. An attempt is a delivery that is not recorded here, and a record is written only when there is
-// such a delivery: a job that completes at once costs nothing, a redelivered one costs a read.
+// The server counts deliveries. An attempt is a delivery that is not recorded here as uncounted. A job that completes at once costs
+// nothing, a redelivered one a read, and a delivery that does not count a write.
 package uncounted
 
 import (
@@ -30,67 +30,80 @@ type Message struct {
 // Store keeps the records in a bucket.
 type Store struct{ bucket *kvrecord.Stream }
 
-// record is the wire form of a value.
-type record struct {
+// Known is what is recorded of a message. The zero value is nothing.
+type Known struct {
 	// Uncounted is the number of deliveries that used no attempt.
 	Uncounted int `json:"excused"`
 
-	// Last is the latest of these deliveries, so that a repeated write counts once.
+	// Last is the latest recorded delivery, so that a repeated write counts once.
 	Last int `json:"last"`
 
 	// Stored is the time of the message, in Unix nanoseconds.
 	Stored int64 `json:"stored"`
+
+	// Delay is the time from the record to the next delivery.
+	Delay time.Duration `json:"delay,omitempty"`
+
+	record kvrecord.Record
 }
 
 // New returns the store of a bucket. No round trip.
 func New(bucket *kvrecord.Stream) *Store { return &Store{bucket: bucket} }
 
-// Count returns the number of deliveries of a message that used no attempt, zero when none is known. One round trip, to the leader of the
-// bucket's stream: a follower may lack a record that was written a moment ago, which would cost the job an attempt.
-func (s *Store) Count(ctx context.Context, msg Message) (int, error) {
+// Read returns what is recorded of a message. One round trip, to the leader of the bucket's stream: a follower may lack a record that was
+// written a moment ago, which would cost the job an attempt.
+func (s *Store) Read(ctx context.Context, msg Message) (*Known, error) {
 	stored, err := s.bucket.Latest(ctx, s.subject(msg))
-	return decode(stored, msg).Uncounted, err
+	if err != nil {
+		return nil, err
+	}
+	return Decode(stored, msg), nil
 }
 
-// Add records that n deliveries of a message used no attempt, the latest of which is delivery. A repeated call changes nothing. The record
-// is kept for a week beyond the delay before the next delivery. One round trip when no earlier delivery used an attempt, otherwise two.
-func (s *Store) Add(ctx context.Context, msg Message, delivery, n int, delay time.Duration) error {
-	var over kvrecord.Record
-	if delivery > n { // earlier ones may be recorded
-		var err error
-		if over, err = s.bucket.Latest(ctx, s.subject(msg)); err != nil {
-			return err
-		}
-	}
+// Add adds the uncounted deliveries and the delay of n to the record of a message, which is known as last read, nil for none, unless the
+// record has n's last delivery. The record is kept for a week beyond the delay. One round trip, and two more when the record is not the
+// known one.
+func (s *Store) Add(ctx context.Context, msg Message, last *Known, n Known) error {
 	for {
-		now := decode(over, msg)
-		if now.Last >= delivery {
+		var known Known
+		if last != nil {
+			known = *last
+		}
+		if known.Last >= n.Last {
 			return nil
 		}
-		data, err := json.Marshal(record{Uncounted: now.Uncounted + n, Last: delivery, Stored: msg.Stored.UnixNano()})
+		known.Uncounted, known.Last, known.Stored = known.Uncounted+n.Uncounted, n.Last, msg.Stored.UnixNano()
+		known.Delay = n.Delay
+		data, err := json.Marshal(known)
 		if err != nil {
 			return fmt.Errorf("uncounted deliveries: %w", err)
 		}
 		_, err = s.bucket.Put(ctx, kvrecord.Write{
-			Subject: s.subject(msg), Data: data, Over: over, TTL: (delay + keep).Truncate(time.Second),
+			Subject: s.subject(msg), Data: data, Over: known.record, TTL: (n.Delay + keep).Truncate(time.Second),
 		})
 		conflict, taken := errors.AsType[*kvrecord.ConflictError](err)
 		if !taken {
 			return err
 		}
-		over = conflict.Found
+		last = Decode(conflict.Found, msg)
 	}
 }
 
 func (s *Store) subject(msg Message) string {
-	return s.bucket.Key("excused." + msg.Stream + "." + msg.Consumer + "." + strconv.FormatUint(msg.Sequence, 10))
+	return s.bucket.Key(Key(msg))
 }
 
-// decode returns the record of a message: an empty one when the stored record is unreadable, or that of an older message with the same
-// sequence.
-func decode(stored kvrecord.Record, of Message) (rec record) {
-	if json.Unmarshal(stored.Data, &rec) != nil || rec.Stored != of.Stored.UnixNano() {
-		return record{}
+// Key returns the key of a message's record in the bucket.
+func Key(msg Message) string {
+	return "excused." + msg.Stream + "." + msg.Consumer + "." + strconv.FormatUint(msg.Sequence, 10)
+}
+
+// Decode returns what a record of a message has: nothing when it is unreadable, or that of an older message with the same sequence.
+func Decode(stored kvrecord.Record, of Message) *Known {
+	known := new(Known)
+	if json.Unmarshal(stored.Data, known) != nil || known.Stored != of.Stored.UnixNano() {
+		known = new(Known)
 	}
-	return rec
+	known.record = stored
+	return known
 }

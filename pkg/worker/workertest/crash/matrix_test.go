@@ -122,7 +122,7 @@ func (r *recorder) count(t *testing.T, stream string) count {
 		what, job := token[1], token[3]
 		seen[what+job] = true
 		if before := never[what]; seen[before+job] {
-			c.again = append(c.again, fmt.Sprintf("%s of job %s after %s, in delivery %s", what, job, before, msg.Data()))
+			c.again = append(c.again, fmt.Sprintf("%s of job %s after %s: %s", what, job, before, msg.Data()))
 		}
 		switch {
 		case what == "effect":
@@ -135,7 +135,7 @@ func (r *recorder) count(t *testing.T, stream string) count {
 		n := check.Must(strconv.Atoi(job))(t)
 		former, next := strconv.Itoa(n-ordered), strconv.Itoa(n+ordered)
 		if what == "run" && n%2 == 0 && (seen["run"+next] || n >= ordered && !seen["effect"+former]) {
-			c.late = append(c.late, fmt.Sprintf("%s in delivery %s", job, msg.Data()))
+			c.late = append(c.late, fmt.Sprintf("%s: %s", job, msg.Data()))
 		}
 	})
 	return c

@@ -22,7 +22,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
 // kind is how a job is run. Jobs of one kind have a handler of their own.
@@ -288,19 +287,15 @@ func (k kind) handle(ctx context.Context, job *worker.Job[int], tell func(what s
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for _, name := range steps {
-		if !k.steps {
-			break
-		}
-		err := step.Do(ctx, job, name, func(context.Context) error { return tell(name, false) })
-		if err == nil {
-			err = tell("kept-"+name, false)
-		}
+	if k.steps {
+		err := walk(ctx, job, func(what string) error { return tell(what, false) }, func(at point) error {
+			if k.fails && job.Attempt == 1 && at == afterStep {
+				return worker.Retry(0, errors.New("the first attempt fails"))
+			}
+			return nil
+		})
 		if err != nil {
 			return err
-		}
-		if k.fails && job.Attempt == 1 {
-			return worker.Retry(0, errors.New("the first attempt fails"))
 		}
 	}
 	switch {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -164,7 +163,8 @@ func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
 		child.Die()
 	}
 	if job.Args%2 == 1 {
-		if err := p.walk(ctx, job); err != nil {
+		tell := func(what string) error { return p.note(ctx, what, job.ID, job.Deliveries, false) }
+		if err := walk(ctx, job, tell, func(at point) error { p.come(at); return nil }); err != nil {
 			return err
 		}
 	}
@@ -175,21 +175,19 @@ func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
 	return nil
 }
 
-// walk works the steps of a job. It reports to the recorder the effect of each, and that it is kept.
-func (p *process) walk(ctx context.Context, job *worker.Job[int]) error {
+// walk works the steps of a job. It tells the effect of each, and that it is kept, and calls at behind each.
+func walk(ctx context.Context, job *worker.Job[int], tell func(what string) error, at func(point) error) error {
 	for _, name := range steps {
-		err := step.Do(ctx, job, name, func(ctx context.Context) error {
-			err := p.note(ctx, name, job.ID, job.Deliveries, false)
-			p.come(inStep)
-			return err
-		})
+		err := step.Do(ctx, job, name, func(context.Context) error { return errors.Join(tell(name), at(inStep)) })
 		if err == nil {
-			err = p.note(ctx, "kept-"+name, job.ID, job.Deliveries, false)
+			err = tell("kept-" + name)
+		}
+		if err == nil {
+			err = at(afterStep)
 		}
 		if err != nil {
 			return err
 		}
-		p.come(afterStep)
 	}
 	return nil
 }
@@ -203,13 +201,5 @@ func (p *process) settled(s worker.Settlement) {
 
 // note tells the recorder. An effect can be left once only.
 func (p *process) note(ctx context.Context, what, job string, delivery int, once bool) error {
-	var opts []jetstream.PublishOpt
-	if once {
-		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(0))
-	}
-	_, err := p.recorder.Publish(ctx, fmt.Sprintf("told.%s.%s.%s", what, p.Stream, job), fmt.Append(nil, delivery), opts...)
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return errWorked
-	}
-	return err
+	return told(ctx, p.recorder, p.Stream, note{Delivery: delivery, Job: job, What: what}, once)
 }
