@@ -78,7 +78,7 @@ func FirstSequence() uint64 { return kv.FirstSequence() }
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
 	sc := StreamConfig(cfg)
 	sc.FirstSeq = kv.FirstSequence()
-	return kv.CreateStream(ctx, js, fmt.Sprintf("bucket %q", cfg.Bucket), sc)
+	return kv.CreateStream(ctx, js, "bucket", cfg.Bucket, sc)
 }
 
 // MarkRestored makes the tokens of a bucket greater than all earlier ones after its stream was restored from a backup.
@@ -94,7 +94,7 @@ func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 func openRecords(ctx context.Context, js jetstream.JetStream, cfg kv.Config) (*kvrecord.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
 	defer cancel()
-	info, err := kv.StreamInfo(ctx, js, cfg.Bucket, kv.StreamName(cfg.Bucket))
+	info, err := kv.StreamInfo(ctx, js, cfg.Bucket, kv.StreamName(cfg.Bucket), kv.Maker)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ func TestEverySettingThatIsNotSafeIsNamed(t *testing.T) {
 		"AllowMsgTTL":   func(sc *jetstream.StreamConfig) { sc.AllowMsgTTL = false },
 		"limit markers": func(sc *jetstream.StreamConfig) { sc.SubjectDeleteMarkerTTL = time.Second },
 		"history is 5":  func(sc *jetstream.StreamConfig) { sc.MaxMsgsPerSubject = 5 },
+		"PerSubject":    func(sc *jetstream.StreamConfig) { sc.DiscardNewPerSubject = true },
 		"AllowDirect":   func(sc *jetstream.StreamConfig) { sc.AllowDirect = false },
 		"PersistMode":   func(sc *jetstream.StreamConfig) { sc.PersistMode = jetstream.AsyncPersistMode },
 		"MaxAge":        func(sc *jetstream.StreamConfig) { sc.MaxAge = time.Hour },

@@ -312,7 +312,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 		}
 	}
 	t.next.queue = q.fit(m.member, m.store.Instance, places)
-	t.owner, t.change.State, t.change.TTL = nuid.Next(), stateHeld, storedFor(t.next.TTL)
+	t.owner, t.change.TTL = nuid.Next(), storedFor(t.next.TTL)
 	t.next.writer = t.owner
 	t.change.Data, t.err = t.next.encode(t.owner)
 	m.written.Store(&written{data: t.change.Data, record: t.next})

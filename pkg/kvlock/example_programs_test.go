@@ -35,7 +35,7 @@ func Example_leaderElection() {
 	_, err := first.Acquire(ctx, "leader", kvlock.AcquireOptions{})
 	must(err)
 	show()
-	go first.Close()                                                          // as when it is deployed anew
+	go first.Close()                                                          // as when it is deployed again
 	must(second.Do(ctx, "leader", func(context.Context, kvlock.Token) error { // waits for its turn
 		show()
 		return nil

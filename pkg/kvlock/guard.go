@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
@@ -159,8 +159,7 @@ func (g *Guard) write(ctx context.Context, key string, token Token, over guarded
 	if err != nil {
 		return err
 	}
-	header := nats.Header{kv.HeaderState: []string{stateFenced}}
-	_, err = g.records.Put(ctx, kvrecord.Write{Subject: g.records.Key(key), Data: data, Header: header, Over: over.record})
+	_, err = g.records.Put(ctx, kvrecord.Write{Subject: g.records.Key(key), Data: data, Over: over.record})
 	return g.failed("write", key, err)
 }
 
@@ -219,8 +218,7 @@ func ParseToken(s string) (Token, error) {
 	e, epochErr := strconv.ParseUint(epoch, 10, 64)
 	r, revisionErr := strconv.ParseUint(revision, 10, 64)
 	if err := errors.Join(epochErr, revisionErr); err != nil {
-		s = kv.Truncate(s, kv.MaxIDBytes)
-		return Token{}, fmt.Errorf("kvlock: %q is not a token: want two numbers and a hyphen between them", s)
+		return Token{}, fmt.Errorf("kvlock: %s is not a token: want two numbers and a hyphen between them", shown.Quote(s))
 	}
 	return Token{Epoch: e, Revision: r}, nil
 }

@@ -24,7 +24,7 @@ func ListLimits(ctx context.Context, js jetstream.JetStream, bucket string, most
 	}
 	defer records.Close()
 	for _, prefix := range []string{limit.DefaultPrefix, limitPrefix} {
-		found, n, err := limit.Survey(ctx, records.Bucket(bucket), prefix, most-len(all))
+		found, n, err := limit.Survey(ctx, records.Bucket(bucket), prefix, max(0, most-len(all)))
 		if err != nil {
 			return nil, 0, err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -57,7 +58,7 @@ func openLimits(
 ) (*limits, error) {
 	base = base.WithDefaults()
 	if !limitName.MatchString(spec.Name) {
-		wrong = append(wrong, fmt.Errorf("kvlock: Name is %q: want 1 to 64 letters, digits, '-' and '_'", spec.Name))
+		wrong = append(wrong, fmt.Errorf("kvlock: Name is %s: want 1 to 64 letters, digits, '-' and '_'", shown.Quote(spec.Name)))
 	}
 	if err := errors.Join(append(wrong, base.Validate())...); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (l *limits) call(ctx context.Context, key string, use func(context.Context)
 	default:
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return fmt.Errorf("kvlock: limit %q of %q: %w", l.spec.Name, key, err)
+	return fmt.Errorf("kvlock: limit %q of %s: %w", l.spec.Name, shown.Quote(key), err)
 }
 
 // enter waits for a permit or a start of key. lost is called when the permit is no longer held.
@@ -143,7 +144,8 @@ type RateLimiterConfig struct {
 	// Bucket is the KV bucket that keeps the rates: see [CreateBucket] and [StreamConfig].
 	Bucket string
 
-	// Burst is the number of calls that may be made at once after a pause: 1 to 1,000,000. Defaults to 1.
+	// Burst is the number of calls that may be made at once after a pause: 1 to 1,000,000, and no more than are due within 50 years.
+	// Defaults to 1.
 	Burst int
 
 	// Logger gets requests that failed and are repeated. Defaults to slog.Default().
@@ -263,7 +265,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 	p := &Permit{of: s.limits}
 	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	err := s.call(ctx, key, func(ctx context.Context) (err error) {
-		lost := func(err error) { p.cancel(fmt.Errorf("%w: a permit of %q: %w", ErrLost, key, err)) }
+		lost := func(err error) { p.cancel(fmt.Errorf("%w: a permit of %s: %w", ErrLost, shown.Quote(key), err)) }
 		if p.permit, err = s.enter(ctx, key, lost); err != nil {
 			return err
 		}

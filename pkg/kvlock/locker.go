@@ -13,10 +13,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
@@ -58,7 +60,7 @@ const (
 
 // AcquireOptions are the options of one acquisition. The zero value is valid.
 type AcquireOptions struct {
-	// Metadata describes the holder and its purpose; Inspect and List return it. At most 4,096 bytes. Defaults to none.
+	// Metadata describes the holder and its purpose; Inspect and List return it. At most 4,096 bytes of UTF-8. Defaults to none.
 	Metadata map[string]string
 
 	// TTL is the time for which the lock stays held when this process dies. Defaults to LockerConfig.TTL.
@@ -67,6 +69,23 @@ type AcquireOptions struct {
 	// Wait bounds the wait of Acquire, in addition to its context: Acquire then returns a [HeldError], or ErrUnavailable when no server has
 	// answered. Defaults to no bound.
 	Wait time.Duration
+}
+
+func (o *AcquireOptions) validate() error {
+	size := 0
+	for name, value := range o.Metadata {
+		size += len(name) + len(value)
+		if !utf8.ValidString(name) || !utf8.ValidString(value) { // the record is JSON: names that differ here might be the same there
+			return fmt.Errorf("metadata %s is not UTF-8: encode it", shown.Quote(name))
+		}
+	}
+	switch {
+	case size > maxMetadataBytes:
+		return fmt.Errorf("metadata of %d bytes, the limit is %d", size, maxMetadataBytes)
+	case o.Wait < 0:
+		return fmt.Errorf("Wait is %s: want a positive duration, or 0 for no bound", o.Wait)
+	}
+	return kv.CheckTTL(o.TTL)
 }
 
 // Locker acquires locks and renews their leases. Waiters get a lock in the order in which they came, and a lease ends
@@ -110,7 +129,7 @@ func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*
 		ttl: cmp.Or(cfg.TTL, defaultTTL), member: nuid.Next(), turns: make(chan struct{}, maxTurns), holderTurns: make(chan struct{}, maxTurns),
 		agents: map[string]*agent{}, known: map[string]uint64{},
 	}
-	if err := errors.Join(base.Validate(), prefixed("kvlock: TTL", kv.CheckTTL(l.ttl))); err != nil {
+	if err := errors.Join(base.Validate(), kv.CheckNamedTTL("kvlock: TTL", l.ttl)); err != nil {
 		return nil, err
 	}
 	base.Pushed, base.Read, base.Remade = l.viewPushed, l.viewRead, l.remade
@@ -127,13 +146,6 @@ func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*
 	}
 	l.isFresh = l.store.IsFresh
 	return l, nil
-}
-
-func prefixed(prefix string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", prefix, err)
 }
 
 // Close ends all waits with ErrClosed, ends the contexts of all leases, gives the locks back, and returns when that is
@@ -237,13 +249,14 @@ func (w *waiter) gone() bool { return w.list == nil }
 // acquire takes a lock for w. Callers get it in the order in which they came.
 func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, w waiter) (*Lease, error) {
 	opts.TTL = cmp.Or(opts.TTL, l.ttl)
-	err := errors.Join(checkName(w.name), kv.CheckTTL(opts.TTL), checkMetadata(opts.Metadata))
+	err := errors.Join(kv.CheckKey(keyOf(w.name)), opts.validate())
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kvlock: acquire %q: %w", w.name, err)
+		return nil, fmt.Errorf("kvlock: acquire lock %s: %w", shown.Quote(w.name), err)
 	}
+	opts.Metadata = maps.Clone(opts.Metadata) // it is written with each renewal
 	w.AcquireOptions, w.values, w.came, w.done = opts, context.WithoutCancel(ctx), time.Now(), make(chan struct{})
 	one, serves, err := l.enter(&w)
 	if err != nil {
@@ -328,26 +341,28 @@ func (l *Locker) enter(w *waiter) (one *agent, serves bool, err error) {
 
 // Lock is the state of a lock at the time of one read, for display. It is a hint: the lock may have changed since.
 type Lock struct {
-	Name     string
-	Held     bool              // held by an instance; a dead one was alive less than twice its TTL ago
-	Granted  bool              // handed over to Holder, which has not confirmed it yet, and may hold it already
-	Holder   string            // the instance that holds the lock
-	Lease    string            // the id of the lease
-	Metadata map[string]string // AcquireOptions.Metadata of the holder; not written to
-	Since    time.Time         // the time at which it was taken, by the holder's clock
-	Stolen   string            // the instance from which it was taken by force, if any
-	Token    Token
-	TTL      time.Duration
-	Queue    []Waiting // the next first
+	Name     string            `json:"name"`
+	Held     bool              `json:"-"`                    // held by an instance; a dead one was alive less than twice its TTL ago
+	Granted  bool              `json:"granted,omitempty"`    // handed over to Holder, which has not confirmed it yet, and may hold it already
+	Holder   string            `json:"holder"`               // the instance that holds the lock
+	Lease    string            `json:"-"`                    // the id of the lease
+	Metadata map[string]string `json:"metadata,omitempty"`   // AcquireOptions.Metadata of the holder; not written to
+	Since    time.Time         `json:"since"`                // the time at which it was taken, by the holder's clock
+	Expires  time.Time         `json:"expiresAt"`            // the time at which it is free unless the holder renews it, by the server's clock
+	Stolen   string            `json:"stolenFrom,omitempty"` // the instance from which it was taken by force, if any
+	Token    Token             `json:"token"`
+	TTL      time.Duration     `json:"-"`
+	Waiters  int               `json:"waiters"`
+	Queue    []Waiting         `json:"queue,omitempty"` // the next first
 
-	Revision uint64    // of the record
-	Written  time.Time // the time at which the server stored the record
+	Revision uint64    `json:"-"` // of the record
+	Written  time.Time `json:"-"` // the time at which the server stored the record
 }
 
 // Waiting is a series of waiters of one instance in the queue of a lock.
 type Waiting struct {
-	Instance string
-	Waiters  int
+	Instance string `json:"instance"`
+	Waiters  int    `json:"waiters"`
 }
 
 // Age returns the time for which the lock has been held, never negative. It compares the holder's clock with this process's.
@@ -360,27 +375,29 @@ func (l Lock) Age() time.Duration {
 
 // show converts the state of a lock for display.
 func (l *Locker) show(s state) Lock {
-	shown := Lock{Name: s.name, Revision: s.revision, Written: s.created}
+	lock := Lock{Name: s.name, Revision: s.revision, Written: s.created}
 	r := s.record
 	if r == nil {
-		return shown
+		return lock
 	}
-	shown.Held, shown.Granted, shown.Holder, shown.Lease = true, r.Granted, r.Instance, r.Lease
-	shown.Metadata, shown.Stolen, shown.TTL = r.Metadata, r.Stolen, r.TTL
-	shown.Since = time.UnixMilli(r.Since)
-	shown.Token = Token{Epoch: l.store.Generation(), Revision: r.takenAt(s.revision)}
+	lock.Held, lock.Granted, lock.Holder, lock.Lease = true, r.Granted, r.Instance, r.Lease
+	lock.Metadata, lock.Stolen, lock.TTL = r.Metadata, r.Stolen, r.TTL
+	lock.Since, lock.Expires = time.UnixMilli(r.Since).UTC(), s.created.Add(r.TTL).UTC()
+	lock.Token = Token{Epoch: l.store.Generation(), Revision: r.takenAt(s.revision)}
 	for _, run := range r.queue {
-		shown.Queue = append(shown.Queue, Waiting{Instance: run.instance, Waiters: run.places})
+		lock.Waiters += run.places
+		lock.Queue = append(lock.Queue, Waiting{Instance: run.instance, Waiters: run.places})
 	}
-	return shown
+	return lock
 }
 
 // Inspect returns the holder of a lock, the time since when it has held the lock, and the queue. One round trip.
 func (l *Locker) Inspect(ctx context.Context, name string) (Lock, error) {
-	if err := checkName(name); err != nil {
-		return Lock{}, fmt.Errorf("kvlock: %w", err)
+	key := keyOf(name)
+	if err := kv.CheckKey(key); err != nil {
+		return Lock{}, fmt.Errorf("kvlock: inspect lock %s: %w", shown.Quote(name), err)
 	}
-	s, err := l.ask(ctx, keyOf(name))
+	s, err := l.ask(ctx, key)
 	if err != nil {
 		return Lock{}, err
 	}

@@ -223,6 +223,18 @@ func TestLockArguments(t *testing.T) {
 	check.Same(t, "b.Writes(t)", b.Writes(t), 2)
 }
 
+// A caller may go on using its map: renewals write the metadata again.
+func TestMetadataIsCopied(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, mine := b.Locker(t, kvlock.LockerConfig{TTL: 3 * time.Second}), map[string]string{"a": "1"}
+		lease := check.Must(l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: mine}))(t)
+		mine["a"] = "2"
+		pass(2 * time.Second)
+		check.Same(t, "metadata", inspect(t, b.Locker(t, kvlock.LockerConfig{}), "l").Metadata["a"], "1")
+		release(t, lease)
+	})
+}
+
 // A Locker that closes gives back its locks, and its waiters end.
 func TestLockerCloses(t *testing.T) {
 	t.Parallel()
@@ -302,7 +314,7 @@ func TestAnyName(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	l := b.Locker(t, kvlock.LockerConfig{})
-	for _, name := range []string{"db1:5432.init", "2026-11-25T09:00:00Z", "große Datei *", "=x", "_kv"} {
+	for _, name := range []string{"db1:5432.init", "2026-11-25T09:00:00Z", "große Datei *", "=x", "_kv", "\x00", "\xff.\xfe", "\xed\xa0\x80"} {
 		lease := acquire(t, l, name)
 		_, err := b.Locker(t, kvlock.LockerConfig{}).TryAcquire(t.Context(), name, kvlock.AcquireOptions{})
 		held, ok := errors.AsType[*kvlock.HeldError](err)

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 const (
@@ -84,7 +86,7 @@ func (q queue) fit(member, instance string, places int) queue {
 			next[last].places = min(next[last].places+add, maxRun)
 			return next
 		}
-		return append(slices.Clip(q), run{member: member, instance: kv.Truncate(instance, maxWaiterBytes), places: add})
+		return append(slices.Clip(q), run{member: member, instance: redact.Clip(instance, maxWaiterBytes), places: add})
 	}
 	next := slices.Clone(q)
 	for i := len(next) - 1; n > places; i-- {
@@ -185,7 +187,7 @@ func parseQueue(q queue, text string) (queue, error) {
 		n, err := strconv.Atoi(places)
 		name, quoteErr := strconv.Unquote(instance)
 		if !ended || err != nil || quoteErr != nil || n < 1 || n > maxRun || !kv.IsID(member) || len(q) == maxRuns {
-			return nil, fmt.Errorf("line %d of the queue is no place in it: %q", len(q)+1, kv.Truncate(line, kv.MaxInstanceBytes))
+			return nil, fmt.Errorf("line %d of the queue is no place in it: %s", len(q)+1, shown.Quote(line))
 		}
 		q = append(q, run{member: member, instance: name, places: n})
 		text = rest

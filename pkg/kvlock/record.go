@@ -121,18 +121,6 @@ func (r *record) takenAt(revision uint64) uint64 {
 	return revision
 }
 
-// checkMetadata returns an error for more than maxMetadataBytes.
-func checkMetadata(metadata map[string]string) error {
-	n := 0
-	for name, value := range metadata {
-		n += len(name) + len(value)
-	}
-	if n > maxMetadataBytes {
-		return fmt.Errorf("metadata of %d bytes, the limit is %d", n, maxMetadataBytes)
-	}
-	return nil
-}
-
 // state is the state of a lock at the time of one read or push. It is a hint: the lock may have changed since.
 type state struct {
 	name     string
@@ -206,14 +194,6 @@ const encoded = "="
 
 // encoding is the encoding of package token.
 var encoding = base64.RawURLEncoding.Strict()
-
-// checkName returns an error for a name that a lock cannot have: empty, with an empty part between dots, or too long.
-func checkName(name string) error {
-	if err := kv.CheckKey(keyOf(name)); err != nil {
-		return fmt.Errorf("lock %.80q: %w", name, err)
-	}
-	return nil
-}
 
 // keyOf returns the key of the lock with that name: the name itself, if it is a valid key. Otherwise its invalid parts between dots are in
 // base64url, after an equals sign.

@@ -29,12 +29,19 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	check.OK(t, check.Err(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
 	})))
-	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5", "MaxAge")
+	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5", "MaxAge", "kvlock.CreateBucket")
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
 	})))
 	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "async"})), "PersistMode", "AllowMsgTTL", "AllowDirect")
-	wantErr(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})), jetstream.ErrStreamNotFound)
+	for maker, err := range map[string]error{
+		"kvlock.CreateBucket":           check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})),
+		"with kvlock.CreateBucket":      check.Err(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: "nowhere"})),
+		"flight.CreateLargeValueBucket": check.Err(flight.New(t.Context(), setup(t).JS, flight.Config{Bucket: bucket, LargeValueBucket: "nowhere"})),
+	} {
+		wantErr(t, err, jetstream.ErrStreamNotFound)
+		check.Contains(t, err, maker, `"nowhere"`)
+	}
 }
 
 func TestCreateBucketLeavesAnExistingOne(t *testing.T) {

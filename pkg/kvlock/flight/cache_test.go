@@ -262,16 +262,6 @@ func TestJitterOfATTL(t *testing.T) {
 	}
 }
 
-func TestOptionsThatAreRefused(t *testing.T) {
-	t.Parallel()
-	f := setup(t).Flight(t, flight.Config{})
-	for name, opts := range map[string]flight.DoOptions{
-		"Jitter": {Jitter: 0.6}, "TTL": {TTL: time.Millisecond}, "ClaimTTL": {ClaimTTL: -time.Second},
-	} {
-		check.Contains(t, check.Err(f.Do(t.Context(), "k", nil, opts)), name)
-	}
-}
-
 // With FailOpen a caller gets its value whenever the server goes away: before it reads, while another process computes,
 // and between its own claim and the result.
 func TestFailOpen(t *testing.T) {

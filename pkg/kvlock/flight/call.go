@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -42,18 +44,38 @@ func (c *call) wake() {
 	}
 }
 
-// proceed continues the computation until it has ended, or has nothing to do before wake is called.
+// proceed continues the computation until it has ended, or has nothing to do before wake is called. It ends the computation even if a
+// value of the user, which the context holds, panics or ends the goroutine: the claim then stays until its TTL.
 func (c *call) proceed() {
-	for {
+	rests, cut := false, errExited
+	defer func() {
+		if v := recover(); v != nil {
+			cut = &PanicError{Key: c.key, Value: v, Stack: debug.Stack()}
+		}
+		if !rests {
+			c.end(cut)
+		}
+	}()
+	for !rests {
 		c.state.Store(running)
 		if c.decision.step(c.ctx, c.wake) {
 			break
 		}
-		if c.rests() {
-			return
+		rests = c.rests()
+	}
+	cut = nil
+}
+
+// end ends the computation with its decision, or with the error cut, if that is not nil.
+func (c *call) end(cut error) {
+	d := c.decision
+	if cut != nil {
+		d.result, d.err = Result{}, cut
+		if d.awaiting != nil {
+			d.awaiting.end()
 		}
 	}
-	f := c.decision.flight
+	f := d.flight
 	c.cancel(nil)
 	f.forget(c)
 	close(c.done)
@@ -163,10 +185,7 @@ func (f *Flight) join(
 	c.state.Store(running)
 	f.local[key] = c
 	f.work.Add(1)
-	go func() {
-		d.look(c.ctx)
-		c.proceed()
-	}()
+	go c.proceed()
 	return c, false, nil
 }
 
@@ -179,8 +198,8 @@ func (f *Flight) refuses(c *call, within *nesting, fingerprint string) error {
 	case circle != nil:
 		return fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
 	case c.decision.opts.Fingerprint != fingerprint:
-		return fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q",
-			kvlock.ErrMismatch, c.key, c.decision.opts.Fingerprint, fingerprint)
+		return fmt.Errorf("%w: key %q is being computed with fingerprint %s, not %s",
+			kvlock.ErrMismatch, c.key, shown.Quote(c.decision.opts.Fingerprint), shown.Quote(fingerprint))
 	default:
 		return nil
 	}
@@ -210,27 +229,31 @@ func (f *Flight) forget(c *call) {
 }
 
 // compute runs the function under the claim and ends the claim with its result.
-func (d *decision) compute(ctx context.Context, claim *Claim) (Result, error) {
+func (d *decision) compute(ctx context.Context, claim *Claim) (result Result, err error) {
 	held, stop := claim.AutoRenew(ctx, d.opts.ClaimTTL)
 	value, err := protect(held, claim.key, d.fn)
 	lost := held.Err() != nil && ctx.Err() == nil
 	cause := context.Cause(held)
 	stop()
-	if err != nil && errors.As(err, new(*PanicError)) {
+	failure := shown.Error(err) // callers get err as it is; here its methods might panic
+	if errors.As(failure, new(*PanicError)) {
 		claim.publish(ctx, EventPanic, err)
 	}
 	// A caller must not cancel the end of the claim: others wait for it.
 	end := context.WithoutCancel(ctx)
 	switch {
 	case err == nil: // even if the claim seems lost: only the server knows
-		return d.complete(end, claim, value)
+		result, err = d.complete(end, claim, value)
+		d.lost = errors.Is(err, kvlock.ErrLost)
+		return result, err
 	case lost:
+		d.lost = true
 		return Result{}, cause
 	case ctx.Err() != nil:
 		claim.reportStaying(end, claim.Release(end))
 		return Result{}, err
 	default:
-		claim.reportStaying(end, claim.Fail(end, failureReason(err), d.opts.failureTTL(err)))
+		claim.reportStaying(end, claim.Fail(end, failureReason(failure), d.failureTTL(err)))
 		return Result{}, err
 	}
 }
@@ -269,12 +292,16 @@ func (c *Claim) reportStaying(ctx context.Context, err error) {
 // acknowledged in time, even if the server cannot be reached. held ends before another process can claim the key: at the TTL, less a
 // margin, after the last acknowledged renewal was sent.
 //
-// stop returns when the renewals have ended; it leaves the claim as it is.
+// stop returns when the renewals have ended; it leaves the claim as it is. For a ttl that is not in whole seconds, or out of range, held
+// has ended from the beginning, with a cause that says so.
 func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
 	}
 	inner, cancel := context.WithCancelCause(ctx)
+	if err := c.checkTTL(ttl); err != nil {
+		cancel(err)
+	}
 	var both sync.WaitGroup
 	both.Go(func() { c.renew(inner, cancel, ttl) })
 	expire := func() {
@@ -294,12 +321,13 @@ func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.
 	}
 }
 
-// renew renews until ctx ends or the claim does.
+// renew renews until ctx ends or the claim does. If a value in ctx panics, the renewals end, and in time the claim.
 func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
+	defer shown.Catch(c.flight.store.Log, "a value in the context of AutoRenew")
 	until, _ := c.heldUntil() // renewing finds out
 	// A claim that was begun for less than ttl, or a while ago, is due earlier.
 	for wait := min(ttl/3, time.Until(until)/2); pause.For(ctx, wait); {
-		err := c.Renew(ctx, ttl)
+		_, err := c.replace(ctx, change{Change: kv.Change{TTL: ttl}}, nil, renewal(ttl))
 		_, ended := c.heldUntil()
 		switch {
 		case err == nil:
@@ -307,7 +335,8 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 		case ctx.Err() != nil || errors.Is(ended, errEnded):
 			return
 		case errors.Is(err, kvlock.ErrLost):
-			lost(err)
+			lost(err) // before an observer, which may take long
+			c.tellLost(ctx, err)
 			return
 		default:
 			c.flight.store.Log.WarnContext(ctx, "kvlock: renewal failed, trying again", "key", c.key, "claim", c.id, "error", err)

@@ -7,11 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 // Claim is the right to compute one key. It ends by [Claim.Complete], [Claim.Fail], [Claim.Release] or [Claim.HandOff],
@@ -61,8 +64,12 @@ func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
 	}
-	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, nil, func(r *claimRecord) { r.TTL = kv.Seconds(ttl) })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, nil, renewal(ttl))
 	return err
+}
+
+func renewal(ttl time.Duration) func(*claimRecord) {
+	return func(r *claimRecord) { r.TTL = kv.Seconds(ttl) }
 }
 
 // HandOff leaves the claim, for ttl, 0 for Config.ClaimTTL, to the process that resumes it by its reference. A job that runs later carries
@@ -83,6 +90,9 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	if ttl == 0 {
 		ttl = c.flight.cfg.ResultTTL
 	}
+	if err := c.checkTTL(ttl); err != nil { // before an object is written
+		return Entry{}, err
+	}
 	edit := func(r *claimRecord) { r.State, r.TTL = Done.String(), kv.Seconds(ttl) }
 	packed, data, err := c.store(ctx, value, ttl, edit)
 	if err != nil {
@@ -99,10 +109,10 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 // returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
 	if ttl == 0 {
-		return c.remove(ctx, func(r *claimRecord) { r.Reason = kv.Truncate(reason, maxReasonBytes) })
+		return c.remove(ctx, func(r *claimRecord) { r.Reason = redact.Clip(reason, maxReasonBytes) })
 	}
 	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) {
-		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), kv.Truncate(reason, maxReasonBytes)
+		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), redact.Clip(reason, maxReasonBytes)
 	})
 	return err
 }
@@ -141,13 +151,14 @@ func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*cl
 func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Entry, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	if err := kv.CheckTTL(ch.TTL); err != nil {
-		return Entry{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
+	if err := c.checkTTL(ch.TTL); err != nil {
+		return Entry{}, err
 	}
 	next, err := c.prepare(&ch, edit)
 	if err != nil {
 		return Entry{}, err
 	}
+	era := c.flight.store.Hub.Era()
 	revision, sent, err := c.flight.write(ctx, &ch)
 
 	c.mu.Lock()
@@ -167,9 +178,16 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	if entry.sealed {
 		entry.Value, entry.sealed = ch.opened, false
 	}
-	entry.asOf = revision
+	entry.asOf, entry.inner.era = revision, era
 	c.flight.memory.stored(entry, sent)
 	return entry, nil
+}
+
+func (c *Claim) checkTTL(ttl time.Duration) error {
+	if err := kv.CheckTTL(ttl); err != nil {
+		return fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
+	}
+	return nil
 }
 
 // prepare adds the present state of the claim to the change.
@@ -235,7 +253,7 @@ func pendingHead(claim string) kv.Head { return kv.Head{State: Pending.String(),
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
 	r := claimRecord{
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
-		Job: kv.Truncate(opts.Job, maxJobBytes),
+		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, func(now Entry) (claimRecord, bool) {
 		return r, now.State == Absent
@@ -276,7 +294,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
 	r := claimRecord{
 		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
-		Job: kv.Truncate(opts.Job, maxJobBytes),
+		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
 }
@@ -290,7 +308,7 @@ func (f *Flight) take(
 		ttl = f.cfg.ClaimTTL
 	}
 	if err := errors.Join(kv.CheckKey(key), kv.CheckTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
-		return nil, fmt.Errorf("kvlock: claim %q: %w", key, err)
+		return nil, fmt.Errorf("kvlock: claim %s: %w", shown.Quote(key), err)
 	}
 	bounded, cancel := f.store.Bound(ctx)
 	defer cancel()
@@ -326,8 +344,11 @@ func (f *Flight) take(
 }
 
 func checkFingerprint(fingerprint string) error {
-	if len(fingerprint) > maxFingerprintBytes {
+	switch {
+	case len(fingerprint) > maxFingerprintBytes:
 		return fmt.Errorf("fingerprint of %d bytes, the limit is %d: hash it", len(fingerprint), maxFingerprintBytes)
+	case !utf8.ValidString(fingerprint): // the record, which is JSON, would have another one
+		return fmt.Errorf("fingerprint %s is not UTF-8: write it in hexadecimal", shown.Quote(fingerprint))
 	}
 	return nil
 }

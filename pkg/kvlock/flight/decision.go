@@ -23,7 +23,7 @@ type decision struct {
 	entry    *Entry    // the last read state of the key
 	err      error     // why it could not be read
 	gone     bool      // the holder of the claim in entry is gone
-	lost     bool      // our own claim was lost: another process took over, or the key was invalidated
+	lost     bool      // our own claim was lost, and not one of the function: another process took over, or the key was invalidated
 	outcome  Outcome   // the outcome of a value that is there now
 	awaiting *awaiting // nil while it does not wait
 	since    time.Time // the time at which the wait for holder began
@@ -40,6 +40,9 @@ func (d *decision) look(ctx context.Context) {
 
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
 func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
+	if d.entry == nil {
+		d.look(ctx)
+	}
 	for {
 		if d.awaiting == nil {
 			if !d.waits(ctx) {
@@ -87,10 +90,10 @@ func (d *decision) waits(ctx context.Context) bool {
 		}
 		d.tellTakeOver(ctx, claim)
 		d.result, d.err = d.compute(ctx, claim)
-		if !errors.Is(d.err, kvlock.ErrLost) || ctx.Err() != nil {
+		if !d.lost || ctx.Err() != nil {
 			return false
 		}
-		d.entry, d.err, d.result, d.lost = &Entry{Key: d.key}, nil, Result{}, true
+		d.entry, d.err, d.result = &Entry{Key: d.key}, nil, Result{}
 		return true
 	}
 }

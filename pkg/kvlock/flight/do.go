@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -75,7 +76,7 @@ func (f *Flight) Do(
 	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions,
 ) (result Result, err error) {
 	if err := errors.Join(kv.CheckKey(key), opts.validate()); err != nil {
-		return Result{}, fmt.Errorf("kvlock: do %q: %w", key, err)
+		return Result{}, fmt.Errorf("kvlock: do %s: %w", shown.Quote(key), err)
 	}
 	start := time.Now()
 	if f.memory == nil || !f.remembered(key, &opts, &result) {
@@ -165,7 +166,7 @@ func (f *Flight) gaveUp(ctx context.Context, c *call, start time.Time) error {
 
 func failureReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
-		return fmt.Sprintf("panic: %v", p.Value)
+		return "panic: " + shown.Text(p.Value)
 	}
 	return err.Error()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -64,9 +65,17 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 			var p *flight.PanicError
 			return errors.As(err, &p) && p.Value == "fire" && strings.Contains(string(p.Stack), "do_test.go") && p.Key == "k"
 		}, "panic: fire"},
-		"Goexit":      {func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }, func(err error) bool { return err != nil }, "Goexit"},
-		"too large":   {func(context.Context) ([]byte, error) { return make([]byte, 65<<20), nil }, func(err error) bool { return errors.Is(err, kvlock.ErrTooLarge) }, "too large"},
-		"binary text": {func(context.Context) ([]byte, error) { return nil, errors.New(strings.Repeat("\x00<\xff", 5000)) }, func(err error) bool { return err != nil }, "\x00<"},
+		"Goexit":                    {func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }, func(err error) bool { return err != nil }, "Goexit"},
+		"typed nil":                 {func(context.Context) ([]byte, error) { var err *failure; return nil, err }, func(err error) bool { return errors.Is(err, (*failure)(nil)) }, "*flight_test.failure without a text"},
+		"typed nil of ours":         {func(context.Context) ([]byte, error) { var err *flight.PanicError; return nil, err }, func(err error) bool { return errors.Is(err, (*flight.PanicError)(nil)) }, "*flight.PanicError without a text"},
+		"error whose methods panic": {func(context.Context) ([]byte, error) { return nil, errors.Join(&failure{}, errOven) }, func(err error) bool { return err != nil }, "joinError without a text: *flight_test.failure"},
+		"panic with such an error": {func(context.Context) ([]byte, error) { panic(&failure{}) }, func(err error) bool {
+			_, ok := errors.AsType[*flight.PanicError](err)
+			return ok && err.Error() != ""
+		}, "panic: *flight_test.failure without a text"},
+		"claim of another key is lost": {func(context.Context) ([]byte, error) { return nil, fmt.Errorf("oven: %w", kvlock.ErrLost) }, func(err error) bool { return errors.Is(err, kvlock.ErrLost) }, "oven: kvlock: claim lost"},
+		"too large":                    {func(context.Context) ([]byte, error) { return make([]byte, 65<<20), nil }, func(err error) bool { return errors.Is(err, kvlock.ErrTooLarge) }, "too large"},
+		"binary text":                  {func(context.Context) ([]byte, error) { return nil, errors.New(strings.Repeat("\x00<\xff", 5000)) }, func(err error) bool { return err != nil }, "\x00<"},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
@@ -102,6 +111,76 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
 			check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
 		})
+	}
+}
+
+// failure is an error whose methods panic with itself.
+type failure struct{}
+
+func (f *failure) Error() string   { panic(f) }
+func (f *failure) Is(error) bool   { panic(f) }
+func (f *failure) As(any) bool     { panic(f) }
+func (f *failure) Unwrap() []error { panic(f) }
+
+// badHandler is a handler of a logger that panics.
+type badHandler struct{ slog.Handler }
+
+func (badHandler) Enabled(context.Context, slog.Level) bool  { return true }
+func (badHandler) Handle(context.Context, slog.Record) error { panic(&failure{}) }
+func (h badHandler) WithAttrs([]slog.Attr) slog.Handler      { return h }
+
+// lateContext has a Value that misbehaves once, when it is armed.
+type lateContext struct {
+	context.Context
+
+	armed     atomic.Bool
+	misbehave func()
+}
+
+func (c *lateContext) Value(key any) any {
+	if c.armed.Swap(false) {
+		c.misbehave()
+	}
+	return c.Context.Value(key)
+}
+
+// A callback that panics or ends its goroutine, and a value in the context of a caller that does, end neither the process nor a wait.
+// The handler of the logger panics, too.
+func TestCallbacksMayMisbehave(t *testing.T) {
+	for name, misbehave := range map[string]func(){"panic": func() { panic(&failure{}) }, "Goexit": runtime.Goexit} {
+		for place, want := range map[string]error{"acquired": nil, "released": nil, "FailureTTL": errOven, "context": &flight.PanicError{}} {
+			runInBubble(t, name+" in "+place, func(t *testing.T, b *bed) {
+				f := b.Flight(t, flight.Config{ClaimTTL: time.Second, Logger: slog.New(badHandler{}), Observe: func(_ context.Context, e flight.Event) {
+					if string(e.Kind) == place {
+						misbehave()
+					}
+				}})
+				ctx := &lateContext{Context: t.Context(), misbehave: misbehave}
+				fn := func(context.Context) ([]byte, error) {
+					ctx.armed.Store(place == "context")
+					if place == "FailureTTL" {
+						return nil, errOven
+					}
+					return []byte("v"), nil
+				}
+				done := make(chan error, 1)
+				go func() {
+					done <- check.Err(f.Do(ctx, "k", fn, flight.DoOptions{FailureTTL: func(error) time.Duration { misbehave(); return time.Hour }}))
+				}()
+				err := testbed.Await(t, done, place)
+				switch {
+				case name == "Goexit":
+					check.Contains(t, err, "Goexit")
+				case place == "context":
+					check.That(t, errors.As(err, new(*flight.PanicError)), "got %v", err)
+				default:
+					check.Is(t, err, want)
+				}
+				pass(time.Second + lateness)
+				r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
+				check.That(t, err == nil && string(r.Value) == "v", "afterwards: got %+v, %v", r, err)
+			})
+		}
 	}
 }
 

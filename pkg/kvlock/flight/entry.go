@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -75,6 +76,7 @@ type inner struct {
 	origin *content // the stored form of the Value; nil when that is the Value itself
 	server string   // the server to which the member was connected
 	writer string   // the claim holder that wrote it
+	era    uint64   // the era of the hub when it was asked for, or written
 }
 
 var noInner inner
@@ -154,7 +156,8 @@ func (s Entry) mismatch(fingerprint string) error {
 	if s.State == Absent || s.Fingerprint == fingerprint {
 		return nil
 	}
-	return fmt.Errorf("%w: key %q was begun with fingerprint %q, not %q", kvlock.ErrMismatch, s.Key, s.Fingerprint, fingerprint)
+	return fmt.Errorf("%w: key %q was begun with fingerprint %s, not %s",
+		kvlock.ErrMismatch, s.Key, shown.Quote(s.Fingerprint), shown.Quote(fingerprint))
 }
 
 // The bounds of a caller's texts in a record. With them, a claim that could be begun can also be ended, with any reason: each byte may
@@ -223,7 +226,7 @@ func decode(e *kv.Entry) (Entry, error) {
 		return absent, err
 	}
 	entry := r.entry(e.Key, value, e.Revision, e.Created)
-	entry.seen, entry.aged, entry.asOf, entry.marker = e.Seen, e.Age, e.AsOf, e.Purged()
+	entry.seen, entry.aged, entry.asOf, entry.marker, entry.inner.era = e.Seen, e.Age, e.AsOf, e.Purged(), e.Era
 	return entry, nil
 }
 
@@ -255,7 +258,7 @@ func (f *Flight) viewPushed(e kv.Entry) (kv.View, error) {
 
 func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.entry(ctx, e).view() }
 
-// change is one conditional write of a record. write sets the Data, State and Writer of its Change.
+// change is one conditional write of a record. write sets the Data and the Writer of its Change.
 type change struct {
 	kv.Change
 
@@ -272,7 +275,7 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	if c.Data, err = kv.Encode(c.record, c.value); err != nil {
 		return 0, time.Time{}, err
 	}
-	c.flight, c.State, c.Writer = f, c.record.State, c
+	c.flight, c.Writer = f, c
 	revision, sent, err = f.store.Write(ctx, c.Change)
 	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
 		c.found.Revision = conflict.Revision

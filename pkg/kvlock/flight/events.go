@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/expediter-io/expediter/internal/shown"
 )
 
 // EventKind is the kind of an event. It serves as the name of a counter, of a log line, of an event in a trace.
@@ -68,6 +70,7 @@ func (f *Flight) emit(ctx context.Context, e Event) {
 	default: // is not counted
 	}
 	if f.cfg.Observe != nil {
+		defer shown.Catch(f.store.Log, "Observe")
 		f.cfg.Observe(ctx, e)
 	}
 }

@@ -124,7 +124,7 @@ func Example_cacheConfig() {
 }
 
 // A scan counts the entries of the bucket, and the process its own work. The server removes expired entries.
-func Example_survey() {
+func ExampleFlight_List_counts() {
 	f, end := open()
 	defer end()
 	ctx := context.Background()
@@ -141,17 +141,23 @@ func Example_survey() {
 			}
 		}
 	}
-	stats, err := f.Survey(ctx, "") // or "buffer", for one process
-	must(err)
-	fmt.Println("Total entries:", stats.Done)
-	fmt.Println("Expiring in 24h:", stats.Expiring)
-	fmt.Println("Total size:", stats.Bytes > 0)
+	results, expiring := 0, 0
+	for entry, err := range f.List(ctx, "") { // or "buffer", for one process
+		must(err)
+		if entry.State == flight.Done {
+			results++
+		}
+		if entry.TTL-entry.Age() < 24*time.Hour {
+			expiring++
+		}
+	}
+	fmt.Println("Total entries:", results)
+	fmt.Println("Expiring in 24h:", expiring)
 	own := f.Stats()
 	fmt.Println("Hits:", own.Hits, "misses:", own.Misses, "computed:", own.Computed)
 	// Output:
 	// Total entries: 2
 	// Expiring in 24h: 1
-	// Total size: true
 	// Hits: 4 misses: 2 computed: 2
 }
 
@@ -206,21 +212,4 @@ func ExampleFlight_List() {
 	}
 	// Output:
 	// menus.tomorrow pending kitchen-1 1 true
-}
-
-// The statistics of a bucket: one round trip for the server's counts, a scan for the others.
-func ExampleFlight_Survey() {
-	f, end := open()
-	defer end()
-	keep(f, "today", "soup", time.Hour)
-	keep(f, "week", "soups", 7*24*time.Hour)
-	u, err := f.Usage(context.Background())
-	must(err)
-	fmt.Println(u.Entries, "entries,", u.Bytes > 0)
-	s, err := f.Survey(context.Background(), "")
-	must(err)
-	fmt.Println(s.Done, "results,", s.Pending, "pending,", s.Expiring, "expiring within 24 hours")
-	// Output:
-	// 2 entries, true
-	// 2 results, 0 pending, 1 expiring within 24 hours
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/compress"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
@@ -20,6 +22,8 @@ import (
 const (
 	defaultClaimTTL  = time.Minute
 	defaultResultTTL = 7 * 24 * time.Hour
+
+	maxProbeInterval = time.Hour
 )
 
 // Config configures a [Flight]. Only Bucket is required.
@@ -45,8 +49,8 @@ type Config struct {
 	Memory MemoryConfig
 
 	// Observe receives events, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
-	// and the work waits for it. Its context has the values of the caller's context, or of the first caller's where several share a
-	// computation. Defaults to none, which costs nothing.
+	// and the work waits for it. A panic is logged. Its context has the values of the caller's context, or of the first caller's where
+	// several share a computation. Defaults to none, which costs nothing.
 	Observe func(context.Context, Event)
 
 	// OpTimeout bounds each operation in addition to its context, so that an unreachable server costs a caller no more
@@ -64,7 +68,7 @@ type Config struct {
 	// other, and each is probed by all. When an owner that was connected to another server of the cluster is not reached, the process
 	// connects to that server for a moment, as its own connection would, and asks there: the connection has to know the addresses of all
 	// servers. Probes go to "kvlock.alive.<bucket>.>". Every process needs the permission to publish and to subscribe to it; without the
-	// permission, claims last until their TTL. A negative interval turns probing off. Defaults to 25 milliseconds.
+	// permission, claims last until their TTL. At most an hour; a negative interval turns probing off. Defaults to 25 milliseconds.
 	ProbeInterval time.Duration
 
 	// ResultTTL is the time for which a result is kept when the call names no TTL, in whole seconds, at least one. Defaults to 7 days.
@@ -107,14 +111,9 @@ func (cfg Config) store() kv.Config {
 }
 
 func (cfg Config) validate() error {
-	errs := []error{cfg.store().Validate()}
-	if err := kv.CheckTTL(cfg.ClaimTTL); err != nil {
-		errs = append(errs, fmt.Errorf("kvlock: ClaimTTL: %w", err))
-	}
-	if err := kv.CheckTTL(cfg.ResultTTL); err != nil {
-		errs = append(errs, fmt.Errorf("kvlock: ResultTTL: %w", err))
-	}
-	return errors.Join(append(errs, cfg.Memory.validate(), cfg.validateValues())...)
+	return errors.Join(cfg.store().Validate(), kv.CheckNamedTTL("kvlock: ClaimTTL", cfg.ClaimTTL),
+		kv.CheckNamedTTL("kvlock: ResultTTL", cfg.ResultTTL), cfg.Memory.validate(), cfg.validateValues(),
+		mistake.If(cfg.ProbeInterval > maxProbeInterval, "kvlock: ProbeInterval is %s: want at most %s", cfg.ProbeInterval, maxProbeInterval))
 }
 
 // New binds to the bucket and checks that its stream has settings with which Flight is safe. Close ends it. It returns
@@ -177,7 +176,7 @@ type DoOptions struct {
 
 	// FailureTTL returns the time for which an error of the function is kept: until then callers get a [FailedError] and do not run the
 	// function again. A fraction of a second counts as one second. At 0 only callers that already wait get the error. Defaults to 0 for all
-	// errors.
+	// errors, and where it panics, which is logged.
 	FailureTTL func(error) time.Duration
 
 	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
@@ -195,33 +194,26 @@ type DoOptions struct {
 }
 
 func (opts *DoOptions) validate() error {
-	var errs []error
-	for _, o := range []struct {
-		name string
-		ttl  time.Duration
-	}{{"ClaimTTL", opts.ClaimTTL}, {"TTL", opts.TTL}} {
-		if o.ttl == 0 {
-			continue
-		}
-		if err := kv.CheckTTL(o.ttl); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", o.name, err))
-		}
+	var claim, result, jitter error
+	if opts.ClaimTTL != 0 {
+		claim = kv.CheckNamedTTL("ClaimTTL", opts.ClaimTTL)
+	}
+	if opts.TTL != 0 {
+		result = kv.CheckNamedTTL("TTL", opts.TTL)
 	}
 	if !(opts.Jitter >= 0 && opts.Jitter <= 0.5) {
-		errs = append(errs, fmt.Errorf("DoOptions.Jitter is %g: want 0 to 0.5", opts.Jitter))
+		jitter = fmt.Errorf("DoOptions.Jitter is %g: want 0 to 0.5", opts.Jitter)
 	}
-	if err := checkFingerprint(opts.Fingerprint); err != nil {
-		errs = append(errs, err) // not before, so that a result in memory costs no allocation
-	}
-	return errors.Join(errs...)
+	return errors.Join(claim, result, jitter, checkFingerprint(opts.Fingerprint)) // no allocation, for a result in memory
 }
 
 // failureTTL returns the time for which a failure is kept; 0 means not at all.
-func (opts DoOptions) failureTTL(err error) time.Duration {
-	if opts.FailureTTL == nil {
+func (d *decision) failureTTL(err error) time.Duration {
+	if d.opts.FailureTTL == nil {
 		return 0
 	}
-	return jitter(wholeSeconds(opts.FailureTTL(err)), opts.Jitter)
+	defer shown.Catch(d.flight.store.Log, "FailureTTL")
+	return jitter(wholeSeconds(d.opts.FailureTTL(err)), d.opts.Jitter)
 }
 
 // wholeSeconds returns d rounded up to whole seconds, as a TTL; 0 for no TTL.

@@ -14,7 +14,7 @@ import (
 
 func openMemory(cfg MemoryConfig) *memory {
 	m := emptyMemory(nil, cfg)
-	m.Reset(0)
+	m.history.reset(0)
 	serve(m, 1000*time.Hour)
 	return m
 }
@@ -22,9 +22,11 @@ func openMemory(cfg MemoryConfig) *memory {
 // serve lets m return entries for d.
 func serve(m *memory, d time.Duration) { m.Extend(time.Now().Add(d - memoryBound)) }
 
-// put offers an answer as of a sequence.
-func put(m *memory, key string, revision, asOf uint64) {
-	m.keep(Entry{Key: key, State: Done, Revision: revision, Value: make([]byte, 100), asOf: asOf}, time.Hour)
+// put offers an answer as of a sequence, in the present era; putOf in any.
+func put(m *memory, key string, revision, asOf uint64) { putOf(m, m.era, key, revision, asOf) }
+
+func putOf(m *memory, era uint64, key string, revision, asOf uint64) {
+	m.keep(Entry{Key: key, State: Done, Revision: revision, Value: make([]byte, 100), asOf: asOf, inner: &inner{era: era}}, time.Hour)
 }
 
 func want(t *testing.T, m *memory, key string, revision uint64) {
@@ -53,7 +55,7 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 			m.Pushed("k", 4)
 			put(m, "k", 2, 3)
 		}, 0},
-		{"written here, read before", func(m *memory) { push(m, "k"); m.Changed("k", 2); put(m, "k", 1, 1) }, 0},
+		{"written here, read before", func(m *memory) { push(m, "k"); m.Changed("k", 2, 0); put(m, "k", 1, 1) }, 0},
 		{"written here, and pushed", func(m *memory) { push(m, "a", "k"); put(m, "k", 2, 0) }, 2},
 		{"read later, then earlier", func(m *memory) { put(m, "k", 2, 2); put(m, "k", 1, 1) }, 2},
 		{"a push got lost", func(m *memory) { push(m, "k"); put(m, "k", 1, 1); m.Pushed("a", 3) }, 0},
@@ -61,6 +63,8 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 		{"a push got lost, and the read was after it", func(m *memory) { push(m, "k"); m.Pushed("a", 3); put(m, "k", 1, 2) }, 1},
 		{"a push comes late", func(m *memory) { m.Reset(5); put(m, "k", 4, 5); m.Pushed("k", 3); m.Pushed("k", 4) }, 4},
 		{"read before a reset", func(m *memory) { m.Reset(5); put(m, "k", 1, 4) }, 0},
+		{"read from a former stream", func(m *memory) { m.Reset(5); putOf(m, 0, "k", 1000, 1000); m.Pushed("k", 6) }, 0},
+		{"written to a former stream", func(m *memory) { m.Reset(5); m.Changed("a", 5000, 0); put(m, "k", 5, 5) }, 5},
 		{"read before a push, which came before the beginning", func(m *memory) {
 			push(m, "a", "k", "a")
 			m.Skip(1)
@@ -177,9 +181,9 @@ func TestBoundHolds(t *testing.T) {
 				key := strings.Repeat("k", 1+10*r.IntN(6)) + fmt.Sprint(r.IntN(3)) // so few that many are replaced
 				switch r.IntN(10) {
 				case 0:
-					m.Changed(key, 1)
+					m.Changed(key, 1, 0)
 				case 1:
-					m.Reset(0)
+					m.Skip(0)
 				default:
 					m.keep(Entry{Key: key, State: Done, Value: make([]byte, r.IntN(20<<10))}, time.Hour)
 					m.recall(key)

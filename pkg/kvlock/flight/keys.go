@@ -7,9 +7,6 @@ import (
 	"iter"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
@@ -126,79 +123,6 @@ func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Entry, error
 				return
 			}
 		}
-	}
-}
-
-// Usage is the size of a bucket.
-type Usage struct {
-	Bytes   uint64    // of its messages in storage, for each replica
-	Created time.Time // when the bucket was made
-	Entries uint64    // keys, and the markers of removed keys; the server removes expired ones
-}
-
-// Usage returns the size of the bucket, as its leader knows it. One round trip, whatever the size.
-func (f *Flight) Usage(ctx context.Context) (Usage, error) {
-	ctx, cancel := f.store.Bound(ctx)
-	defer cancel()
-	stream, err := f.store.JS.Stream(ctx, f.store.Stream)
-	if err != nil {
-		return Usage{}, f.store.Unavailable(ctx, "ask for the usage of", []string{f.store.Bucket}, err)
-	}
-	info := stream.CachedInfo()
-	return Usage{Bytes: info.State.Bytes, Created: info.Created, Entries: info.State.Msgs}, nil
-}
-
-// soon is the time within which Survey counts an entry as expiring.
-const soon = 24 * time.Hour
-
-// Survey has the counts of the keys under a prefix.
-type Survey struct {
-	Done, Failed, Pending int // keys
-
-	Bytes    int64     // of the records of these keys, with their stored values
-	Expiring int       // results and failures that end within 24 hours, by the clock of this process
-	Oldest   time.Time // the time at which the oldest result was stored; zero when there is none
-	Unknown  int       // records that no Flight wrote
-}
-
-// Survey counts the keys of the bucket under prefix, in the sense of [Flight.List]. It is a full scan, for a person or a dashboard,
-// because the server counts keys but does not know their states.
-func (f *Flight) Survey(ctx context.Context, prefix string) (s Survey, err error) {
-	now := time.Now()
-	for e, err := range f.store.Scan(ctx, prefix) {
-		if err != nil {
-			return Survey{}, err
-		}
-		if !e.Purged() && !e.Deleted() {
-			s.add(&e, now)
-		}
-	}
-	return s, nil
-}
-
-func (s *Survey) add(e *kv.Entry, now time.Time) {
-	header := e.Header.Get(kv.HeaderState)
-	state := parseState(header)
-	switch state {
-	case Done:
-		s.Done++
-		if s.Oldest.IsZero() || e.Created.Before(s.Oldest) {
-			s.Oldest = e.Created
-		}
-	case Failed:
-		s.Failed++
-	case Pending:
-		s.Pending++
-	default:
-		if header == "" {
-			s.Unknown++
-		}
-		return
-	}
-	s.Bytes += int64(len(e.Data))
-	ttl, err := time.ParseDuration(e.Header.Get(jetstream.MsgTTLHeader))
-	if err == nil && state != Pending && e.Created.Add(ttl).Before(now.Add(soon)) {
-		s.Expiring++
 	}
 }
 

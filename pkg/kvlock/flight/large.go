@@ -220,8 +220,10 @@ func LargeValueConfig(cfg kvlock.BucketConfig) jetstream.StreamConfig {
 // kvlock.CreateBucket it is for tests, demos and embedded servers, and tries again while a cluster is not ready. One or
 // two round trips.
 func CreateLargeValueBucket(ctx context.Context, js jetstream.JetStream, cfg kvlock.BucketConfig) error {
-	return kv.CreateStream(ctx, js, fmt.Sprintf("large value bucket %q", cfg.Bucket), LargeValueConfig(cfg))
+	return kv.CreateStream(ctx, js, "large value bucket", cfg.Bucket, LargeValueConfig(cfg))
 }
+
+const largeMaker = "flight.CreateLargeValueBucket"
 
 // checkLargeValues returns an error for every setting of a bucket that is not safe for large values. The name "" is valid, for no bucket.
 // One round trip.
@@ -231,14 +233,14 @@ func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error
 	}
 	ctx, cancel := store.Bound(ctx)
 	defer cancel()
-	info, err := kv.StreamInfo(ctx, store.JS, bucket, objectStream(bucket))
+	info, err := kv.StreamInfo(ctx, store.JS, bucket, objectStream(bucket), largeMaker)
 	if err != nil {
 		return err
 	}
-	name, sc := fmt.Sprintf("kvlock: large value bucket %q", bucket), info.Config
+	name, sc := fmt.Sprintf("kvlock: large value bucket %q was not made with %s", bucket, largeMaker), info.Config
 	return errors.Join(
 		mistake.If(!sc.AllowMsgTTL,
-			"%s: AllowMsgTTL is off: its objects would stay for ever; make the bucket from flight.LargeValueConfig", name),
+			"%s: AllowMsgTTL is off: its objects would stay for ever; make the bucket again", name),
 		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: an object could not be read in one round trip", name),
 		mistake.If(sc.MaxMsgsPerSubject > 0,
 			"%s: it keeps %d messages of a subject: an object has more; lift MaxMsgsPerSubject", name, sc.MaxMsgsPerSubject),

@@ -40,7 +40,6 @@ func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
 			`"instance":"host-1-abcdef","attempt":1,"ttl":%d}`+"\n%s", 3600*hours, value)
 		m := nats.NewMsg(fmt.Sprintf("$KV.%s.%s.%d", bucket, prefix, i))
 		m.Data = []byte(data)
-		m.Header.Set("Kvlock-State", "done")
 		m.Header.Set("Nats-TTL", fmt.Sprintf("%dh", hours))
 		check.OK(t, check.Err(js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute))))
 	}
@@ -112,8 +111,6 @@ func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 	}
 	check.That(t, len(got) == 3 && got["done"] == nil && got["corrupt"] != nil && errors.Is(got["newer"], kvlock.ErrVersion), "got %v", got)
 	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
-	s, err := f.Survey(t.Context(), "")
-	check.That(t, err == nil && s.Unknown == 2 && s.Done == 1, "got %+v, %v", s, err)
 }
 
 // More keys than one request reads, written to while they are listed: none that is there all the time is missed, and of
@@ -176,27 +173,6 @@ func TestListSurvivesLostMessages(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestSurvey(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		start := time.Now()
-		for i, ttl := range []time.Duration{time.Hour, 23 * time.Hour, 25 * time.Hour, 7 * 24 * time.Hour} {
-			check.OK(t, check.Err(begin(t, f, fmt.Sprint("a.", i), flight.BeginOptions{}).Complete(t.Context(), []byte("12345"), ttl)))
-			pass(time.Minute)
-		}
-		begin(t, f, "a.pending", flight.BeginOptions{TTL: time.Hour})
-		begin(t, f, "b.pending", flight.BeginOptions{TTL: time.Hour})
-		check.OK(t, begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
-		check.OK(t, begin(t, f, "a.gone", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
-		s, err := f.Survey(t.Context(), "a")
-		want := flight.Survey{Done: 4, Failed: 1, Pending: 1, Bytes: s.Bytes, Expiring: 3, Oldest: s.Oldest}
-		check.That(t, err == nil && s == want && s.Bytes >= 20 && s.Oldest.Sub(start) <= time.Minute && !s.Oldest.Before(start),
-			"got %+v, %v", s, err)
-		u, err := f.Usage(t.Context())
-		check.That(t, err == nil && u.Entries == 8 && u.Bytes != 0 && !u.Created.IsZero(), "got %+v, %v", u, err)
-	})
 }
 
 func TestStats(t *testing.T) {

@@ -57,7 +57,7 @@ func (cfg MemoryConfig) validate() error {
 // A stream numbers its changes without gaps and pushes them in this order, and each answer has the number of the change as of which it is
 // true. An answer may be kept if all changes since are known, and are changes of other keys. By this rule, without any clock, three kinds
 // of answers are refused: those of a replica that lags behind, those under way while their key was changed, and those that came while
-// pushes were lost.
+// pushes were lost. So are answers to requests that were sent before the stream was found to be another one.
 //
 // It is safe for concurrent use, and returns nothing until Extend is called. The methods that are not those of a mirror do nothing on nil.
 type memory struct {
@@ -74,6 +74,7 @@ type memory struct {
 	all     []*kept
 	bytes   int64
 	closed  bool
+	era     uint64 // see kv.Hub
 	history history
 	stats   MemoryStats // but for Hits, Bytes and Entries
 }
@@ -178,6 +179,7 @@ func (m *memory) keep(entry Entry, left time.Duration) {
 		return
 	}
 	entry.Key, entry.Value = strings.Clone(entry.Key), bytes.Clone(entry.Value) // copies, so that the message with them can be freed
+	era := entry.in().era
 	entry.inner = nil
 	hash, now := m.hash(entry.Key), m.now()
 	e := &kept{Entry: entry, until: now + int64(min(left, m.maxAge))}
@@ -185,8 +187,10 @@ func (m *memory) keep(entry Entry, left time.Duration) {
 	e.used.Store(now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.history.note(entry.Revision, hash)
-	if m.history.changed(hash, max(entry.asOf, entry.Revision)) {
+	if era == m.era {
+		m.history.note(entry.Revision, hash)
+	}
+	if era != m.era || m.history.changed(hash, max(entry.asOf, entry.Revision)) {
 		m.stats.Refused++
 		return
 	}
@@ -254,12 +258,14 @@ func (m *memory) Pushed(key string, sequence uint64) {
 }
 
 // Changed applies a change that is known from an answer, maybe before it is pushed.
-func (m *memory) Changed(key string, sequence uint64) {
+func (m *memory) Changed(key string, sequence, era uint64) {
 	hash := m.hash(key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.history.note(sequence, hash)
-	m.outdate(key, hash, sequence)
+	if era == m.era {
+		m.history.note(sequence, hash)
+		m.outdate(key, hash, sequence)
+	}
 }
 
 func (m *memory) outdate(key string, hash, sequence uint64) {
@@ -281,7 +287,7 @@ func (m *memory) Extend(then time.Time) {
 // Suspend stops returning entries until Extend is called again.
 func (m *memory) Suspend() { m.valid.Store(0) }
 
-// Skip drops everything and begins anew behind sequence, or behind the last pushed change, if that is later.
+// Skip drops everything and starts over behind sequence, or behind the last pushed change, if that is later.
 func (m *memory) Skip(sequence uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -289,11 +295,12 @@ func (m *memory) Skip(sequence uint64) {
 	m.flush()
 }
 
-// Reset drops everything and begins anew behind sequence, ignoring earlier pushes: the stream is another one, or has
+// Reset begins the next era, drops everything and starts over behind sequence, ignoring earlier pushes: the stream is another one, or has
 // been restored.
 func (m *memory) Reset(sequence uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.era++
 	m.history.reset(sequence)
 	m.flush()
 }

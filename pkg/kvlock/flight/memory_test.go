@@ -121,26 +121,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
 		pass(time.Millisecond)
-		overtaken := make(chan struct{})
-		var reply string
-		var answer []byte
-		delivered := false
-		p.Change(func(f natstest.Frame) []byte {
-			switch {
-			case delivered:
-			case f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET."):
-				reply = f.Reply
-			case !f.FromClient && f.Subject == reply:
-				if answer = append(answer, f.Raw...); strings.Contains(string(f.Raw), " 204 EOB") {
-					close(overtaken)
-				}
-				return []byte("PING\r\n")
-			case isPush(f) && strings.HasSuffix(f.Subject, ".other"):
-				delivered = true
-				return append(answer, f.Raw...)
-			}
-			return nil
-		})
+		overtaken := overtake(p)
 		var read sync.WaitGroup
 		read.Go(func() {
 			check.Same(t, "result", string(get(t, f, "k").Value), "old")
@@ -152,6 +133,56 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		read.Wait()
 		wantEntry(t, f, "k", flight.Absent, "")
 		check.Same(t, "refused", f.Stats().Memory.Refused, 1)
+	})
+}
+
+// overtake holds back the answer to the next read, until key "other" is pushed. The channel is closed when the answer is there.
+func overtake(p *natstest.Proxy) (overtaken chan struct{}) {
+	overtaken = make(chan struct{})
+	var reply string
+	var answer []byte
+	delivered := false
+	p.Change(func(f natstest.Frame) []byte {
+		switch {
+		case delivered:
+		case f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET."):
+			reply = f.Reply
+		case !f.FromClient && f.Subject == reply:
+			if answer = append(answer, f.Raw...); strings.Contains(string(f.Raw), " 204 EOB") {
+				close(overtaken)
+			}
+			return []byte("PING\r\n")
+		case isPush(f) && strings.HasSuffix(f.Subject, ".other"):
+			delivered = true
+			return append(answer, f.Raw...)
+		}
+		return nil
+	})
+	return overtaken
+}
+
+// A read is under way while the bucket is deleted and made again, and its answer comes when the memory knows the new bucket. The value
+// is not kept: its revision is greater than all that follow.
+func TestMemoryOfAReadOfAFormerBucket(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
+		replace(t, g, "k", "old")
+		pass(900 * time.Millisecond) // the leader is asked every second, and a read is repeated after one
+		overtaken := overtake(p)
+		var read sync.WaitGroup
+		read.Go(func() { check.Same(t, "result", string(get(t, f, "k").Value), "old") })
+		<-overtaken
+		b.MakeBucketAnew(t, 0)
+		pass(200 * time.Millisecond)
+		begin(t, g, "other", flight.BeginOptions{})
+		read.Wait()
+		replace(t, g, "k", "new")
+		pass(time.Millisecond)
+		for range 2 {
+			wantEntry(t, f, "k", flight.Done, "new")
+		}
+		check.Same(t, "hits of the new value", f.Stats().Memory.Hits, 1)
 	})
 }
 

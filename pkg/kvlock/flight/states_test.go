@@ -265,9 +265,10 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		"Do TTL": func() error {
 			return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { t.Error("ran"); return nil, nil }, flight.DoOptions{TTL: 1}))
 		},
-		"read":  func() error { return check.Err(f.GetMany(ctx, []string{"k", "*"})) },
-		"watch": func() error { return check.Err(f.Watch("k", ">")) },
-		"inval": func() error { return f.Invalidate(ctx, ">") },
+		"jitter": func() error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{Jitter: 0.6})) },
+		"read":   func() error { return check.Err(f.GetMany(ctx, []string{"k", "*"})) },
+		"watch":  func() error { return check.Err(f.Watch("k", ">")) },
+		"inval":  func() error { return f.Invalidate(ctx, ">") },
 	} {
 		check.Failsf(t, do(), "%s: was taken", name)
 	}

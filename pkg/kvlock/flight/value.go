@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -29,7 +30,7 @@ func (cfg Config) validateValues() error {
 	return errors.Join(
 		mistake.If(cfg.MaxValue < 1 || cfg.MaxValue > maxValue, "kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue),
 		mistake.If(cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket),
-			"kvlock: LargeValueBucket is %q: want letters, digits, '-' and '_'", cfg.LargeValueBucket))
+			"kvlock: LargeValueBucket is %s: want 1 to 250 letters, digits, '-' and '_'", shown.Quote(cfg.LargeValueBucket)))
 }
 
 // packed is the part of a record that describes the stored form of its value.

@@ -292,6 +292,14 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
+// CheckNamedTTL is CheckTTL for a TTL that has a name in the error.
+func CheckNamedTTL(name string, ttl time.Duration) error {
+	if err := CheckTTL(ttl); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
 // Seconds returns a TTL in the unit of records and headers.
 func Seconds(ttl time.Duration) int64 { return int64(ttl / time.Second) }
 

@@ -18,8 +18,8 @@ type Mirror interface {
 	// Pushed applies a change of key that the bucket pushed.
 	Pushed(key string, sequence uint64)
 
-	// Changed applies a write of key by this process that the server acknowledged.
-	Changed(key string, revision uint64)
+	// Changed applies a write of key by this process that was sent in an era, and that the server acknowledged.
+	Changed(key string, revision, era uint64)
 
 	// Extend records that no change from before then is missing.
 	Extend(then time.Time)
@@ -30,7 +30,7 @@ type Mirror interface {
 	// Skip forgets everything and begins anew behind sequence, or behind the last change that was pushed.
 	Skip(sequence uint64)
 
-	// Reset forgets everything and begins anew behind sequence, whatever was pushed.
+	// Reset begins the next era: it forgets everything and starts over behind sequence, whatever was pushed.
 	Reset(sequence uint64)
 }
 
@@ -104,8 +104,13 @@ func (h *Hub) skip(sequence uint64) {
 	h.beginBehind(max(sequence, h.gaps.applied))
 }
 
+// Era counts the streams that the bucket has had, as far as the hub knows. The numbers in an answer to a request of an earlier era may be
+// those of a former stream.
+func (h *Hub) Era() uint64 { return h.era.Load() }
+
 // reset makes the mirror and the hub begin anew behind the change sequence of another stream, whose numbers are unrelated to the former.
 func (h *Hub) reset(sequence uint64) {
+	h.era.Add(1)
 	if h.mirror != nil {
 		h.mirror.Reset(sequence)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -53,6 +54,7 @@ type Hub struct {
 	pushes string // the part before the key of the subjects of pushes, see pushPrefix
 	checks leaderCheck
 	mirror Mirror        // nil when there is none
+	era    atomic.Uint64 // see Era
 	cut    chan struct{} // closed when the connection is closed for good
 	done   chan struct{} // closed when the poller has ended
 	wake   chan struct{}
@@ -304,7 +306,7 @@ func (h *Hub) onPush(m *nats.Msg) {
 	}
 	message, err := directget.Pushed(m)
 	if err == nil {
-		e := h.store.entry(key, message)
+		e := h.store.entry(key, message, h.Era())
 		var v View
 		if v, err = h.store.pushed(e); err == nil {
 			h.deliver(&e, v, 0)

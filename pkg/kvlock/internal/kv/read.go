@@ -10,14 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Headers of stored messages.
 const (
-	HeaderState = "Kvlock-State" // see Change.State
-
 	headerMarkerReason = "Nats-Marker-Reason"
 	headerOperation    = "KV-Operation"
 	operationPurge     = "PURGE"
@@ -36,6 +34,7 @@ type Entry struct {
 	AsOf uint64        // the sequence of the stream at which Revision was still the last of the key; 0 when unknown
 	Seen time.Time     // the time at which this process received it, on the monotonic clock
 	Age  time.Duration // its age when it was seen, by the server's clock
+	Era  uint64        // the era of the hub when it was asked for: an answer of an earlier era may be that of a former stream
 }
 
 // Purged reports whether the entry is a purge marker: the key is absent to readers. A marker may have data.
@@ -72,13 +71,13 @@ func Later(revision uint64, created time.Time, last uint64, lastCreated time.Tim
 // MaxRead is the largest number of keys in one round trip of Read.
 const MaxRead = directget.MaxSubjects
 
-// entry returns the entry of a stored message.
-func (s *Store) entry(key string, m jsapi.Message) Entry {
+// entry returns the entry of a stored message that was asked for in an era.
+func (s *Store) entry(key string, m jsapi.Message, era uint64) Entry {
 	seen := time.Now()
 	s.Clock.learn(seen, m.Time)
 	return Entry{
 		Key: key, Revision: m.Sequence, Created: m.Time, Header: m.Header, Data: m.Data, AsOf: m.AsOf,
-		Seen: seen, Age: s.Clock.Since(m.Time, seen),
+		Seen: seen, Age: s.Clock.Since(m.Time, seen), Era: era,
 	}
 }
 
@@ -98,6 +97,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	}
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
+	era := s.Hub.Era()
 	messages, err := s.get.Last(ctx, s.Stream, subjects)
 	if err != nil {
 		return nil, s.Unavailable(ctx, "read", keys, err)
@@ -109,7 +109,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 		i, asked := first[strings.TrimPrefix(m.Subject, s.prefix)]
 		if asked && m.Sequence > entries[i].Revision {
 			s.adopt(m.Header)
-			entries[i] = s.entry(keys[i], m)
+			entries[i] = s.entry(keys[i], m, era)
 		}
 	}
 	if len(subjects) > MaxRead {
@@ -137,6 +137,7 @@ func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
 
 // Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.
 func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
+	era := s.Hub.Era()
 	m, found, err := s.api.Get(ctx, s.Stream, jsapi.Query{LastBySubject: s.prefix + key})
 	if err != nil {
 		return Entry{}, err
@@ -145,7 +146,7 @@ func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
 		return Entry{Key: key, Seen: time.Now()}, nil
 	}
 	s.adopt(m.Header)
-	return s.entry(key, m), nil
+	return s.entry(key, m, era), nil
 }
 
 // Unavailable explains why the server gave no answer: the caller's context, the store's end, or the server.
@@ -194,7 +195,7 @@ func (s *Store) Scan(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 			for _, m := range messages {
 				next = m.Sequence + 1
 				key, found := strings.CutPrefix(m.Subject, s.prefix)
-				if found && !strings.HasPrefix(key, reservedPrefix) && !yield(s.entry(key, m), nil) {
+				if found && !strings.HasPrefix(key, reservedPrefix) && !yield(s.entry(key, m, s.Hub.Era()), nil) {
 					return
 				}
 			}

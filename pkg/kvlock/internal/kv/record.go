@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"unicode/utf8"
 
 	jsonv2 "github.com/go-json-experiment/json"
 )
@@ -116,15 +115,4 @@ func IsID(s string) bool {
 		}
 	}
 	return true
-}
-
-// Truncate cuts s to at most n bytes, at the start of a character.
-func Truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

@@ -16,7 +16,7 @@ import (
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	look, cancel := context.WithTimeout(ctx, jsretry.Wait) // operators seldom set a deadline
 	defer cancel()
-	info, err := StreamInfo(look, js, bucket, StreamName(bucket))
+	info, err := StreamInfo(look, js, bucket, StreamName(bucket), Maker)
 	if err != nil {
 		return err
 	}

@@ -24,10 +24,11 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
@@ -94,7 +95,7 @@ func (cfg Config) WithDefaults() Config {
 		}
 		cfg.Instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), nuid.Next()[16:])
 	}
-	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.Logger = shown.Logger(cmp.Or(cfg.Logger, slog.Default()))
 	cfg.OpTimeout = cmp.Or(cfg.OpTimeout, defaultOpTimeout)
 	return cfg
 }
@@ -102,8 +103,9 @@ func (cfg Config) WithDefaults() Config {
 // Validate returns an error that names every mistake in cfg.
 func (cfg Config) Validate() error {
 	return errors.Join(
-		mistake.If(!BucketName.MatchString(cfg.Bucket), "kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket),
-		mistake.If(cfg.OpTimeout < 0, "kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout),
+		CheckBucket(cfg.Bucket),
+		mistake.If(cfg.OpTimeout < 0 || cfg.OpTimeout > MaxTTL,
+			"kvlock: OpTimeout is %s: want a positive duration, at most %s", cfg.OpTimeout, MaxTTL),
 		mistake.If(len(cfg.Instance) > MaxInstanceBytes,
 			"kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
 }
@@ -114,7 +116,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
 	defer cancel()
 	clock, sent := newClock(), time.Now()
-	info, err := StreamInfo(ctx, js, cfg.Bucket, StreamName(cfg.Bucket))
+	info, err := StreamInfo(ctx, js, cfg.Bucket, StreamName(cfg.Bucket), Maker)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +168,11 @@ func (s *Store) unsubscribe() {
 }
 
 // StreamInfo asks for a stream until a server answers: a cluster does not answer while it elects a leader, for instance
-// after the stream was created. bucket names it in errors.
-func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string) (*jetstream.StreamInfo, error) {
+// after the stream was created. bucket names it in errors, and maker the function that makes it.
+func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker string) (*jetstream.StreamInfo, error) {
+	if err := CheckBucket(bucket); err != nil {
+		return nil, err
+	}
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
 		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
 		stream, err := js.Stream(try, name)
@@ -176,8 +181,9 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 		switch {
 		case err == nil:
 			return stream.CachedInfo(), nil
-		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName),
-			errors.Is(err, nats.ErrConnectionClosed):
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: make it with %s", bucket, err, maker)
+		case errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
 		case backoff.Pause(ctx, wait):
 		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
@@ -218,7 +224,18 @@ func (s *Store) UntilClosed(cancel func()) (stop func() bool) {
 }
 
 // BucketName matches the names that a bucket may have.
-var BucketName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+var BucketName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,250}$`)
+
+// Maker is the function that makes a bucket, for errors.
+const Maker = "kvlock.CreateBucket"
+
+// CheckBucket returns an error for a text that is no name of a bucket.
+func CheckBucket(bucket string) error {
+	if BucketName.MatchString(bucket) {
+		return nil
+	}
+	return fmt.Errorf("kvlock: Bucket is %s: want 1 to 250 letters, digits, '-' and '_'", shown.Quote(bucket))
+}
 
 // StreamName returns the name of the stream behind a bucket.
 func StreamName(bucket string) string { return "KV_" + bucket }
@@ -231,29 +248,33 @@ func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 // former bucket holds in the new one.
 func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
-// CreateStream makes a stream unless one of its name exists; an existing stream stays as it is. label names it in errors. While a cluster
-// is not ready it tries again, for up to jsretry.Wait.
-func CreateStream(ctx context.Context, js jetstream.JetStream, label string, sc jetstream.StreamConfig) error {
+// CreateStream makes the stream of a bucket unless one of its name exists; an existing stream stays as it is. kind names it in errors.
+// While a cluster is not ready it tries again, for up to jsretry.Wait.
+func CreateStream(ctx context.Context, js jetstream.JetStream, kind, bucket string, sc jetstream.StreamConfig) error {
+	if err := CheckBucket(bucket); err != nil {
+		return err
+	}
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, sc)
 		return err
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("kvlock: create %s: %w", label, err)
+		return fmt.Errorf("kvlock: create %s %q: %w", kind, bucket, err)
 	}
 	return nil
 }
 
 // CheckStream returns an error that names all settings of a bucket's stream with which entries would not be safe.
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
-	name := fmt.Sprintf("kvlock: bucket %q", bucket)
+	name := fmt.Sprintf("kvlock: bucket %q was not made with %s", bucket, Maker)
 	return errors.Join(
-		mistake.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig", name),
+		mistake.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket again", name),
 		mistake.If(sc.SubjectDeleteMarkerTTL != 0,
 			"%s: limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off",
 			name, sc.SubjectDeleteMarkerTTL),
 		mistake.If(sc.MaxMsgsPerSubject != 1,
 			"%s: history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", name, sc.MaxMsgsPerSubject),
+		mistake.If(sc.DiscardNewPerSubject, "%s: DiscardNewPerSubject is on: no claim could be renewed; turn it off", name),
 		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: many keys could not be read in one round trip", name),
 		mistake.If(sc.PersistMode == jetstream.AsyncPersistMode,
 			"%s: PersistMode is async: acknowledged claims are lost when the server is killed", name),

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Bounds of the wait between two tries of a write whose outcome is unknown. A leader change takes seconds, a lost reply
@@ -35,7 +35,6 @@ type Change struct {
 	Key    string
 	Expect uint64
 	Data   []byte
-	State  string        // stored in the header HeaderState, for readers of headers only
 	TTL    time.Duration // 0 for none
 	Purge  bool          // write a marker: the key is absent to readers
 	Held   time.Time     // the time until which the entry at Expect exists, if this process wrote it; zero when it was only read
@@ -117,11 +116,8 @@ func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (re
 	if !c.isOf(generation) {
 		return 0, errRemade
 	}
-	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
-	if c.State != "" {
-		m.Header.Set(HeaderState, c.State)
-	}
-	revision, err = s.publish(ctx, m, min(cmp.Or(c.Within, SendTimeout), SendTimeout, bound-time.Since(began)))
+	within := min(cmp.Or(c.Within, SendTimeout), SendTimeout, bound-time.Since(began))
+	revision, err = s.publish(ctx, s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge), within)
 	if err == nil && c.Token {
 		if err = s.confirmWithin(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
 			err = errRemade // the bucket was made anew before or after the write was stored
@@ -266,12 +262,12 @@ func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duratio
 
 // publish sends one try of a write to the bucket, and waits for no longer than bound.
 func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (uint64, error) {
-	before, began := s.highest.Load(), time.Now()
+	before, began, era := s.highest.Load(), time.Now(), s.Hub.Era()
 	revision, err := s.Send(ctx, s.Stream, m, bound)
 	if err == nil {
 		s.acknowledged(ctx, before, revision, began.Add(bound))
 		if mirror := s.Hub.mirror; mirror != nil {
-			mirror.Changed(strings.TrimPrefix(m.Subject, s.put), revision)
+			mirror.Changed(strings.TrimPrefix(m.Subject, s.put), revision, era)
 		}
 	}
 	return revision, err
