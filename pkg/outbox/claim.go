@@ -3,14 +3,19 @@ package outbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/header"
 )
 
 // claimSQL locks lanes that have rows to publish, beginning at lane $1. It reads the index once for each lane; with EXISTS the planner may
@@ -35,17 +40,22 @@ const readSQL = `SELECT ` + rowValues + ` FROM unnest($1::smallint[]) AS wanted(
 // the next refused row may be tried again.
 const waitingSQL = `SELECT EXISTS (SELECT FROM event_outbox_lane l WHERE (SELECT o.id FROM event_outbox o WHERE o.lane = l.lane
 		AND o.state = 'pending' AND (o.retry_at IS NULL OR o.retry_at <= now()) ORDER BY o.id LIMIT 1) IS NOT NULL),
-	(SELECT extract(epoch FROM min(retry_at) - now())::float8 FROM event_outbox
+	(SELECT least(extract(epoch FROM min(retry_at)) - extract(epoch FROM now()), 86400)::float8 FROM event_outbox
 		WHERE state = 'pending' AND retry_at > now())`
+
+// lockSQL locks those of the rows that no other transaction has locked.
+const lockSQL = `SELECT o.id FROM event_outbox o JOIN unnest($1::smallint[], $2::bigint[]) AS a(lane, id)
+	ON o.lane = a.lane AND o.id = a.id FOR UPDATE OF o SKIP LOCKED`
 
 // begin starts a transaction that Postgres ends when this process is silent for the lease, so that another relay gets the lanes.
 // All statements of a relay use an index. The planner's statistics are old for a table whose rows come and go. A scan of the whole table
 // in each batch would make the time to drain it grow with the square of its size.
 func (r *Relay) begin(ctx context.Context) (pgx.Tx, error) { //nolint:ireturn // pgx returns an interface
 	tx, err := r.cfg.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, BeginQuery: fmt.Sprintf(
-		"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; "+
+		"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SET LOCAL lock_timeout = %d; "+
+			"SET LOCAL client_encoding = 'UTF8'; SET LOCAL datestyle = 'ISO'; SET LOCAL bytea_output = 'hex'; "+ // for values in text format
 			"SET LOCAL enable_seqscan = off; SET LOCAL jit = off",
-		r.cfg.lease().Milliseconds())})
+		r.cfg.lease().Milliseconds(), lockTimeout.Milliseconds())})
 	if err != nil {
 		return nil, fmt.Errorf("outbox: begin: %w", err)
 	}
@@ -66,7 +76,51 @@ func (r *Relay) claim(ctx context.Context, tx pgx.Tx, from int) (claimed []int16
 	if err == nil {
 		rows, err = pgx.CollectRows(answer, pgx.RowToAddrOfStructByPos[row])
 	}
-	return claimed, rows, wrap("read rows", err)
+	return claimed, rows, wrap("read rows of event_outbox", err)
+}
+
+// doubt notes whether lanes may have rows that cannot be marked. A batch of such lanes is careful: without care it would publish
+// all its rows again each time that it cannot mark one of them.
+func (r *Relay) doubt(these []int16, is bool) {
+	for _, lane := range these {
+		r.doubtful[lane&(lanes-1)].Store(is)
+	}
+}
+
+func (r *Relay) inDoubt(these []int16) bool {
+	return slices.ContainsFunc(these, func(lane int16) bool { return r.doubtful[lane&(lanes-1)].Load() })
+}
+
+// unlocked returns the rows that no other transaction has locked, without later rows of the keys of those that one has. Only lanes with
+// such rows stay in doubt.
+func (r *Relay) unlocked(ctx context.Context, tx pgx.Tx, claimed []int16, rows []*row) ([]*row, error) {
+	of, ids := make([]int16, len(rows)), make([]int64, len(rows))
+	for i, one := range rows {
+		of[i], ids[i] = one.Lane, one.ID
+	}
+	var free []int64
+	_, err := tx.Exec(ctx, "LOCK TABLE event_outbox IN ROW EXCLUSIVE MODE") // fails while an index is made, as the marks would
+	if err == nil {
+		var answer pgx.Rows
+		if answer, err = tx.Query(ctx, lockSQL, of, ids); err == nil {
+			free, err = pgx.CollectRows(answer, pgx.RowTo[int64])
+		}
+	}
+	if err != nil {
+		return nil, wrap("lock rows of event_outbox", err)
+	}
+	r.doubt(claimed, false)
+	held := map[string]bool{}
+	rows = slices.DeleteFunc(rows, func(one *row) bool {
+		locked := !slices.Contains(free, one.ID)
+		if locked {
+			r.doubt([]int16{one.Lane}, true)
+		}
+		waits := locked || held[one.OrderingKey]
+		held[one.OrderingKey] = waits && one.OrderingKey != ""
+		return waits
+	})
+	return rows[:min(len(rows), carefulRows)], nil
 }
 
 // idle returns the time for which a batch that found no rows waits before it looks again, unless it is woken.
@@ -107,7 +161,7 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("outbox: %s: %w", doing, err)
 }
 
-// row is a row of the table.
+// row is a row of the table. It takes every value that a column can have: a row that cannot be read would stop the others of its batch.
 type row struct {
 	ID            int64
 	Lane          int16
@@ -121,20 +175,22 @@ type row struct {
 	RecipientType string
 	RestaurantID  []byte
 	UserID        string
-	OccurredAt    *time.Time
-	NotBefore     *time.Time
+	OccurredAt    pgtype.Timestamptz
+	NotBefore     pgtype.Timestamptz
 	Payload       []byte
 	Recipients    []byte
 	Headers       []byte
 }
 
-// rowColumns are the columns of a row, in its order. rowValues are the expressions that are read into it: the large columns
-// are NULL where the row is too large to be published.
+// rowColumns are the columns of a row, in its order. rowValues are the expressions that are read into it: documents are NULL where the row
+// is too large to be published, and texts are cut where they are longer than any that is valid.
 const (
-	smallColumns = `id, lane, bytes, attempts, ordering_key, event_id, event_type, aggregate_type, aggregate_id,
-	recipient_type, `
-	rowColumns = smallColumns + `restaurant_id, user_id, occurred_at, not_before, payload, recipients, headers`
-	rowValues  = smallColumns + `convert_to(restaurant_id::text, 'UTF8'), user_id, occurred_at, not_before,
+	rowColumns = `id, lane, bytes, attempts, ordering_key, event_id, event_type, aggregate_type, aggregate_id, recipient_type,
+	restaurant_id, user_id, occurred_at, not_before, payload, recipients, headers`
+	rowValues = `id, lane, bytes, attempts, coalesce(left(ordering_key::text, 400), ''), coalesce(left(event_id::text, 400), ''),
+	coalesce(left(event_type::text, 400), ''), coalesce(left(aggregate_type::text, 400), ''), coalesce(left(aggregate_id::text, 400), ''),
+	coalesce(left(recipient_type::text, 400), ''), CASE WHEN bytes <= $4 THEN convert_to(restaurant_id::text, 'UTF8') END,
+	coalesce(left(user_id::text, 400), ''), occurred_at, not_before,
 	CASE WHEN bytes <= $4 THEN convert_to(payload::text, 'UTF8') END,
 	CASE WHEN bytes <= $4 THEN convert_to(recipients::text, 'UTF8') END,
 	CASE WHEN bytes <= $4 THEN convert_to(headers::text, 'UTF8') END`
@@ -146,25 +202,33 @@ func (r *row) message(stream string) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	subject, err := contracts.EventSubject(event.AggregateType, event.EventType)
+	var headers map[string]string
+	if len(r.Headers) > 0 {
+		if err := json.Unmarshal(r.Headers, &headers); err != nil {
+			return nil, fmt.Errorf("headers: want an object of strings: %w", err)
+		}
+	}
+	return compose(event, headers, stream)
+}
+
+// compose returns the message of an event with the headers of the application.
+func compose(event contracts.Event, headers map[string]string, stream string) (*nats.Msg, error) {
+	msg, err := event.Msg("/events")
 	if err != nil {
 		return nil, err
 	}
-	data, err := contracts.Encode(event)
-	if err != nil {
-		return nil, err
+	own := slices.Collect(maps.Keys(msg.Header))
+	for name, value := range headers {
+		if err := header.Check(name, value); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(own, func(taken string) bool { return strings.EqualFold(name, taken) }) {
+			return nil, fmt.Errorf("header %q is the event's: leave it out", name)
+		}
+		msg.Header[name] = []string{value}
 	}
-	header, err := contracts.CloudEvent{
-		ID: event.EventID, Source: "/events", Type: contracts.CloudEventDomain, Time: event.OccurredAt, DataContentType: "application/json",
-	}.Header()
-	if err != nil { // such as an id with a control character, which is valid in a body but not in a header
-		header = nats.Header{}
-	}
-	if err := r.addHeaders(header); err != nil {
-		return nil, err
-	}
-	header[nats.MsgIdHdr], header[nats.ExpectedStreamHdr] = []string{contracts.DomainEventMsgID(r.EventID)}, []string{stream}
-	return &nats.Msg{Subject: subject, Header: header, Data: data}, nil
+	msg.Header[nats.ExpectedStreamHdr] = []string{stream}
+	return msg, nil
 }
 
 // event returns the event of the columns.
@@ -176,50 +240,21 @@ func (r *row) event() (contracts.Event, error) {
 		EventID: r.EventID, EventType: r.EventType, AggregateType: r.AggregateType, AggregateID: r.AggregateID,
 		RecipientType: contracts.RecipientType(r.RecipientType), RestaurantID: r.RestaurantID, UserID: r.UserID, Payload: r.Payload,
 	}
-	if r.OccurredAt != nil {
-		event.OccurredAt = r.OccurredAt.UTC()
-	}
-	if r.NotBefore != nil {
-		event.NotBefore = r.NotBefore.UTC()
-	}
+	var errs []error
+	event.OccurredAt, errs = finite("occurred_at", r.OccurredAt, errs)
+	event.NotBefore, errs = finite("not_before", r.NotBefore, errs)
 	if len(r.Recipients) > 0 {
 		if err := json.Unmarshal(r.Recipients, &event.Recipients); err != nil {
-			return contracts.Event{}, fmt.Errorf("recipients: %w", err)
+			errs = append(errs, fmt.Errorf("recipients: %w", err))
 		}
 	}
-	return event, event.Validate()
+	return event, errors.Join(errs...)
 }
 
-// addHeaders adds the headers of the application.
-func (r *row) addHeaders(header nats.Header) error {
-	if len(r.Headers) == 0 {
-		return nil
+// finite returns the time of a column, zero for NULL.
+func finite(column string, t pgtype.Timestamptz, errs []error) (time.Time, []error) {
+	if t.InfinityModifier != pgtype.Finite {
+		errs = append(errs, fmt.Errorf("%s is %s: want a time, or NULL", column, t.InfinityModifier))
 	}
-	var headers map[string]string
-	if err := json.Unmarshal(r.Headers, &headers); err != nil {
-		return fmt.Errorf("headers: want an object of strings: %w", err)
-	}
-	if err := checkHeaders(headers); err != nil {
-		return err
-	}
-	for name, value := range headers {
-		header[name] = []string{value}
-	}
-	return nil
-}
-
-// checkHeaders returns an error for headers that would break the message, or on which the server would act.
-func checkHeaders(headers map[string]string) error {
-	for name, value := range headers {
-		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }) {
-			return fmt.Errorf("header %.80q: want a name of printable ASCII without ':'", name)
-		}
-		if strings.HasPrefix(strings.ToLower(name), "nats-") {
-			return fmt.Errorf("header %.80q: names that start with Nats- are the server's", name)
-		}
-		if strings.ContainsAny(value, "\r\n\x00") {
-			return fmt.Errorf("header %.80q: its value has a line break", name)
-		}
-	}
-	return nil
+	return t.Time.UTC(), errs
 }

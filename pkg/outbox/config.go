@@ -3,7 +3,6 @@ package outbox
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -11,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 )
 
 const (
@@ -33,6 +34,15 @@ const (
 	// answerTimeout bounds an answer of the database. A database whose machine is gone neither answers nor closes the
 	// connection.
 	answerTimeout = 10 * time.Second
+
+	// carefulRows bounds a batch whose rows are marked one by one, in three round trips each, to what fits into answerTimeout.
+	carefulRows = 32
+
+	// lockTimeout bounds the wait for a row or table that another transaction has locked.
+	lockTimeout = time.Second
+
+	// longestWait bounds Poll and PublishTimeout: Postgres takes no timeout above 24 days.
+	longestWait = 24 * time.Hour
 )
 
 // Config is the configuration of a relay.
@@ -59,13 +69,13 @@ type Config struct {
 	// NATSURL is the address of the server. Defaults to nats://127.0.0.1:4222.
 	NATSURL string
 
-	// Poll is the time between two looks for rows that no notification announced. Defaults to 10 seconds.
+	// Poll is the time between two looks for rows that no notification announced, at most 24 hours. Defaults to 10 seconds.
 	Poll time.Duration
 
 	// Pool connects to the database. It needs Concurrency + 1 connections. Required.
 	Pool *pgxpool.Pool
 
-	// PublishTimeout is the time within which the stream has to acknowledge an event. Defaults to 5 seconds.
+	// PublishTimeout is the time within which the stream has to acknowledge an event, at most 24 hours. Defaults to 5 seconds.
 	PublishTimeout time.Duration
 
 	// Stream is the stream to which events are published. Defaults to contracts.StreamEvents.
@@ -83,7 +93,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.PublishTimeout = cmp.Or(cfg.PublishTimeout, 5*time.Second)
 	cfg.Stream = cmp.Or(cfg.Stream, contracts.StreamEvents)
 	cfg.answer = cmp.Or(cfg.answer, answerTimeout)
-	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.Logger = shown.Logger(cmp.Or(cfg.Logger, slog.Default()))
 	if cfg.Hooks.Ready == nil {
 		cfg.Hooks.Ready = func(bool, error) {}
 	}
@@ -98,26 +108,17 @@ func (cfg Config) lease() time.Duration { return 2 * (batchTime + cfg.PublishTim
 
 // validate returns an error that names all mistakes.
 func (cfg Config) validate() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("outbox: "+format, args...)) }
-	for _, positive := range []struct {
-		name  string
-		value int64
-	}{
-		{"BatchSize", int64(cfg.BatchSize)},
-		{"Concurrency", int64(cfg.Concurrency)},
-		{"Poll", int64(cfg.Poll)},
-		{"PublishTimeout", int64(cfg.PublishTimeout)},
-	} {
-		if positive.value < 0 {
-			bad("%s is %d: want a positive number", positive.name, positive.value)
-		}
+	err := errors.Join(
+		mistake.If(cfg.BatchSize < 0, "outbox: BatchSize is %d: want a positive number", cfg.BatchSize),
+		mistake.If(cfg.Concurrency < 0, "outbox: Concurrency is %d: want a positive number", cfg.Concurrency),
+		mistake.If(cfg.Poll < 0 || cfg.Poll > longestWait, "outbox: Poll is %s: want a positive duration, at most %s", cfg.Poll, longestWait),
+		mistake.If(cfg.PublishTimeout < 0 || cfg.PublishTimeout > longestWait,
+			"outbox: PublishTimeout is %s: want a positive duration, at most %s", cfg.PublishTimeout, longestWait),
+		mistake.If(cfg.Pool == nil, "outbox: Pool is missing: want the database with the table event_outbox"))
+	if cfg.Pool != nil {
+		conns := int(cfg.Pool.Config().MaxConns)
+		err = errors.Join(err, mistake.If(conns <= cfg.Concurrency,
+			"outbox: Pool has at most %d connections: want Concurrency + 1, %d", conns, cfg.Concurrency+1))
 	}
-	switch {
-	case cfg.Pool == nil:
-		bad("Pool is missing: want the database with the table event_outbox")
-	case cfg.Concurrency > 0 && int(cfg.Pool.Config().MaxConns) <= cfg.Concurrency:
-		bad("Pool has at most %d connections: want Concurrency + 1, %d", cfg.Pool.Config().MaxConns, cfg.Concurrency+1)
-	}
-	return errors.Join(errs...)
+	return err
 }

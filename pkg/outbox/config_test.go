@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,59 +16,52 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestConfigReportsAllErrorsAtOnce(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), "host=/nowhere pool_max_conns=2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := check.Must(pgxpool.New(t.Context(), "host=/nowhere pool_max_conns=2"))(t)
 	defer pool.Close()
-	_, err = New(t.Context(), Config{
-		BatchSize: -1, Concurrency: 2, Poll: -1, Pool: pool, PublishTimeout: -1,
-	})
-	if err == nil {
-		t.Fatal("nothing is wrong")
+	for _, d := range []time.Duration{-1, math.MaxInt64} {
+		_, err := New(t.Context(), Config{BatchSize: -1, Concurrency: 2, Poll: d, Pool: pool, PublishTimeout: d})
+		check.Contains(t, err, "outbox: BatchSize", "outbox: Poll", "outbox: Pool has", "outbox: PublishTimeout")
 	}
-	for _, want := range []string{"BatchSize", "Poll", "Pool has", "PublishTimeout"} {
-		if !strings.Contains(err.Error(), "outbox: "+want) {
-			t.Errorf("%v does not name %s", err, want)
-		}
-	}
-	if _, err := New(t.Context(), Config{}); err == nil || !strings.Contains(err.Error(), "Pool is missing") {
-		t.Errorf("without a pool: %v", err)
-	}
+	check.Contains(t, check.Err(New(t.Context(), Config{})), "Pool is missing")
 }
 
 func TestInsertRefusesEventsThatCanNeverBePublished(t *testing.T) {
 	t.Parallel()
-	event := func(id string) Event {
-		return Event{Event: contracts.Event{EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: "5"}}
+	event := func(id string, change func(*Event)) Event {
+		e := Event{Event: contracts.Event{EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: "5"}}
+		change(&e)
+		return e
 	}
-	bad := event("bad")
-	bad.EventType = ""
-	header := event("header")
-	header.Headers = map[string]string{"Nats-Msg-Id": "other"}
-	line := event("line")
-	line.Headers = map[string]string{"a": "b\r\nc"}
-	large := event("large")
-	large.Payload = json.RawMessage(`"` + strings.Repeat("x", maxBytes) + `"`)
-	err := Insert(t.Context(), nil, bad, header, line, large, event("good"))
-	if err == nil {
-		t.Fatal("nothing is wrong")
+	header := func(name, value string) func(*Event) {
+		return func(e *Event) { e.Headers = map[string]string{name: value} }
 	}
-	for _, want := range []string{`"bad"`, `"header"`, `"line"`, `"large"`} {
-		if !strings.Contains(err.Error(), "outbox: event "+want) {
-			t.Errorf("%v does not name %s", err, want)
-		}
+	payload := func(text string) func(*Event) { return func(e *Event) { e.Payload = json.RawMessage(text) } }
+	of := func(bytes int) func(*Event) { return payload(`"` + strings.Repeat("x", bytes-2) + `"`) }
+	all := []Event{
+		event("good", func(*Event) {}),
+		event("bad", func(e *Event) { e.EventType = "" }),
+		event("header", header("Nats-Msg-Id", "other")), event("line", header("a", "b\r\nc")), event("name", header("trace/id", "1")),
+		event("large", of(maxBytes)), event("nearly", of(1_048_400)), event("text", of(maxBytes-ownBytes-200)),
+		event("spaces", payload("1"+strings.Repeat(" ", maxBytes))), event("headers", header("a", strings.Repeat("x", 65_000))),
+		event("own", header("Ce-Specversion", "2.0")),
+		event("late", func(e *Event) { e.NotBefore = time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -2*3600)) }),
+		event("nul", func(e *Event) { e.UserID = "a\x00" }), event("key", func(e *Event) { e.OrderingKey = "\xff" }),
+		event("route", func(e *Event) {
+			e.Route, e.Recipients = json.RawMessage("{}"), []contracts.Recipient{{UserID: "u", RecipientType: "CUSTOMER"}}
+		}),
 	}
-	if strings.Contains(err.Error(), "good") {
-		t.Errorf("%v names a valid setting", err)
+	err := Insert(t.Context(), nil, all...)
+	check.Contains(t, err, "max_payload is 1 MiB")
+	for _, e := range all {
+		named := strings.Contains(fmt.Sprint(err), fmt.Sprintf("outbox: event %q", e.EventID))
+		check.That(t, named == (e.EventID != "good"), "%q is named: %t: %v", e.EventID, named, err)
 	}
-	if err := Insert(t.Context(), nil); err != nil {
-		t.Error(err)
-	}
+	check.OK(t, Insert(t.Context(), nil))
 }
 
 func TestErrorsOfAPublishAreClassified(t *testing.T) {
@@ -80,6 +74,7 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 		{fmt.Errorf("x: %w", &jetstream.APIError{Code: 400, ErrorCode: 10054}), hopeless},
 		{&jetstream.APIError{Code: 400, ErrorCode: 10097}, hopeless},
 		{&jetstream.APIError{Code: 400, ErrorCode: 10060}, elsewhere},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10109}, elsewhere},
 		{&jetstream.APIError{Code: 503, ErrorCode: 10077}, elsewhere},
 		{&jetstream.APIError{Code: 429, ErrorCode: 10167}, elsewhere},
 		{&jetstream.APIError{Code: 400, ErrorCode: 10999}, refused},
@@ -88,9 +83,7 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 		{errSession, unclear},
 		{errors.New("what is this"), unclear},
 	} {
-		if got := classify(test.err); got != test.want {
-			t.Errorf("%v is %d, want %d", test.err, got, test.want)
-		}
+		check.Same(t, test.err.Error(), classify(test.err), test.want)
 	}
 }
 

@@ -21,8 +21,9 @@
 //     each event, through crashes of relays and servers, and for any number of relays. It does not hold for an event that was set aside:
 //     it is published after later events. There is no order between keys.
 //   - A row is set aside with the reason when it can never be published (it is not a valid event, is too large, or the stream
-//     holds another event under its id), and when the server has refused it ten times. The rows after it go
-//     on. [Requeue] makes it pending again.
+//     holds another event under its id), when the server has refused it ten times, and when it is published and cannot be deleted,
+//     because of a foreign key for instance. The rows after it go on. [Requeue] makes it pending again.
+//   - A row that another transaction has locked is published when that transaction ends. Later rows with its key wait, others go on.
 //
 // An event with a not_before is published at once like any other, in the order of its key; its readers wait.
 //
@@ -52,7 +53,9 @@
 //
 // # Privileges
 //
+// The database and the connections to it need the encoding UTF8: [Migrate] and [New] refuse others with [ErrEncoding].
+//
 // An application needs INSERT on event_outbox and USAGE on event_outbox_id_seq. A relay needs SELECT, UPDATE and DELETE on
-// event_outbox, SELECT and UPDATE on event_outbox_lane. In NATS it publishes the events, reads the stream's settings, and
-// reads messages from it.
+// event_outbox, SELECT and UPDATE on event_outbox_lane. In NATS it publishes the events, reads the stream's settings
+// if it may, and reads messages from it.
 package outbox

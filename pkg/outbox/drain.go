@@ -2,9 +2,14 @@ package outbox
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 )
 
 // The points that a relay passes, in order. Its process may die between any two of them.
@@ -20,25 +25,23 @@ func (r *Relay) drain(ctx context.Context, s *session, from int) {
 	var wait time.Duration
 	for barren := 0; ctx.Err() == nil; {
 		did, err := r.batch(ctx, s, from)
-		switch {
-		case err != nil && !s.alive():
+		if err != nil && !s.alive() {
 			return
-		case err != nil:
-			r.failed(ctx, "publish a batch", err, &wait)
-			continue
 		}
-		wait = 0
-		from = did.next
-		if did.rows > 0 {
+		from = did.next // also after an error, which other lanes may not have
+		if err == nil && wait > 0 {
+			wait = 0
+			r.hook("Ready", func() { r.cfg.Hooks.Ready(true, nil) })
+		}
+		if barren += did.lanes; err != nil || did.rows > 0 {
 			barren = 0
-			continue
+		} else if did.lanes < lanesAtOnce || barren >= lanes { // otherwise the rows of these lanes have to wait, those of other lanes may not
+			barren = 0
+			err = r.rest(ctx)
 		}
-		if barren += did.lanes; did.lanes == lanesAtOnce && barren < lanes {
-			continue // the rows of these lanes have to wait, those of other lanes may not
-		}
-		barren = 0
-		if err := r.rest(ctx); err != nil {
-			r.failed(ctx, "look for rows", err, &wait)
+		if err != nil && ctx.Err() == nil {
+			r.hook("Ready", func() { r.cfg.Hooks.Ready(false, err) })
+			r.failed(ctx, "publish", err, &wait)
 		}
 	}
 }
@@ -68,7 +71,7 @@ type progress struct {
 
 // batch publishes rows in one transaction. When ctx ends it finishes the rows under way.
 func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, err error) {
-	did.next = from
+	did.next = (from + lanesAtOnce) % lanes
 	until := time.Now().Add(r.cfg.lease() - r.cfg.PublishTimeout)
 	asking, answered := context.WithTimeout(ctx, r.cfg.answer)
 	defer answered()
@@ -86,25 +89,32 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 		return did, err
 	}
 	if len(claimed) == 0 {
-		return did, wrap("end a batch", tx.Rollback(asking))
+		return progress{next: from}, wrap("end a batch", tx.Rollback(asking))
+	}
+	did.lanes, did.next = len(claimed), int(claimed[len(claimed)-1]+1)%lanes
+	careful := r.inDoubt(claimed)
+	if careful {
+		if rows, err = r.unlocked(asking, tx, claimed, rows); err != nil {
+			return did, err
+		}
 	}
 	if len(claimed) == lanesAtOnce {
 		r.notify() // there may be work for another batch
 	}
 	r.cfg.passed(pointClaimed)
-	did.lanes, did.next = len(claimed), int(claimed[len(claimed)-1]+1)%lanes
 	results := r.publish(ctx, s, rows, until)
 	r.cfg.passed(pointAcknowledged)
 	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
 	defer cancel()
-	if err := r.mark(marking, tx, results); err != nil {
+	if err := r.mark(marking, tx, results, careful); err != nil {
+		r.doubt(claimed, true)
 		return did, err
 	}
 	did.rows = r.report(ctx, results)
 	if results.unclear && !s.alive() {
 		return did, errSession
 	}
-	return did, nil
+	return did, wrap("publish", results.elsewhere)
 }
 
 const refuseSQL = `UPDATE event_outbox o SET attempts = attempts + 1, reason = a.reason,
@@ -118,23 +128,14 @@ const setAsideSQL = `UPDATE event_outbox o SET state = 'set_aside', attempts = a
 const deleteSQL = `DELETE FROM event_outbox o USING unnest($1::smallint[], $2::bigint[]) AS a(lane, id)
 	WHERE o.lane = a.lane AND o.id = a.id`
 
-// mark deletes the published rows, writes the outcome of the others, and commits the transaction.
-func (r *Relay) mark(ctx context.Context, tx pgx.Tx, results *outcome) error {
-	batch := &pgx.Batch{}
-	if n := len(results.published); n > 0 {
-		lanes, ids := make([]int16, n), make([]int64, n)
-		for i, p := range results.published {
-			lanes[i], ids[i] = p.row.Lane, p.row.ID
-		}
-		batch.Queue(deleteSQL, lanes, ids)
+// mark writes the outcome of a batch and commits the transaction.
+func (r *Relay) mark(ctx context.Context, tx pgx.Tx, results *outcome, careful bool) error {
+	left := results
+	if careful {
+		deleteEach(ctx, tx, results)
+		left = &outcome{refused: results.refused, setAside: results.setAside}
 	}
-	if lanes, ids, reasons, delays := columns(results.refused); len(ids) > 0 {
-		batch.Queue(refuseSQL, lanes, ids, reasons, delays)
-	}
-	if lanes, ids, reasons, _ := columns(results.setAside); len(ids) > 0 {
-		batch.Queue(setAsideSQL, lanes, ids, reasons)
-	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	if err := write(ctx, tx, left); err != nil {
 		return wrap("mark rows", err)
 	}
 	r.cfg.passed(pointMarked)
@@ -143,6 +144,47 @@ func (r *Relay) mark(ctx context.Context, tx pgx.Tx, results *outcome) error {
 	}
 	r.cfg.passed(pointCommitted)
 	return nil
+}
+
+// deleteEach deletes the published rows one by one. It sets a row aside that the database does not let go, such as one that a foreign key
+// refers to: otherwise the row would be published again with each batch.
+func deleteEach(ctx context.Context, tx pgx.Tx, results *outcome) {
+	results.published = slices.DeleteFunc(results.published, func(p published) bool {
+		err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+			return write(ctx, savepoint, &outcome{published: []published{p}})
+		})
+		if err != nil {
+			results.setAside = append(results.setAside, failure{row: p.row, err: fmt.Errorf("published, but its row cannot be deleted: %w", err)})
+		}
+		return err != nil
+	})
+}
+
+// write deletes the published rows, and writes the outcome of the others.
+func write(ctx context.Context, tx pgx.Tx, results *outcome) error {
+	batch := &pgx.Batch{}
+	if n := len(results.published); n > 0 {
+		lanes, ids := make([]int16, n), make([]int64, n)
+		for i, p := range results.published {
+			lanes[i], ids[i] = p.row.Lane, p.row.ID
+		}
+		queue(batch, n, deleteSQL, lanes, ids)
+	}
+	if lanes, ids, reasons, delays := columns(results.refused); len(ids) > 0 {
+		queue(batch, len(ids), refuseSQL, lanes, ids, reasons, delays)
+	}
+	if lanes, ids, reasons, _ := columns(results.setAside); len(ids) > 0 {
+		queue(batch, len(ids), setAsideSQL, lanes, ids, reasons)
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queue adds a statement that fails unless it writes all of the rows: a trigger or a rule of the table could keep them without an error.
+func queue(batch *pgx.Batch, rows int, sql string, args ...any) {
+	batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
+		return mistake.If(tag.RowsAffected() != int64(rows),
+			"%.6s wrote %d of %d rows: they are gone, or a trigger or rule of event_outbox keeps them", sql, tag.RowsAffected(), rows)
+	})
 }
 
 // columns returns the columns to write for failures.

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -39,11 +41,19 @@ type Batcher interface {
 }
 
 const insertSQL = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, recipient_type, restaurant_id, user_id,
-	occurred_at, payload, recipients, headers, ordering_key, not_before) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
+	occurred_at, payload, recipients, headers, ordering_key, not_before)
+	SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 WHERE pg_client_encoding() = 'UTF8'`
+
+// ownBytes is room in a message for the headers of the relay and its hook, and in a row for the ids.
+const ownBytes = 2 << 10
+
+// maxHeader is the size of the largest headers that a stream takes.
+const maxHeader = 64<<10 - 1
 
 // Insert writes events into the outbox, in one round trip. They are published once the transaction is committed.
 //
-// For an event that can never be published, Insert returns an error before it sends a statement to the database. An event whose id is in
+// For an event that can never be published, Insert returns an error before it sends a statement to the database. It measures the event
+// against 1 MiB, the max_payload of NATS servers by default. An event whose id is in
 // the outbox already is an error of the database (a unique violation, SQLSTATE 23505), which fails the transaction. Insert sorts the
 // events by key, see the package documentation, and keeps the order of each key.
 func Insert(ctx context.Context, tx Batcher, events ...Event) error {
@@ -64,7 +74,11 @@ func Insert(ctx context.Context, tx Batcher, events ...Event) error {
 	}
 	results := tx.SendBatch(ctx, batch)
 	for _, e := range sorted {
-		if _, err := results.Exec(); err != nil {
+		tag, err := results.Exec()
+		if err == nil && tag.RowsAffected() == 0 {
+			err = fmt.Errorf("%w: client_encoding of the connection (or a trigger of yours dropped the row)", ErrEncoding)
+		}
+		if err != nil {
 			return errors.Join(fmt.Errorf("outbox: insert event %.80q: %w", e.EventID, err), results.Close())
 		}
 	}
@@ -87,15 +101,23 @@ func (e Event) key() string {
 
 // queue adds the event's insert to a batch.
 func (e Event) queue(batch *pgx.Batch) error {
-	if err := e.Validate(); err != nil {
+	msg, err := compose(e.Event, e.Headers, contracts.StreamEvents)
+	if err != nil {
 		return err
 	}
-	var headers, recipients []byte
-	var err error
-	if len(e.Headers) > 0 {
-		if err := checkHeaders(e.Headers); err != nil {
-			return err
+	if len(e.Route) > 0 {
+		return errors.New("the outbox keeps no Route: publish the event with contracts.Publisher")
+	}
+	for name, text := range map[string]string{
+		"EventID": e.EventID, "EventType": e.EventType, "AggregateType": e.AggregateType, "AggregateID": e.AggregateID, "UserID": e.UserID,
+		"OrderingKey": e.OrderingKey,
+	} {
+		if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+			return fmt.Errorf("%s is %.80q: Postgres keeps no NUL, and nothing but UTF-8", name, text)
 		}
+	}
+	var headers, recipients []byte
+	if len(e.Headers) > 0 {
 		if headers, err = json.Marshal(e.Headers); err != nil {
 			return fmt.Errorf("encode the headers: %w", err)
 		}
@@ -105,12 +127,18 @@ func (e Event) queue(batch *pgx.Batch) error {
 			return fmt.Errorf("encode the recipients: %w", err)
 		}
 	}
-	if size := len(e.Payload) + len(recipients) + len(headers); size > maxBytes {
-		return fmt.Errorf("%d bytes are too many, at most %d", size, maxBytes)
+	if size := msg.Size() - len(msg.Subject) - len(msg.Data); size > maxHeader-ownBytes {
+		return fmt.Errorf("%d bytes of headers are too many: use at most %d", size, maxHeader-ownBytes)
+	}
+	size := max(msg.Size(), len(e.Payload)+len(e.RestaurantID)+len(recipients)+len(headers)) // of the message, and of the row
+	if size > maxBytes-ownBytes {
+		return fmt.Errorf("%d bytes with headers are too many: use at most %d. A server whose max_payload is 1 MiB, as by default, takes no "+
+			"more with the relay's headers; Insert does not know that of your server", size, maxBytes-ownBytes)
 	}
 	batch.Queue(insertSQL,
 		e.EventID, e.EventType, e.AggregateType, e.AggregateID, string(e.RecipientType), orNull(e.RestaurantID), e.UserID,
-		timeOrNull(e.OccurredAt), orNull(e.Payload), orNull(recipients), orNull(headers), e.key(), timeOrNull(e.NotBefore))
+		pgtype.Timestamptz{Time: e.OccurredAt, Valid: !e.OccurredAt.IsZero()}, orNull(e.Payload), orNull(recipients), orNull(headers), e.key(),
+		pgtype.Timestamptz{Time: e.NotBefore, Valid: !e.NotBefore.IsZero()})
 	return nil
 }
 
@@ -134,13 +162,6 @@ func orNull(raw []byte) any {
 	return string(raw) // unchanged: a json column keeps each byte
 }
 
-func timeOrNull(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return t
-}
-
 // Schema is the SQL that creates the tables of the outbox in the first schema of the search path, for Postgres 14 and later.
 // Applying it again changes nothing.
 //
@@ -153,8 +174,8 @@ const schemaLock = 0x6f7574626f78 // "outbox"
 // Migrate applies Schema in one transaction, unless it has been applied. The user of the pool must own the tables, or have the
 // right to create them.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	if checkSchema(ctx, pool) == nil {
-		return nil
+	if err := checkSchema(ctx, pool); !errors.Is(err, ErrNoSchema) {
+		return err
 	}
 	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(schemaLock)); err != nil {
@@ -168,13 +189,22 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// checkSchema returns ErrNoSchema where Schema has not been applied.
+// checkSchema returns ErrNoSchema where Schema has not been applied, and ErrEncoding for another encoding than UTF8: Postgres would convert
+// what Insert writes and the relay reads.
 func checkSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	var applied bool
-	if err := pool.QueryRow(ctx, "SELECT to_regclass('event_outbox') IS NOT NULL").Scan(&applied); err != nil {
+	var server, client string
+	if err := pool.QueryRow(ctx, "SELECT to_regclass('event_outbox') IS NOT NULL, getdatabaseencoding(), pg_client_encoding()").
+		Scan(&applied, &server, &client); err != nil {
 		return fmt.Errorf("outbox: look for the table event_outbox: %w", err)
 	}
-	if !applied {
+	switch name := pool.Config().ConnConfig.Database; {
+	case server != "UTF8":
+		return fmt.Errorf("%w: database %q has %s: create one with ENCODING 'UTF8'", ErrEncoding, name, server)
+	case client != "UTF8":
+		return fmt.Errorf("%w: client_encoding is %s on connections to database %q: remove it from the connection string and the role",
+			ErrEncoding, client, name)
+	case !applied:
 		return ErrNoSchema
 	}
 	return nil

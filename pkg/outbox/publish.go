@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
@@ -34,7 +36,8 @@ type outcome struct {
 	published []published
 	refused   []failure
 	setAside  []failure
-	unclear   bool // some publishes have no answer
+	unclear   bool  // some publishes have no answer
+	elsewhere error // why the stream takes no event now
 	deadline  time.Time
 }
 
@@ -54,7 +57,7 @@ type failure struct {
 
 // brief returns the text of an error, cut to maxReason and without the bytes that Postgres refuses.
 func brief(err error) string {
-	return redact.Clip(strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "�"), "\x00", ""), maxReason)
+	return redact.Clip(strings.ReplaceAll(strings.ToValidUTF8(shown.Text(err), "�"), "\x00", ""), maxReason)
 }
 
 // publish publishes rows: the rows of one key one after the other, the keys side by side. At most one row of a key is under way: otherwise
@@ -101,21 +104,18 @@ func (r *Relay) round(ctx context.Context, s *session, queues [][]*row, results 
 	for len(queues) > 0 && results.inTime() {
 		part := queues[:min(len(queues), inFlight)]
 		queues = queues[len(part):]
-		futures := make([]jetstream.PubAckFuture, len(part))
-		errs := make([]error, len(part))
-		sent := make([]func(error), len(part))
+		sent := make([]sending, len(part))
 		for i, queue := range part {
-			futures[i], sent[i], errs[i] = r.send(s, queue[0])
+			sent[i] = r.send(s, queue[0])
 		}
 		for i, queue := range part {
-			got := answer{err: errs[i]}
-			if futures[i] != nil {
-				got = s.await(ctx, futures[i])
-			}
+			got := s.await(sent[i])
 			if got.err == nil && got.ack.Duplicate {
 				got.err = s.same(ctx, got.ack.Sequence, queue[0])
 			}
-			sent[i](got.err)
+			if sent[i].done != nil {
+				r.hook("Sending", func() { sent[i].done(got.err) })
+			}
 			if r.settle(queue[0], got, results, silent) && len(queue) > 1 {
 				next = append(next, queue[1:])
 			}
@@ -129,17 +129,31 @@ type hopelessError struct{ error }
 
 func (e hopelessError) Unwrap() error { return e.error }
 
-func (r *Relay) send(s *session, one *row) (future jetstream.PubAckFuture, sent func(error), err error) {
-	sent = func(error) {}
+// sending is a publish under way.
+type sending struct {
+	done   func(error) // the result of the hook, nil for none
+	err    error       // nothing was sent
+	future jetstream.PubAckFuture
+	to     string // the subject
+}
+
+func (r *Relay) send(s *session, one *row) (sent sending) {
 	msg, err := one.message(r.cfg.Stream)
 	if err != nil {
-		return nil, sent, hopelessError{err}
+		return sending{err: hopelessError{err}}
 	}
 	if r.cfg.Hooks.Sending != nil {
-		sent = r.cfg.Hooks.Sending(msg.Header)
+		r.hook("Sending", func() { sent.done = r.cfg.Hooks.Sending(msg.Header) })
 	}
-	future, err = s.js.PublishMsgAsync(msg)
-	return future, sent, err
+	sent.to = msg.Subject
+	sent.future, sent.err = s.js.PublishMsgAsync(msg)
+	switch {
+	case errors.Is(sent.err, nats.ErrMaxPayload):
+		sent.err = fmt.Errorf("%d bytes with headers, the server takes at most %d: %w", msg.Size()-len(msg.Subject), s.nc.MaxPayload(), sent.err)
+	case errors.Is(sent.err, nats.ErrBadHeaderMsg): // those of the row are valid
+		sent.err = fmt.Errorf("Hooks.Sending added a header that cannot be sent: %w", sent.err)
+	}
+	return sent
 }
 
 // settle puts a row into the result or list of its answer, and reports whether the next row of its key may be published.
@@ -157,6 +171,9 @@ func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure
 		r.refuse(f, results)
 	case elsewhere:
 		results.unclear = true
+		if !jsapi.IsInProcess(got.err) {
+			results.elsewhere = got.err
+		}
 	case unclear:
 		*silent = append(*silent, f)
 	}
@@ -179,6 +196,7 @@ func (r *Relay) settleSilent(ctx context.Context, s *session, results *outcome, 
 	if s.alive() {
 		if s.check(ctx) == nil {
 			for _, f := range silent {
+				f.err = jsapi.Unanswered(s.nc, f.err)
 				r.refuse(f, results)
 			}
 			return
@@ -192,30 +210,11 @@ func (s *session) same(ctx context.Context, sequence uint64, one *row) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	event, err := one.event()
-	if err != nil {
-		return hopelessError{err}
+	if err == nil {
+		err = s.publisher.Compare(ctx, sequence, event)
 	}
-	mark, err := event.Fingerprint()
-	if err != nil {
-		return hopelessError{err}
-	}
-	stream, err := s.js.Stream(ctx, s.stream)
-	if err != nil {
-		return fmt.Errorf("outbox: stream %s: %w", s.stream, err)
-	}
-	msg, err := stream.GetMsg(ctx, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // the message was there at its acknowledgement
 	}
-	if err != nil {
-		return fmt.Errorf("outbox: read the message that the stream has under the id, at %d: %w", sequence, err)
-	}
-	there, err := contracts.Decode[contracts.Event](msg.Data)
-	if err != nil {
-		return hopelessError{fmt.Errorf("%w: at %d there is no event at all: %w", contracts.ErrEventMismatch, sequence, err)}
-	}
-	if known, err := there.Fingerprint(); err != nil || known != mark {
-		return hopelessError{fmt.Errorf("%w, at %d", contracts.ErrEventMismatch, sequence)}
-	}
-	return nil
+	return err
 }

@@ -2,16 +2,22 @@ package outbox_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diffs "github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/tracelog"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -25,49 +31,58 @@ import (
 func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	insert := `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, payload, headers, recipients, restaurant_id, user_id)
-		VALUES ($1, $2, 'RESTAURANT', '5', $3, $4, $5, $6, $7)`
-	long := `"` + strings.Repeat("x", contracts.MaxBody) + `"`
-	nearly := `"` + strings.Repeat("x", contracts.MaxBody-100) + `"` // too large with its envelope
-	for id, row := range map[string][]any{
-		"large":      {"X", long, nil, nil, nil, ""},
-		"nearly":     {"X", nearly, nil, nil, nil, ""},
-		"no type":    {"", "1", nil, nil, nil, ""},
-		"header":     {"X", "1", `{"a":"b\r\nNats-Rollup: all"}`, nil, nil, ""},
-		"server's":   {"X", "1", `{"Nats-Rollup":"all"}`, nil, nil, ""},
-		"no headers": {"X", "1", `[1]`, nil, nil, ""},
-		"recipients": {"X", "1", nil, `{"a":1}`, nil, ""},
-		"restaurant": {"X", "1", nil, nil, `{}`, ""},
-		"user":       {"X", "1", nil, nil, nil, strings.Repeat("x", 1000)},
-	} {
-		p.exec(insert, append([]any{id}, row...)...)
+	const huge = `('"' || repeat('x', 20000000) || '"')::json`
+	rows := map[string]struct{ column, value, reason string }{
+		"large":      {"payload", `('"' || repeat('x', 1048576) || '"')::json`, "too many"},
+		"nearly":     {"payload", `('"' || repeat('x', 1048476) || '"')::json`, "the server takes at most 1048576"}, // too large with its headers
+		"huge":       {"payload", huge, "too many"},
+		"header":     {"headers", `'{"a":"b\r\nNats-Rollup: all"}'`, `header "a"`},
+		"server's":   {"headers", `'{"Nats-Rollup":"all"}'`, "Nats-"},
+		"event's":    {"headers", `'{"CE-ID":"other"}'`, `header "CE-ID"`},
+		"no headers": {"headers", `'[[1]]'`, "want an object of strings"},
+		"recipients": {"recipients", `'{"a":1}'`, "recipients"},
+		"lists":      {"recipients", `'[[[1]]]'`, "recipients"},
+		"restaurant": {"restaurant_id", `'{}'`, "/restaurant_id"},
+		"digits":     {"restaurant_id", `repeat('9', 10000)::json`, "/restaurant_id"},
+		"huge id":    {"restaurant_id", huge, "too many"},
+		"user":       {"user_id", `repeat('x', 1000)`, "/user_id"},
+		"huge user":  {"user_id", `repeat('x', 20000000)`, "too many"},
+		"huge type":  {"recipient_type", `repeat('x', 20000000)`, "too many"},
+		"infinity":   {"not_before", `'infinity'`, "not_before is infinity"},
+		"-infinity":  {"occurred_at", `'-infinity'`, "occurred_at is -infinity"},
+		"early":      {"occurred_at", `'4713-01-01 BC'`, "/occurred_at"},
+		"late":       {"not_before", `'294276-12-31'`, "/not_before"},
+	}
+	for id, row := range rows {
+		p.exec(fmt.Sprintf(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, ordering_key, %s)
+			VALUES ($1, 'X', 'RESTAURANT', 'RESTAURANT/5', %s)`, row.column, row.value), id)
 	}
 	other := event("taken", "5")
-	p.insert(event("good", "5"), other)
+	largest := event("largest", "5")
+	largest.Payload = []byte(`"` + strings.Repeat("x", contracts.MaxBody-3<<10) + `"`) // Insert takes it
+	p.insert(event("good", "5"), other, largest)
 	other.Payload = []byte(`{"guests":5}`)
 	publisher := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
 	check.OK(t, check.Err(publisher.Publish(t.Context(), other.Event)))
-	r, _ := p.relay(nil)
-	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 1 && s.SetAside == 10 })
-	check.Equal(t, []string{"taken", "good"}, p.stored())
-	rows := check.Must(p.pool.Query(t.Context(), "SELECT event_id, coalesce(reason, '') FROM event_outbox WHERE state = 'set_aside'"))(t)
-	var id, reason string
-	wants := map[string]string{
-		"large": "too many", "nearly": "maximum", "no type": "/event_type", "header": "line break", "server's": "Nats-",
-		"no headers": "want an object of strings", "recipients": "recipients", "restaurant": "/restaurant_id", "user": "/user_id", "taken": "another event",
+	r, _ := p.relay(func(c *outbox.Config) { // a connection that formats as the role says, and not as Go reads it
+		c.Pool = again(t, p.pool, func(c *pgx.ConnConfig) {
+			c.RuntimeParams["datestyle"], c.RuntimeParams["bytea_output"], c.DefaultQueryExecMode = "German", "escape", pgx.QueryExecModeExec
+		})
+	})
+	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 2 && s.SetAside == int64(len(rows)+1) })
+	check.Equal(t, []string{"taken", "good", "largest"}, p.stored())
+	rows["taken"] = struct{ column, value, reason string }{reason: "another event"}
+	for id, row := range rows {
+		reason := query[string](p, "SELECT coalesce(reason, state) FROM event_outbox WHERE event_id = $1", id)
+		check.That(t, strings.Contains(reason, row.reason), "%q is set aside for %q, want %q", id, reason, row.reason)
 	}
-	check.OK(t, check.Err(pgx.ForEachRow(rows, []any{&id, &reason}, func() error {
-		want, ok := wants[id]
-		check.That(t, ok && strings.Contains(reason, want), "%q is set aside for %q, want %q", id, reason, want)
-		return nil
-	})))
-	p.exec("UPDATE event_outbox SET event_type = 'X' WHERE event_id = 'no type'")
-	n, err := outbox.Requeue(t.Context(), p.pool, "no type", "good")
+	p.exec("UPDATE event_outbox SET user_id = '' WHERE event_id = 'user'")
+	n, err := outbox.Requeue(t.Context(), p.pool, "user", "good")
 	check.That(t, n == 1 && err == nil, "requeued %d, %v", n, err)
-	await(t, "the repaired one is published", func() bool { return r.Stats().Published == 2 })
+	await(t, "the repaired one is published", func() bool { return r.Stats().Published == 3 })
 	n, err = outbox.Requeue(t.Context(), p.pool)
-	check.That(t, n == 9 && err == nil, "requeued %d, %v", n, err)
-	await(t, "the others are set aside again", func() bool { return r.Stats().SetAside == 19 })
+	check.That(t, n == int64(len(rows)-1) && err == nil, "requeued %d, %v", n, err)
+	await(t, "the others are set aside again", func() bool { return r.Stats().SetAside == int64(2*len(rows)-1) })
 }
 
 // A row that the server refuses holds up the rows with its key only, and not for ever.
@@ -90,6 +105,104 @@ func TestRefusedEventHoldsUpItsKeyOnlyAndNotForEver(t *testing.T) {
 	await(t, "it is set aside, those behind it are published", func() bool { s := r.Stats(); return s.Published == 129 && s.SetAside == 1 })
 	reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'bad'")
 	check.That(t, reason != "", "no reason is kept")
+}
+
+// A row that another transaction has locked holds up its key only, and one that cannot be deleted is set aside: neither keeps the rows of
+// its batch from being marked, to be published again and again.
+func TestRowThatCannotBeMarkedHoldsUpItsKeyOnly(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	all := events("e", 3, 3)
+	p.insert(all...)
+	p.exec("UPDATE event_outbox SET lane = 7") // all in one lane
+	p.exec("CREATE TABLE mine (event_id text REFERENCES event_outbox (event_id))")
+	p.exec("INSERT INTO mine VALUES ('e-1-1')")
+	p.exec("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+	p.exec("CREATE TRIGGER keep BEFORE DELETE ON event_outbox FOR EACH ROW WHEN (OLD.event_id = 'e-2-1') EXECUTE FUNCTION keep()")
+	held := check.Must(p.pool.Begin(t.Context()))(t)
+	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
+	check.OK(t, check.Err(held.Exec(t.Context(), "SELECT FROM event_outbox WHERE event_id = 'e-0-1' FOR UPDATE")))
+	var failed, sent atomic.Int64
+	r, _ := p.relay(func(c *outbox.Config) {
+		c.Concurrency, c.Poll = 1, 100*time.Millisecond
+		c.Hooks.Ready = func(bool, error) { failed.Add(1) }
+		c.Hooks.Sending = func(nats.Header) func(error) { sent.Add(1); return nil }
+	})
+	await(t, "all but the locked one and that behind it are out of the way", func() bool { return p.count("pending") == 2 })
+	p.insert(event("other", "9")) // while it is locked
+	await(t, "another lane goes on", func() bool { return slices.Contains(p.stored(), "other") })
+	check.Same(t, "set aside", p.count("set_aside"), 2)
+	for id, why := range map[string]string{"e-1-1": "mine_event_id_fkey", "e-2-1": "trigger"} {
+		reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = $1", id)
+		check.That(t, strings.Contains(reason, "cannot be deleted") && strings.Contains(reason, why), "%s is set aside for %q", id, reason)
+	}
+	check.OK(t, held.Rollback(t.Context()))
+	await(t, "all are published", func() bool { return p.left() == 2 })
+	checkOrder(t, slices.DeleteFunc(p.stored(), func(id string) bool { return id == "other" }), all)
+	s := r.Stats()
+	check.That(t, s.Published == 8 && s.SetAside == 2 && s.Duplicates <= int64(len(all)), "the rows were published again and again: %+v", s)
+
+	// The same while nobody may change the table, as when an index is made.
+	begin := func(sql string) pgx.Tx {
+		tx := check.Must(p.pool.Begin(t.Context()))(t)
+		check.OK(t, check.Err(tx.Exec(t.Context(), sql)))
+		return tx
+	}
+	lanes := begin("SELECT FROM event_outbox_lane FOR UPDATE")
+	p.insert(event("late", "5"))
+	table := begin("LOCK TABLE event_outbox IN SHARE MODE")
+	failed.Store(0)
+	sent.Store(0)
+	check.OK(t, lanes.Rollback(t.Context()))
+	await(t, "the relay has tried again and again", func() bool { return failed.Load() > 2 })
+	check.Same(t, "times published", sent.Load(), 1)
+	check.OK(t, table.Rollback(t.Context()))
+	await(t, "it is published", func() bool { return p.left() == 2 })
+}
+
+// While a statement fails, the relay is not ready, says what is wrong with which table or stream, and goes on once that is fixed.
+func TestWhatKeepsARelayFromPublishingIsToldByName(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	ready := make(chan error, 1000)
+	r, _ := p.relay(func(c *outbox.Config) {
+		c.Poll = 50 * time.Millisecond
+		c.Hooks.Ready = func(_ bool, reason error) {
+			ready <- reason
+			panic("a hook that panics")
+		}
+	})
+	check.OK(t, <-ready)
+	for i, test := range []struct {
+		spoil, mend string
+		full        bool
+		says        []string
+	}{
+		{spoil: "ALTER TABLE event_outbox RENAME payload TO body", mend: "ALTER TABLE event_outbox RENAME body TO payload", says: []string{"event_outbox", "payload"}},
+		{spoil: "ALTER TABLE event_outbox ALTER not_before TYPE int USING 5", mend: "ALTER TABLE event_outbox ALTER not_before TYPE timestamptz USING NULL", says: []string{"event_outbox", "not_before"}},
+		{spoil: "ALTER TABLE event_outbox_lane RENAME TO away", mend: "ALTER TABLE away RENAME TO event_outbox_lane", says: []string{"event_outbox_lane"}},
+		{full: true, says: []string{"EVENTS", "events.RESTAURANT.RESERVATION_REQUESTED", "maximum bytes"}},
+	} {
+		p.stream(func(c *jetstream.StreamConfig) {
+			if test.full {
+				c.Discard, c.MaxBytes = jetstream.DiscardNew, 1
+			}
+		})
+		check.OK(t, pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error {
+			if err := outbox.Insert(t.Context(), tx, event(fmt.Sprint("e-", i), "")); err != nil {
+				return err
+			}
+			return check.Err(tx.Exec(t.Context(), cmp.Or(test.spoil, "SELECT")))
+		}))
+		await(t, fmt.Sprintf("it names %q", test.says), func() bool {
+			text := fmt.Sprint(<-ready)
+			return !slices.ContainsFunc(test.says, func(name string) bool { return !strings.Contains(text, name) })
+		})
+		p.exec(cmp.Or(test.mend, "SELECT"))
+		p.stream(nil)
+		await(t, "it is ready again", func() bool { return <-ready == nil })
+		await(t, "it goes on", func() bool { return r.Stats().Published == int64(i+1) })
+	}
 }
 
 // A lost message and a lost acknowledgement hold up the later rows with the same key: no row overtakes.
@@ -141,7 +254,7 @@ func TestRowsBehindOneThatWaitsAreNotRead(t *testing.T) {
 	for _, read := range reads {
 		check.That(t, read.rows <= 1, "%d rows were read at once, want one", read.rows)
 	}
-	diff := cmp.Diff([]string{"alone"}, p.stored())
+	diff := diffs.Diff([]string{"alone"}, p.stored())
 	check.That(t, diff == "" && len(reads) != 0, "after %d reads %s", len(reads), diff)
 }
 
@@ -161,17 +274,17 @@ type tracer struct {
 // traced returns another pool of the same database, and the recorder of its statements.
 func traced(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *tracer) {
 	t.Helper()
-	config, record := pool.Config(), &tracer{}
-	config.ConnConfig.Tracer = record
-	other := check.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
-	t.Cleanup(other.Close)
-	return other, record
-}
-
-func (r *tracer) add(s statement) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, s)
+	r := &tracer{}
+	add := func(_ context.Context, _ tracelog.LogLevel, _ string, data map[string]any) {
+		if tag, ok := data["commandTag"].(string); ok {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.all = append(r.all, statement{sql: data["sql"].(string), args: data["args"].([]any), rows: pgconn.NewCommandTag(tag).RowsAffected()}) //nolint:forcetypeassert // as above
+		}
+	}
+	return again(t, pool, func(c *pgx.ConnConfig) {
+		c.Tracer = &tracelog.TraceLog{Logger: tracelog.LoggerFunc(add), LogLevel: tracelog.LogLevelInfo}
+	}), r
 }
 
 // where returns the recorded statements whose SQL matches.
@@ -186,28 +299,6 @@ func (r *tracer) where(is func(sql string) bool) []statement {
 	}
 	return found
 }
-
-type startedQuery struct{}
-
-func (*tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	return context.WithValue(ctx, startedQuery{}, statement{sql: data.SQL, args: data.Args})
-}
-
-func (r *tracer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	s, _ := ctx.Value(startedQuery{}).(statement)
-	s.rows = data.CommandTag.RowsAffected()
-	r.add(s)
-}
-
-func (*tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-func (r *tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	r.add(statement{sql: data.SQL, args: data.Args, rows: data.CommandTag.RowsAffected()})
-}
-
-func (*tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // No statement of a relay scans the table, whatever statistics the planner has: here, that all rows are pending and in the lanes
 // of the statement, or that none are.

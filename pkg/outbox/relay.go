@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 )
 
@@ -26,6 +27,8 @@ type Relay struct {
 	counters counters
 	forget   func()        // unregisters the metrics
 	wake     chan struct{} // there may be rows
+
+	doubtful [lanes]atomic.Bool // see doubt
 }
 
 // Stats counts the work of a relay since New.
@@ -99,12 +102,12 @@ func (r *Relay) Run(ctx context.Context) {
 		if err == nil {
 			wait = 0
 			r.cfg.Logger.InfoContext(ctx, "outbox.connected", "server", s.nc.ConnectedServerName(), "stream", s.stream)
-			r.cfg.Hooks.Ready(true, nil)
+			r.hook("Ready", func() { r.cfg.Hooks.Ready(true, nil) })
 			r.serve(ctx, s)
 			err = errSession
 		}
 		if ctx.Err() == nil {
-			r.cfg.Hooks.Ready(false, err)
+			r.hook("Ready", func() { r.cfg.Hooks.Ready(false, err) })
 			r.failed(ctx, "publish", err, &wait)
 		}
 	}
@@ -138,6 +141,12 @@ func (r *Relay) notify() {
 	}
 }
 
+// hook calls a hook. If it panics, the relay logs that and goes on as if there were none.
+func (r *Relay) hook(name string, call func()) {
+	defer shown.Catch(r.cfg.Logger, "outbox.Hooks."+name)
+	call()
+}
+
 // failed logs an error of what the relay does, and waits: twice as long as the last time, ±50 %.
 func (r *Relay) failed(ctx context.Context, doing string, err error, wait *time.Duration) {
 	if ctx.Err() != nil {
@@ -154,19 +163,23 @@ func jitter(d time.Duration) time.Duration {
 }
 
 // Hooks observe a relay. Each may be nil. They are called from the goroutines that do the work, so they must be quick and must
-// not block.
+// not block. One that panics is logged; what it was called for goes on.
 type Hooks struct {
-	// Ready is called with true when the relay publishes, and with false and the reason when it cannot.
+	// Ready is called with true when the relay publishes, and with false and the reason each time that it cannot: there is no connection,
+	// or the database or the stream refuses.
 	Ready func(ready bool, reason error)
 
-	// Sending is called with the headers of each event before the event is published, and may add headers. Its result is called with the
-	// error of the publish, nil for none.
+	// Sending is called with the headers of each event before the event is published, and may add headers. Its result, if it is not nil,
+	// is called with the error of the publish, nil for none.
 	Sending func(header nats.Header) (sent func(error))
 }
 
 var (
 	// ErrNoSchema is returned when the database has no table event_outbox.
 	ErrNoSchema = errors.New("outbox: the table event_outbox is missing: apply outbox.Schema")
+
+	// ErrEncoding is returned when the database, or the connection to it, has an encoding other than UTF8.
+	ErrEncoding = errors.New("outbox: the encoding is not UTF8")
 
 	// errSession ends the work on a connection that is closed.
 	errSession = errors.New("outbox: the connection to NATS is closed")

@@ -1,5 +1,10 @@
 -- The outbox: events that were committed with the data that they are about. Applying this again changes nothing.
---
+DO $$ BEGIN
+    IF getdatabaseencoding() <> 'UTF8' THEN
+        RAISE EXCEPTION 'the outbox needs a database with the encoding UTF8: % has %', current_database(), getdatabaseencoding();
+    END IF;
+END $$;
+
 -- An application inserts into the first group of columns, and into no other.
 CREATE TABLE IF NOT EXISTS event_outbox (
     id             bigint GENERATED ALWAYS AS IDENTITY,
@@ -18,13 +23,13 @@ CREATE TABLE IF NOT EXISTS event_outbox (
     not_before     timestamptz,               -- recipients are notified no earlier; the event is published at once
 
     -- What follows is the relay's.
-    created_at     timestamptz NOT NULL DEFAULT now(),
-    lane           smallint NOT NULL,
-    bytes          integer NOT NULL,
+    created_at     timestamptz NOT NULL DEFAULT now() CHECK (isfinite(created_at)),
+    lane           smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    bytes          integer NOT NULL CHECK (bytes >= 0),
     state          text NOT NULL CHECK (state IN ('pending', 'set_aside')), -- a published row is deleted
-    attempts       integer NOT NULL,
+    attempts       integer NOT NULL CHECK (attempts BETWEEN 0 AND 99),
     reason         text,                      -- why it was refused, or set aside
-    retry_at       timestamptz,               -- not before
+    retry_at       timestamptz CHECK (isfinite(retry_at)), -- not before
 
     -- Nothing is looked for by its id alone. An index on it would be taken for one, to read a lane in its order, where few
     -- rows are in the lane.
@@ -58,7 +63,8 @@ BEGIN
     END IF;
     NEW.bytes := coalesce(octet_length(NEW.payload::text), 0) + coalesce(octet_length(NEW.recipients::text), 0)
         + coalesce(octet_length(NEW.headers::text), 0) + octet_length(NEW.event_id) + octet_length(NEW.event_type)
-        + octet_length(NEW.aggregate_type) + octet_length(NEW.aggregate_id) + octet_length(NEW.user_id);
+        + octet_length(NEW.aggregate_type) + octet_length(NEW.aggregate_id) + octet_length(NEW.user_id)
+        + octet_length(NEW.recipient_type) + coalesce(octet_length(NEW.restaurant_id::text), 0);
     NEW.state := 'pending';
     NEW.attempts := 0;
     NEW.created_at := now();

@@ -11,22 +11,24 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 // session is one connection to NATS. It never reconnects: once it is closed, each message that was sent over it has arrived or never will.
 // A connection that reconnects would send its buffered messages later.
 type session struct {
-	js      jetstream.JetStream
-	nc      *nats.Conn
-	stream  string
-	timeout time.Duration // of each request
+	js        jetstream.JetStream
+	nc        *nats.Conn
+	publisher *contracts.Publisher // compares events
+	stream    string
+	timeout   time.Duration // of each request
 
 	closed chan struct{}
 }
 
-// connect starts a session. It costs one round trip after the connection.
+// connect starts a session. It costs one round trip after the connection, or two.
 func (r *Relay) connect(ctx context.Context) (*session, error) {
 	s := &session{stream: r.cfg.Stream, timeout: r.cfg.PublishTimeout, closed: make(chan struct{})}
 	var once sync.Once
@@ -41,6 +43,9 @@ func (r *Relay) connect(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("outbox: connect to NATS at %s: %w", redact.URL(r.cfg.NATSURL), redact.Error(err))
 	}
 	s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncTimeout(s.timeout), jetstream.WithDefaultTimeout(s.timeout))
+	if err == nil {
+		s.publisher, err = contracts.NewPublisher(s.js, contracts.PublisherConfig{Stream: s.stream})
+	}
 	if err == nil {
 		err = s.check(ctx)
 	}
@@ -70,11 +75,15 @@ func (s *session) alive() bool {
 	}
 }
 
-// check asks the leader of the stream for a sign of life. One round trip.
+// check asks the leader of the stream for a sign of life, or any replica where the account may not ask the leader. One round trip, or two.
 func (s *session) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if _, err := s.js.Stream(ctx, s.stream); err != nil {
+	_, err := s.js.Stream(ctx, s.stream)
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = s.publisher.Compare(ctx, 1, contracts.Event{})
+	}
+	if err != nil && !errors.Is(err, contracts.ErrEventMismatch) && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return fmt.Errorf("outbox: stream %s: %w", s.stream, err)
 	}
 	return nil
@@ -86,25 +95,27 @@ type answer struct {
 	err error
 }
 
-// await waits until the publish is acknowledged or refused, the connection is closed, or ctx ends.
-func (s *session) await(ctx context.Context, future jetstream.PubAckFuture) answer {
-	select {
-	case ack := <-future.Ok():
-		return answer{ack: ack}
-	case err := <-future.Err():
-		return answer{err: err}
-	default:
+// await waits until a publish is acknowledged or refused, or the connection is closed. An answer that is there counts although the
+// connection is closed.
+func (s *session) await(sent sending) (got answer) {
+	got.err = sent.err
+	if sent.future != nil {
+		select {
+		case got.ack = <-sent.future.Ok():
+		case got.err = <-sent.future.Err():
+		case <-s.closed:
+			select {
+			case got.ack = <-sent.future.Ok():
+			case got.err = <-sent.future.Err():
+			default:
+				got.err = errSession
+			}
+		}
 	}
-	select {
-	case ack := <-future.Ok():
-		return answer{ack: ack}
-	case err := <-future.Err():
-		return answer{err: err}
-	case <-s.closed:
-		return answer{err: errSession}
-	case <-ctx.Done():
-		return answer{err: ctx.Err()}
+	if _, never := errors.AsType[hopelessError](got.err); got.err != nil && !never {
+		got.err = fmt.Errorf("publish to %s of stream %s: %w", sent.to, s.stream, got.err)
 	}
+	return got
 }
 
 // class is the kind of a failed publish.
@@ -122,11 +133,13 @@ func classify(err error) class {
 	_, never := errors.AsType[hopelessError](err)
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case never, jsapi.IsTooLarge(err), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+	case never, errors.Is(err, contracts.ErrEventMismatch), jsapi.IsTooLarge(err), errors.Is(err, nats.ErrBadSubject):
 		return hopeless
+	case errors.Is(err, nats.ErrBadHeaderMsg): // not of the row, whose headers were checked
+		return elsewhere
 	case !ok:
 		return unclear
-	case jsapi.IsOtherStream(err), jsapi.IsInProcess(err), api.Code == 429, api.Code >= 500:
+	case jsapi.IsOtherStream(err), jsapi.IsInProcess(err), jsapi.HasCode(err, jsapi.CodeStreamSealed), api.Code == 429, api.Code >= 500:
 		return elsewhere
 	}
 	return refused

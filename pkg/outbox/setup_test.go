@@ -244,11 +244,11 @@ func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 	check.Same(t, "events", len(ids), len(want))
 }
 
-// as returns a pool of the same database with another role.
-func as(t testing.TB, pool *pgxpool.Pool, role string) *pgxpool.Pool {
+// again returns another pool, with a change to its connections.
+func again(t testing.TB, pool *pgxpool.Pool, change func(*pgx.ConnConfig)) *pgxpool.Pool {
 	t.Helper()
 	config := pool.Config()
-	config.ConnConfig.RuntimeParams["role"] = role
+	change(config.ConnConfig)
 	other := check.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(other.Close)
 	return other

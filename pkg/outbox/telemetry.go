@@ -77,7 +77,8 @@ type Backlog struct {
 // backlogSQL takes the oldest row from the first rows of the lanes, because ids grow with time there. It uses indexes only.
 const backlogSQL = `SELECT
 	(SELECT count(*) FROM (SELECT FROM event_outbox WHERE state = 'pending' LIMIT $1) AS counted),
-	(SELECT coalesce(extract(epoch FROM clock_timestamp() - min(first.created_at)), 0)::float8 FROM event_outbox_lane l CROSS JOIN LATERAL (
+	(SELECT least(coalesce(extract(epoch FROM clock_timestamp() - min(first.created_at)), 0), 9e9)::float8
+		FROM event_outbox_lane l CROSS JOIN LATERAL (
 		SELECT created_at FROM event_outbox o WHERE o.lane = l.lane AND o.state = 'pending' ORDER BY o.id LIMIT 1) AS first),
 	(SELECT count(*) FROM (SELECT FROM event_outbox WHERE state = 'set_aside' LIMIT $1) AS counted)`
 
