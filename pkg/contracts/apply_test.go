@@ -46,7 +46,7 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	_, js := natstest.ConnectURL(t, c.URLs())
 	down := natstest.Forget(t, c)
 	options := contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: 3}
-	want := []jetstream.StreamConfig{contracts.Streams(options)[0], contracts.Buckets(options)[0], contracts.Objects(options)[0]}
+	want := []jetstream.StreamConfig{contracts.Streams(options)[0], under("KV_", options)[0], under("OBJ_", options)[0]}
 
 	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
 	for errors.Is(err, context.DeadlineExceeded) { // a busy server, and not an answer

@@ -133,27 +133,13 @@ func (o AssetOptions) wants(service string) bool {
 	})
 }
 
-// Streams returns the declarations of the streams that are not buckets, in alphabetical order.
+// Streams returns the declarations of the streams that are not under buckets, in alphabetical order. Bind the bucket of another of the
+// [Assets] with js.KeyValue or js.ObjectStore, and never change it with UpdateKeyValue, which would rewrite settings that kvlock depends
+// on.
 func Streams(options AssetOptions) []jetstream.StreamConfig {
-	return slices.DeleteFunc(Assets(options), func(c jetstream.StreamConfig) bool { return isUnder(c, "KV_") || isUnder(c, "OBJ_") })
-}
-
-// Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind
-// one with js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that
-// kvlock depends on.
-func Buckets(options AssetOptions) []jetstream.StreamConfig {
-	return slices.DeleteFunc(Assets(options), func(c jetstream.StreamConfig) bool { return !isUnder(c, "KV_") })
-}
-
-// Objects returns the declarations of the streams under the object buckets, in alphabetical order. Bind one with
-// js.ObjectStore.
-func Objects(options AssetOptions) []jetstream.StreamConfig {
-	return slices.DeleteFunc(Assets(options), func(c jetstream.StreamConfig) bool { return !isUnder(c, "OBJ_") })
-}
-
-// isUnder reports whether a stream is under a bucket of the kind with the prefix.
-func isUnder(config jetstream.StreamConfig, prefix string) bool {
-	return strings.HasPrefix(config.Name, prefix)
+	return slices.DeleteFunc(Assets(options), func(c jetstream.StreamConfig) bool {
+		return strings.HasPrefix(c.Name, "KV_") || strings.HasPrefix(c.Name, "OBJ_")
+	})
 }
 
 // RepublishSubject returns the subject on which the server repeats every change of a key of a bucket. Of BucketDeliveries it repeats the
@@ -170,7 +156,11 @@ func streams(options AssetOptions) []asset { //nolint:funlen // a list
 			Description: "What operators did",
 			Subjects:    []string{AuditSubjects},
 			MaxAge:      400 * day,
-			MaxBytes:    64 * mib,
+			MaxBytes:    256 * mib,
+
+			// No source of records (cli, console or notifier) takes the room of another, whatever it writes.
+			MaxMsgsPerSubject: 20_000,
+			MaxMsgSize:        4 << 10,
 		})},
 		{ServiceLock, declare(options, jetstream.StreamConfig{
 			Name:        StreamAuditUsers,
@@ -282,7 +272,7 @@ func declare(options AssetOptions, config jetstream.StreamConfig) jetstream.Stre
 	config.Duplicates = cmp.Or(config.Duplicates, dedupWindow)
 	config.MaxConsumers = maxConsumers
 	config.MaxMsgs = -1
-	config.MaxMsgSize = MaxBody
+	config.MaxMsgSize = cmp.Or(config.MaxMsgSize, MaxBody)
 	config.Replicas = max(options.Replicas, 1)
 	config.Storage = options.Storage
 	return config

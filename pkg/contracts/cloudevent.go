@@ -62,10 +62,10 @@ func (e CloudEvent) MsgID() string { return EventMsgID(e.Source, e.ID) }
 func (e CloudEvent) Validate() error {
 	var c checks
 	for _, name := range requiredAttributes {
-		c.refuse(*e.attribute(name) == "", "/"+name, "is required")
+		c.Add(*e.attribute(name) == "", "/"+name, "is required")
 	}
 	e.check(&c)
-	return c.err("CloudEvent")
+	return c.In("CloudEvent")
 }
 
 var requiredAttributes = []string{"id", "source", "type"}
@@ -76,7 +76,7 @@ func (e CloudEvent) check(c *checks) {
 		c.attribute("/"+name, *e.attribute(name))
 	}
 	_, err := url.Parse(e.Source)
-	c.refuse(err != nil, "/source", "must be a URI reference")
+	c.Add(err != nil, "/source", "must be a URI reference")
 	if u, err := url.Parse(e.DataSchema); e.DataSchema != "" && (err != nil || !u.IsAbs()) {
 		c.add("/dataschema", "must be an absolute URI")
 	}
@@ -202,29 +202,6 @@ func isAttributeName(name string) bool {
 
 func isCoreAttribute(name string) bool {
 	return slices.Contains([]string{"specversion", "time", "data"}, name) || (&CloudEvent{}).attribute(name) != nil
-}
-
-// headerValues finds a header in any case. It tries the exact name first, which is the common case and costs one
-// look-up.
-func headerValues(header nats.Header, key string) []string {
-	if values, ok := header[key]; ok {
-		return values
-	}
-	var name string
-	for existing := range header {
-		// The smallest name wins, so that the answer does not depend on the order of a map.
-		if strings.EqualFold(existing, key) && (name == "" || existing < name) {
-			name = existing
-		}
-	}
-	return header[name]
-}
-
-func one(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
 }
 
 const upperHex = "0123456789ABCDEF"

@@ -16,21 +16,26 @@ import (
 func ParseCloudEvent(header nats.Header, data []byte) (CloudEvent, error) {
 	event := CloudEvent{Data: data}
 	var c checks
-	contentType := one(headerValues(header, "content-type"))
+	contentType := header.Get("content-type") // in any case, of which this is the usual one
+	for key, values := range header {
+		if contentType == "" && len(values) > 0 && strings.EqualFold(key, "content-type") {
+			contentType = values[0]
+		}
+	}
 	media, _, err := mime.ParseMediaType(contentType)
-	c.refuse(err == nil && strings.HasPrefix(media, "application/cloudevents"), "",
+	c.Add(err == nil && strings.HasPrefix(media, "application/cloudevents"), "",
 		"must be the data of the event, with its attributes in headers ce-*: other modes of CloudEvents are not read")
 	seen := parseBinary(&c, &event, header)
 	if !seen["datacontenttype"] && contentType != "" {
 		event.DataContentType = contentType
 	}
-	if len(c.fields) == 0 {
+	if len(c.Mistakes) == 0 {
 		for _, name := range requiredAttributes {
-			c.refuse(seen[name] && *event.attribute(name) == "", "/"+name, "is required")
+			c.Add(seen[name] && *event.attribute(name) == "", "/"+name, "is required")
 		}
 		event.check(&c)
 	}
-	if err := c.err("CloudEvent"); err != nil {
+	if err := c.In("CloudEvent"); err != nil {
 		return CloudEvent{}, err
 	}
 	return event, nil
@@ -59,7 +64,7 @@ func parseBinary(c *checks, event *CloudEvent, header nats.Header) map[string]bo
 			if problem == "" {
 				problem = event.set(name, value)
 			}
-			c.refuse(problem != "", path, problem)
+			c.Add(problem != "", path, problem)
 		}
 	}
 	return seen

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/token"
@@ -46,6 +48,15 @@ func Decode[T Message](data []byte) (T, error) {
 		invalid.merge(message.Validate())
 	}
 	return zero, invalid
+}
+
+// DecodeArgs is [Decode] as a worker.Policy takes it, for jobs whose arguments are a message.
+func DecodeArgs[T Message](_ nats.Header, payload []byte, args any) error {
+	message, err := Decode[T](payload)
+	if err == nil {
+		*args.(*T) = message //nolint:forcetypeassert // registered with this type
+	}
+	return err
 }
 
 // Read is [Decode] for a request that is no message of this package and has no rules beyond the types of its fields.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/jsapi"
 )
 
 // Difference is one setting of a stream or consumer on the server that is not as declared.
@@ -125,11 +125,7 @@ func toMap(config jetstream.StreamConfig) (map[string]json.RawMessage, error) {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	maps.DeleteFunc(settings, func(_ string, value json.RawMessage) bool {
-		switch string(value) {
-		case "0", "-1", "false", `""`, "null", "{}", "[]":
-			return true
-		}
-		return false
+		return slices.Contains([]string{"0", "-1", "false", `""`, "null", "{}", "[]"}, string(value))
 	})
 	return settings, nil
 }

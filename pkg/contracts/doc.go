@@ -24,7 +24,7 @@
 //	notify.plan.<event>                                 NotifyPlanSubject   stream NOTIFICATIONS
 //	notify.send.<channel>.<type>.<user>.<event>         NotifySendSubject   stream NOTIFICATIONS
 //	notify.send.<channel>.<type>.<user>.<event>.<n>     NotifyReplaySubject stream NOTIFICATIONS
-//	audit.<source>.<action>                             AuditSubject        stream AUDIT
+//	audit.<source>.operators                            AuditSubject        stream AUDIT
 //	audit.<source>.users.<action>                       AuditUsersSubject   stream AUDIT_USERS
 //	dead.<stream>.<original subject>                    DeadSubject         stream DEAD
 //	<provider>.<place>[.<variant>]                      EnrichEntryKey       bucket enrich

@@ -65,7 +65,7 @@ func (r Recipient) EndpointIDs(channel string) []string {
 // endpointID checks the id of an address: a name that is not a number.
 func (c *checks) endpointID(path, id string) {
 	c.name(path, id)
-	c.refuse(id != "" && strings.Trim(id[:1], "0123456789_-") == "", path, "must begin with a letter")
+	c.Add(id != "" && strings.Trim(id[:1], "0123456789_-") == "", path, "must begin with a letter")
 }
 
 // endpoints checks the addresses of a channel.
@@ -80,7 +80,7 @@ func (c *checks) endpoints(path string, all map[string]Endpoint) {
 		c.endpointID(at, id)
 		switch {
 		case id == MainEndpoint:
-			c.refuse(e.Address != "", at+"/address", "must be in addresses: main is the address that is there")
+			c.Add(e.Address != "", at+"/address", "must be in addresses: main is the address that is there")
 		case e.Address == "":
 			c.add(at+"/address", "is required")
 		default:
@@ -89,10 +89,10 @@ func (c *checks) endpoints(path string, all map[string]Endpoint) {
 		c.over(at+"/events", len(e.Events), MaxEndpointEvents, "items")
 		for i, name := range e.Events[:min(len(e.Events), MaxEndpointEvents)] {
 			c.id(fmt.Sprintf("%s/events/%d", at, i), name)
-			c.refuse(strings.Contains(strings.TrimSuffix(name, Anything), Anything), fmt.Sprintf("%s/events/%d", at, i), `has a "*" before its end`)
+			c.Add(strings.Contains(strings.TrimSuffix(name, Anything), Anything), fmt.Sprintf("%s/events/%d", at, i), `has a "*" before its end`)
 		}
-		c.refuse(e.Generation < 0, at+"/generation", "must not be negative")
-		c.refuse(e.Previous < 0, at+"/previous", "must not be negative")
+		c.Add(e.Generation < 0, at+"/generation", "must not be negative")
+		c.Add(e.Previous < 0, at+"/previous", "must not be negative")
 		c.text(at+"/name", e.Name)
 		c.timestamp(at+"/rotated_at", e.RotatedAt)
 	}

@@ -53,7 +53,7 @@ func (r EnrichRequest) Validate() error {
 	if r.WaitMS < 0 || r.WaitMS > int(MaxWait/time.Millisecond) {
 		c.add("/waitMs", "must be between 0 and "+strconv.Itoa(int(MaxWait/time.Millisecond)))
 	}
-	return c.err("EnrichRequest")
+	return c.In("EnrichRequest")
 }
 
 // AppendJSON appends the request to dst and keeps the unknown members of its restaurants byte for byte.
@@ -91,9 +91,9 @@ func (r EnrichResponse) Validate() error {
 	var c checks
 	c.id("/requestId", r.RequestID)
 	c.restaurants(r.Results)
-	c.refuse(r.Pending < 0, "/pending", "is required, and must not be negative")
+	c.Add(r.Pending < 0, "/pending", "is required, and must not be negative")
 	c.optionalName("/skipped", r.Skipped)
-	return c.err("EnrichResponse")
+	return c.In("EnrichResponse")
 }
 
 // UnmarshalJSONFrom reads an answer. One without "pending", which must not count as complete, has -1.
@@ -157,7 +157,7 @@ func (j EnrichJob) Validate() error {
 	if j.Variant < 0 || j.Variant > EnrichVariants {
 		c.add("/variant", "must be between 0 and "+strconv.Itoa(EnrichVariants))
 	}
-	return c.err("EnrichJob")
+	return c.In("EnrichJob")
 }
 
 // Venue is the provider's side of a match.
@@ -234,9 +234,9 @@ func (r EnrichResult) Validate() error {
 	if r.Outcome != "" {
 		c.oneOf("/outcome", string(r.Outcome), string(OutcomeFound), string(OutcomeNotFound),
 			string(OutcomeAmbiguous), string(OutcomeError))
-		c.refuse(r.Outcome.Status() != r.Status, "/outcome", "does not go with status")
+		c.Add(r.Outcome.Status() != r.Status, "/outcome", "does not go with status")
 	}
-	c.refuse(!(r.Score >= 0 && r.Score <= 1), "/score", "must be between 0 and 1")
+	c.Add(!(r.Score >= 0 && r.Score <= 1), "/score", "must be between 0 and 1")
 	c.opaque("/evidence", r.Evidence)
 	if r.Venue != nil {
 		c.optionalID("/venue/id", r.Venue.ID)
@@ -248,11 +248,11 @@ func (r EnrichResult) Validate() error {
 		}
 	}
 	c.text("/matcher", r.Matcher)
-	return c.err("EnrichResult")
+	return c.In("EnrichResult")
 }
 
 func (c *checks) restaurants(results []Restaurant) {
-	c.refuse(results == nil, "/results", "is required")
+	c.Add(results == nil, "/results", "is required")
 	if c.over("/results", len(results), MaxResults, "items") {
 		return
 	}
@@ -301,11 +301,11 @@ func (p ResultPatch) Validate() error {
 	c.oneOf("/type", p.Type, TypeResultPatch)
 	c.id("/requestId", p.RequestID)
 	c.id("/placeId", p.PlaceID)
-	c.refuse(p.Patch.Providers == nil && p.Patch.Wolt == nil, "/patch", "is required")
-	c.refuse(len(p.Patch.Providers) == 0, "/patch/providers", "is required")
+	c.Add(p.Patch.Providers == nil && p.Patch.Wolt == nil, "/patch", "is required")
+	c.Add(len(p.Patch.Providers) == 0, "/patch/providers", "is required")
 	if len(p.Patch.Providers) > MaxProviders {
 		c.add("/patch/providers", "has more than "+strconv.Itoa(MaxProviders)+" members")
-		return c.err("ResultPatch")
+		return c.In("ResultPatch")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Patch.Providers)) {
 		path := strictjson.Pointer("/patch/providers", name)
@@ -315,5 +315,5 @@ func (p ResultPatch) Validate() error {
 	if p.Patch.Wolt != nil {
 		c.nest("/patch/wolt", p.Patch.Wolt.Validate())
 	}
-	return c.err("ResultPatch")
+	return c.In("ResultPatch")
 }

@@ -73,8 +73,8 @@ func (e Event) Validate() error {
 	c.opaque("/payload", e.Payload)
 	c.recipients("/recipients", e.Recipients)
 	c.opaque("/route", e.Route)
-	c.refuse(len(e.Route) > 0 && len(e.Recipients) == 0, "/recipients", "is required for an event that says how they are notified")
-	return c.err("Event")
+	c.Add(len(e.Route) > 0 && len(e.Recipients) == 0, "/recipients", "is required for an event that says how they are notified")
+	return c.In("Event")
 }
 
 // Urgency is the priority of a notification. Readers treat an unknown urgency as normal.
@@ -145,7 +145,7 @@ func (n Notification) Validate() error {
 	c.id("/event_id", n.EventID)
 	c.id("/user_id", n.UserID)
 	c.name("/recipient_type", string(n.RecipientType))
-	c.refuse(n.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, a row is for one user")
+	c.Add(n.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, a row is for one user")
 	if n.Address != "" {
 		c.endpointID("/address", n.Address)
 	}
@@ -160,7 +160,7 @@ func (n Notification) Validate() error {
 	for _, channel := range n.Fallback {
 		c.name("/fallback", channel)
 	}
-	c.refuse(n.FallbackAfter < 0, "/fallback_after", "must not be negative")
+	c.Add(n.FallbackAfter < 0, "/fallback_after", "must not be negative")
 	c.optionalName("/fallback_of", n.FallbackOf)
 	c.opaque("/payload", n.Payload)
 	if n.Recipient != nil {
@@ -172,7 +172,7 @@ func (n Notification) Validate() error {
 	if n.Throttle != nil {
 		c.nest("/throttle", n.Throttle.Validate())
 	}
-	return c.err("Notification")
+	return c.In("Notification")
 }
 
 // stringOrWhole checks an id that some sources write as a number. 5 and "5" are both kept as written.
@@ -191,7 +191,7 @@ func (c *checks) stringOrWhole(path string, raw json.RawMessage) {
 	}
 	digits := strings.TrimPrefix(string(raw), "-")
 	_, err := strconv.ParseUint(digits, 10, 64)
-	c.refuse(err != nil, path, "must be a string or a whole number")
+	c.Add(err != nil, path, "must be a string or a whole number")
 }
 
 // Anything is the wildcard of Recipient.OptOut: every category, or every channel.
@@ -241,7 +241,7 @@ func (r Recipient) Validate() error {
 	var c checks
 	c.id("/user_id", r.UserID)
 	c.name("/recipient_type", string(r.RecipientType))
-	c.refuse(r.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, this is one user")
+	c.Add(r.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, this is one user")
 	for _, channel := range slices.Sorted(maps.Keys(r.Addresses)) {
 		c.name("/addresses/"+clip(channel), channel)
 		c.attribute("/addresses/"+clip(channel), r.Addresses[channel])
@@ -249,7 +249,7 @@ func (r Recipient) Validate() error {
 	for _, channel := range slices.Sorted(maps.Keys(r.Endpoints)) {
 		path := "/endpoints/" + clip(channel)
 		c.name(path, channel)
-		c.refuse(channel == "inapp", path, "is a channel without addresses")
+		c.Add(channel == "inapp", path, "is a channel without addresses")
 		c.endpoints(path, r.Endpoints[channel])
 	}
 	c.optionalName("/locale", r.Locale)
@@ -264,8 +264,8 @@ func (r Recipient) Validate() error {
 		c.wallClock("/quiet_hours/to", r.QuietHours.To)
 	}
 	_, err := time.LoadLocation(r.TimeZone)
-	c.refuse(err != nil || r.TimeZone == "Local", "/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
-	return c.err("Recipient")
+	c.Add(err != nil || r.TimeZone == "Local", "/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
+	return c.In("Recipient")
 }
 
 // preferences checks the categories and times that a recipient has chosen.
@@ -292,7 +292,7 @@ func (c *checks) category(path, name string) {
 // wallClock checks a time of day.
 func (c *checks) wallClock(path, clock string) {
 	_, err := time.Parse("15:04", clock)
-	c.refuse(err != nil || len(clock) != len("15:04"), path, "must be a time of day such as 22:00")
+	c.Add(err != nil || len(clock) != len("15:04"), path, "must be a time of day such as 22:00")
 }
 
 // recipients checks the recipients of an event.

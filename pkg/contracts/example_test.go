@@ -97,7 +97,7 @@ func ExampleStreams() {
 		fmt.Println(stream.Name, stream.Retention, stream.Subjects)
 	}
 	// Output:
-	// AUDIT Limits [audit.*.*]
+	// AUDIT Limits [audit.*.operators]
 	// AUDIT_USERS Limits [audit.*.users.*]
 	// DEAD Limits [dead.> $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.> $JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>]
 	// ENRICH_JOBS WorkQueue [jobs.enrich.>]

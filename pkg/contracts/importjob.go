@@ -78,7 +78,7 @@ func (j ImportJob) Validate() error {
 		c.oneOf("/priority", string(j.Priority), string(PriorityHigh), string(PriorityNormal), string(PriorityLow))
 	}
 	c.timestamp("/requested_at", j.RequestedAt)
-	return c.err("ImportJob")
+	return c.In("ImportJob")
 }
 
 // ImportState is the state of an import job.
@@ -154,15 +154,15 @@ func (s ImportStatus) Validate() error {
 	}
 	c.oneOf("/status", string(s.Status), string(ImportQueued), string(ImportRunning), string(ImportReady), string(ImportFailed))
 	c.optionalID("/recipe_id", s.RecipeID)
-	c.refuse((s.Status == ImportReady) != (s.RecipeID != ""), "/recipe_id", "must be there when status is READY, and only then")
+	c.Add((s.Status == ImportReady) != (s.RecipeID != ""), "/recipe_id", "must be there when status is READY, and only then")
 	c.optionalName("/code", string(s.Code))
-	c.refuse((s.Status == ImportFailed) != (s.Code != ""), "/code", "must be there when status is FAILED, and only then")
+	c.Add((s.Status == ImportFailed) != (s.Code != ""), "/code", "must be there when status is FAILED, and only then")
 	c.text("/error", s.Error)
 	c.optionalName("/step", s.Step)
-	c.refuse(!(s.Progress >= 0 && s.Progress <= 1), "/progress", "must be 0 to 1")
-	c.refuse(s.Attempt < 0, "/attempt", "must not be negative")
+	c.Add(!(s.Progress >= 0 && s.Progress <= 1), "/progress", "must be 0 to 1")
+	c.Add(s.Attempt < 0, "/attempt", "must not be negative")
 	c.timestamp("/updated_at", s.UpdatedAt)
-	return c.err("ImportStatus")
+	return c.In("ImportStatus")
 }
 
 // FileScheme is the scheme of the URLs of files.

@@ -81,7 +81,7 @@ func TestSubjectsAreMadeAsDescribed(t *testing.T) {
 	all := channels(t)
 	for address, subject := range map[string]string{
 		"$KV.directory.{recipient_type}.{user_id}":                    "$KV.directory." + must(contracts.DirectoryKey("CUSTOMER", "u")),
-		"audit.{source}.{action}":                                     must(contracts.AuditSubject("cli", "cancel")),
+		"audit.{source}.operators":                                    must(contracts.AuditSubject("cli")),
 		"audit.{source}.users.{action}":                               must(contracts.AuditUsersSubject("notifier", "test")),
 		"events./routed.{event_type}":                                 must(contracts.Event{EventType: "b", Route: []byte("{}")}.Subject()),
 		"events.{aggregate_type}.{event_type}":                        must(contracts.EventSubject("a", "b")),

@@ -91,9 +91,9 @@ func (s ProviderState) Validate() error {
 		c.url("/url", *s.URL)
 	}
 	c.optionalName("/reason", s.Reason)
-	c.refuse(s.Reason != "" && s.Status != StatusPending, "/reason", "must be absent unless status is PENDING")
+	c.Add(s.Reason != "" && s.Status != StatusPending, "/reason", "must be absent unless status is PENDING")
 	c.timestamp("/updatedAt", s.UpdatedAt)
-	return c.err("ProviderState")
+	return c.In("ProviderState")
 }
 
 // stateFields are the members of a state that this package knows.

@@ -7,14 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
@@ -47,9 +51,6 @@ type PublisherConfig struct {
 type Publisher struct {
 	cfg PublisherConfig
 	js  jetstream.JetStream
-
-	mu     sync.Mutex // guards stream
-	stream jetstream.Stream
 }
 
 // Published is the stream's acknowledgement of an event.
@@ -68,6 +69,12 @@ func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, erro
 	cfg.Stream = cmp.Or(cfg.Stream, StreamEvents)
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	var errs []error
+	if js == nil {
+		errs = append(errs, errors.New("contracts: NewPublisher: js is nil: want a jetstream.JetStream"))
+	}
+	if subject.CheckLiteral(cfg.Stream) != nil || strings.ContainsAny(cfg.Stream, `./\`) {
+		errs = append(errs, fmt.Errorf("contracts: PublisherConfig.Stream is %.80q: want the name of a stream", cfg.Stream))
+	}
 	if cfg.Timeout < 0 || cfg.Timeout >= dedupWindow {
 		errs = append(errs, fmt.Errorf("contracts: PublisherConfig.Timeout is %s: want less than %s", cfg.Timeout, dedupWindow))
 	}
@@ -85,15 +92,20 @@ func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, erro
 // that, readers refuse the other event.
 //
 // The error is a [*ValidationError] for an invalid event, and a [*PublishError] otherwise. If its Unsure is true the
-// event may be in the stream: call again with the same event.
+// event may be in the stream: call again with the same event. Publish returns at once, without another try, when the stream does not exist,
+// does not take the subject, is full or sealed, when the server has no JetStream, and when the user may not publish.
 func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
-	subject, msg, mark, err := p.message(e)
+	msg, err := e.Msg(p.cfg.Source)
+	if err != nil {
+		return Published{}, err
+	}
+	mark, err := e.Fingerprint()
 	if err != nil {
 		return Published{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	failed := PublishError{EventID: e.EventID, Subject: subject}
+	failed := PublishError{EventID: e.EventID, Subject: msg.Subject}
 	for wait := firstPublishWait; ; wait = min(2*wait, lastPublishWait) {
 		failed.Attempts++
 		done, err := p.try(ctx, msg, mark)
@@ -113,31 +125,30 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 	}
 }
 
-// message returns the event as a message in binary mode, under its own id.
-func (p *Publisher) message(e Event) (subject string, msg *nats.Msg, mark string, err error) {
+// Msg returns the event as a NATS message in binary mode, under its own id, for a publisher whose own name is source. Make a new one for
+// each attempt to publish it. The error is a [*ValidationError].
+func (e Event) Msg(source string) (*nats.Msg, error) {
 	data, err := Encode(e)
 	if err != nil {
-		return "", nil, "", err
+		return nil, err
 	}
 	if len(data) > MaxBody {
-		return "", nil, "", &ValidationError{
+		return nil, &ValidationError{
 			Type: "Event", Fields: []FieldError{{Problem: fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)}}, cause: ErrTooLarge,
 		}
 	}
-	if mark, err = e.Fingerprint(); err != nil {
-		return "", nil, "", err
-	}
-	if subject, err = e.Subject(); err != nil {
-		return "", nil, "", err
+	to, err := e.Subject()
+	if err != nil {
+		return nil, err
 	}
 	header, err := CloudEvent{
-		ID: e.EventID, Source: p.cfg.Source, Type: CloudEventDomain, Time: e.OccurredAt, DataContentType: "application/json",
+		ID: e.EventID, Source: source, Type: CloudEventDomain, Time: e.OccurredAt, DataContentType: "application/json",
 	}.Header()
 	if err != nil { // such as an id with a control character, which is valid in a body but not in a header
 		header = nats.Header{}
 	}
 	header[nats.MsgIdHdr] = []string{DomainEventMsgID(e.EventID)}
-	return subject, &nats.Msg{Subject: subject, Header: header, Data: data}, mark, nil
+	return &nats.Msg{Subject: to, Header: header, Data: data}, nil
 }
 
 func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Published, error) {
@@ -148,9 +159,10 @@ func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Publis
 	if p.cfg.Prepare != nil {
 		p.cfg.Prepare(ctx, one)
 	}
+	earlier := p.js.Conn().LastError()
 	ack, err := p.js.PublishMsg(ctx, one, jetstream.WithExpectStream(p.cfg.Stream), jetstream.WithRetryAttempts(0))
 	if err != nil {
-		return Published{}, fmt.Errorf("publish: %w", err)
+		return Published{}, fmt.Errorf("publish to %s of stream %s: %w", msg.Subject, p.cfg.Stream, p.explain(ctx, msg.Subject, err, earlier))
 	}
 	if ack.Duplicate {
 		if err := p.same(ctx, ack.Sequence, mark); err != nil {
@@ -160,16 +172,65 @@ func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Publis
 	return Published{Duplicate: ack.Duplicate, Sequence: ack.Sequence}, nil
 }
 
-// same reads the stream's message at the sequence, and returns ErrEventMismatch when it has another event.
-func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) error {
-	stream, err := p.bind(ctx)
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		return fmt.Errorf("the stream has an event under the id, at %d, and this account may not read whether it is the same: %w", sequence, err)
+// permanentError is an error that another try would end in.
+type permanentError struct{ error }
+
+func (e *permanentError) Unwrap() error { return e.error }
+
+// explain returns the error of a try, as a permanentError with the reason if no try can succeed. It costs a round trip when nothing takes
+// the subject: an election of the stream's leader looks like a stream that does not exist.
+func (p *Publisher) explain(ctx context.Context, to string, err, earlier error) error {
+	last := p.js.Conn().LastError()
+	which, publish, ok := denied.Subject(last)
+	why := "it cannot be sent"
+	switch {
+	case ok && publish && which == to && last != earlier: //nolint:errorlint // the server drops the message, and no answer comes
+		why, err = "the user of this connection may not publish it", last
+	case jsapi.IsFull(err), jsapi.IsRefused(err): // refused per subject
+		why = "the stream is full and refuses new messages: raise its limits, or let it discard old ones"
+	case jsapi.HasCode(err, jsapi.CodeStreamSealed):
+		why = "the stream is sealed and never takes a message again: name another in PublisherConfig.Stream"
+	case errors.Is(err, nats.ErrBadHeaderMsg):
+		why = "PublisherConfig.Prepare set a header with a name that NATS does not take"
+	case jsapi.IsPermanent(err):
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		stream, cause := p.js.Stream(ctx, p.cfg.Stream)
+		enabled, _ := p.js.Conn().ConnectedServerJetStream()
+		switch {
+		case errors.Is(cause, nats.ErrNoResponders) && !enabled && p.js.Conn().IsConnected(): // else the account may not ask for the stream
+			why, err = "no server has JetStream", jetstream.ErrJetStreamNotEnabled
+		case errors.Is(cause, jetstream.ErrStreamNotFound):
+			why, err = "create the stream (contracts.Apply, expediter apply), or name another in PublisherConfig.Stream", cause
+		case cause != nil, slices.ContainsFunc(stream.CachedInfo().Config.Subjects, func(p string) bool { return subject.Matches(p, to) }):
+			return err
+		default:
+			why = fmt.Sprintf("the stream takes only %q", stream.CachedInfo().Config.Subjects)
+		}
+	default:
+		return err
 	}
+	return &permanentError{fmt.Errorf("%s: %w", why, err)}
+}
+
+// Compare returns [ErrEventMismatch] when the stream has another event than e at a sequence: for one who publishes without Publish, and was
+// told there that the stream has the id already. One round trip.
+func (p *Publisher) Compare(ctx context.Context, sequence uint64, e Event) error {
+	mark, err := e.Fingerprint()
 	if err != nil {
 		return err
 	}
-	there, err := stream.GetMsg(ctx, sequence)
+	return p.same(ctx, sequence, mark)
+}
+
+// same reads the stream's message at the sequence, and returns ErrEventMismatch when it has another event.
+func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) error {
+	there, ok, err := p.read(ctx, sequence)
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("the stream has an event under the id, at %d, and this account may not read whether it is the same: %w", sequence, err)
+	}
+	if err == nil && !ok {
+		err = jetstream.ErrMsgNotFound // at a replica that is behind
+	}
 	if err != nil {
 		return fmt.Errorf("read the event that the stream has under the id, at %d: %w", sequence, err)
 	}
@@ -184,30 +245,33 @@ func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) erro
 	return err
 }
 
-func (p *Publisher) bind(ctx context.Context) (jetstream.Stream, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stream == nil {
-		stream, err := p.js.Stream(ctx, p.cfg.Stream)
-		if err != nil {
-			return nil, fmt.Errorf("open stream %s: %w", p.cfg.Stream, err)
-		}
-		p.stream = stream
+// read reads a message from any replica, which takes no place in the server's queue of API requests. A stream that replicas do not answer
+// for (AllowDirect is false) is read at its leader.
+func (p *Publisher) read(ctx context.Context, sequence uint64) (m jsapi.Message, ok bool, err error) {
+	api := jsapi.New(p.js, publishTry)
+	reply, err := p.js.Conn().RequestWithContext(ctx, api.Prefix+"DIRECT.GET."+p.cfg.Stream, fmt.Appendf(nil, `{"seq":%d}`, sequence))
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return api.Get(ctx, p.cfg.Stream, jsapi.Query{Sequence: sequence})
+	case err != nil:
+		return m, false, err
 	}
-	return p.stream, nil
+	return directget.Answer(reply)
 }
 
 // final reports whether another try would end in the same error.
 func final(err error) bool {
-	return errors.Is(err, ErrEventMismatch) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrInvalidMsg) ||
-		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || jsapi.IsTooLarge(err) || jsapi.IsOtherStream(err)
+	_, permanent := errors.AsType[*permanentError](err)
+	return permanent || errors.Is(err, ErrEventMismatch) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 }
 
 // unsure reports whether the event may be in the stream in spite of an error: there was no answer, or a refusal by a
 // leader that may have been deposed.
 func unsure(err error) bool {
-	return !errors.Is(err, nats.ErrMaxPayload) && !errors.Is(err, nats.ErrInvalidMsg) &&
-		!errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse)
+	return !slices.ContainsFunc([]error{
+		jetstream.ErrJetStreamNotEnabled, jetstream.ErrNoStreamResponse, jetstream.ErrStreamNotFound,
+		nats.ErrBadHeaderMsg, nats.ErrInvalidMsg, nats.ErrMaxPayload, nats.ErrNoResponders, nats.ErrPermissionViolation,
+	}, func(unsent error) bool { return errors.Is(err, unsent) })
 }
 
 // Fingerprint returns a hash that distinguishes events under the same id: the SHA-256, in hexadecimal digits, of the

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -92,25 +93,30 @@ func TestPublishAgain(t *testing.T) {
 	check.That(t, n == 1 && len(events(t, js)) == 1, "%d are the first, %d stored", n, len(events(t, js)))
 }
 
-// Another event under the same id is refused, and the first one stands.
+// Another event under the same id is refused, and the first one stands, also in a stream that only its leader reads.
 func TestPublishAnotherUnderTheSameID(t *testing.T) {
 	t.Parallel()
-	_, js := applied(t)
-	p := publisher(t, js, contracts.PublisherConfig{})
-	check.OK(t, check.Err(p.Publish(t.Context(), reserved("evt-001"))))
-	for name, change := range map[string]func(*contracts.Event){
-		"payload": func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
-		"type":    func(e *contracts.Event) { e.EventType = "OTHER" }, // another subject
-		"user":    func(e *contracts.Event) { e.UserID = "ada" },
-	} {
-		_, err := p.Publish(t.Context(), reserved("evt-001", change))
-		failed, ok := errors.AsType[*contracts.PublishError](err)
-		if !ok || !errors.Is(err, contracts.ErrEventMismatch) || failed.Unsure || failed.Attempts != 1 || !strings.Contains(err.Error(), "evt-001") {
-			t.Errorf("%s: %v", name, err)
+	for _, direct := range []bool{true, false} {
+		_, js := natstest.Connect(t, natstest.Server(t))
+		check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: contracts.StreamEvents, Subjects: []string{contracts.EventsSubjects}, AllowDirect: direct,
+		})))
+		p := publisher(t, js, contracts.PublisherConfig{})
+		check.OK(t, check.Err(p.Publish(t.Context(), reserved("evt-001"))))
+		for name, change := range map[string]func(*contracts.Event){
+			"payload": func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
+			"type":    func(e *contracts.Event) { e.EventType = "OTHER" }, // another subject
+			"user":    func(e *contracts.Event) { e.UserID = "ada" },
+		} {
+			_, err := p.Publish(t.Context(), reserved("evt-001", change))
+			failed, ok := errors.AsType[*contracts.PublishError](err)
+			if !ok || !errors.Is(err, contracts.ErrEventMismatch) || failed.Unsure || failed.Attempts != 1 || !strings.Contains(err.Error(), "evt-001") {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
+		all := events(t, js)
+		check.That(t, len(all) == 1 && strings.Contains(string(all[0].Data), `{"guests":4}`), "%d stored", len(all))
 	}
-	all := events(t, js)
-	check.That(t, len(all) == 1 && strings.Contains(string(all[0].Data), `{"guests":4}`), "%d stored", len(all))
 }
 
 func TestFingerprint(t *testing.T) {
@@ -153,21 +159,54 @@ func TestPublishUntilAcknowledged(t *testing.T) {
 	check.That(t, err == nil && done.Duplicate && done.Sequence == 1 && len(events(t, js)) == 1, "%+v, %v, %d stored", done, err, len(events(t, js)))
 }
 
-// A stream that is not there yet is waited for.
-func TestPublishWaitsForTheStream(t *testing.T) {
-	t.Parallel()
-	nc, js := natstest.Connect(t, natstest.Server(t))
-	tried := make(chan struct{}, 100)
-	sub := check.Must(nc.Subscribe("events.>", func(*nats.Msg) { tried <- struct{}{} }))(t)
-	answers := make(chan error, 1)
-	go func() {
-		_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
-		answers <- err
-	}()
-	<-tried
-	check.OK(t, sub.Unsubscribe())
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{})))
-	check.Is(t, <-answers, nil)
+// What no later try can change ends the first one. The error names the stream and the subject, and says what to do.
+func TestPublishEndsAtTheFirstTry(t *testing.T) {
+	config := jetstream.StreamConfig{Name: contracts.StreamEvents, Subjects: []string{contracts.EventsSubjects}}
+	for name, test := range map[string]struct {
+		change func(*jetstream.StreamConfig)
+		want   error
+		says   string
+	}{
+		"no stream":     {want: jetstream.ErrStreamNotFound, says: "create the stream"},
+		"other subject": {change: func(c *jetstream.StreamConfig) { c.Subjects = []string{"events.HOTEL.*"} }, want: jetstream.ErrNoStreamResponse, says: `takes only ["events.HOTEL.*"]`},
+		"sealed":        {change: func(c *jetstream.StreamConfig) { c.Sealed = true }, says: "is sealed"},
+		"full":          {change: func(c *jetstream.StreamConfig) { c.Discard, c.MaxBytes = jetstream.DiscardNew, 1 }, says: "is full"},
+		"full subject": {change: func(c *jetstream.StreamConfig) {
+			c.Discard, c.MaxMsgsPerSubject, c.DiscardNewPerSubject = jetstream.DiscardNew, 1, true
+		}, says: "per subject"},
+		"small":         {change: func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 }, says: "message size exceeds"},
+		"no JetStream":  {want: jetstream.ErrJetStreamNotEnabled, says: "no server has JetStream"},
+		"header":        {change: func(*jetstream.StreamConfig) {}, want: nats.ErrBadHeaderMsg, says: "Prepare"},
+		"not permitted": {change: func(*jetstream.StreamConfig) {}, want: nats.ErrPermissionViolation, says: "may not publish"},
+	} {
+		var permissions server.Permissions
+		if name == "not permitted" {
+			permissions.Publish = &server.SubjectPermission{Deny: []string{contracts.EventsSubjects}}
+		}
+		// Under fake time an end after a minute of tries takes no time.
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			_, js := natstest.Connect(t, srv)
+			if changed := config; test.change != nil {
+				test.change(&changed)
+				check.OK(t, check.Err(js.CreateStream(t.Context(), config)))
+				check.OK(t, check.Err(js.Publish(t.Context(), "events.RESTAURANT.=Kg", nil)))
+				check.OK(t, check.Err(js.UpdateStream(t.Context(), changed)))
+			}
+			_, js = natstest.Connect(t, srv, natstest.Restricted())
+			begun := time.Now()
+			_, err := publisher(t, js, contracts.PublisherConfig{Prepare: func(_ context.Context, msg *nats.Msg) {
+				if name == "header" {
+					msg.Header["trace/id"] = []string{"1"}
+				}
+			}}).Publish(t.Context(), reserved("evt-001", func(e *contracts.Event) { e.EventType = "*" }))
+			failed, ok := errors.AsType[*contracts.PublishError](err)
+			check.That(t, ok && failed.Attempts == 1 && time.Since(begun) < 5*time.Second && (test.want == nil || errors.Is(err, test.want)),
+				"after %s: %v", time.Since(begun), err)
+			check.Contains(t, err, test.says, "events.RESTAURANT.=Kg", contracts.StreamEvents)
+		}, natstest.Restrict(permissions), func(c *natsrun.Config) {
+			natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStream = name != "no JetStream" })
+		})
+	}
 }
 
 // Every publish ends, and says whether the event may be in the stream.
@@ -182,7 +221,6 @@ func TestPublishEnds(t *testing.T) {
 			check.That(t, ok && errors.Is(err, want) && failed.Unsure == unsure && failed.EventID == "evt-001" && failed.Attempts >= 1,
 				"%s: %v", name, err)
 		}
-		fails("nobody has the stream", t.Context(), context.DeadlineExceeded, false)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		fails("the caller gave up", ended, context.Canceled, true)
@@ -209,6 +247,8 @@ func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
 		"nothing":      {},
 		"long id":      reserved(strings.Repeat("x", contracts.MaxID+1)),
 		"a name twice": reserved("a", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"a":1,"a":2}`) }),
+		"not UTF-8":    reserved("a", func(e *contracts.Event) { e.Payload = json.RawMessage("\"\xed\xa0\x80\"") }),
+		"half a name":  reserved("a", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"\ud800":1,"\ud801":2}`) }),
 		"too large": reserved("a", func(e *contracts.Event) {
 			e.Payload = json.RawMessage(`"` + strings.Repeat("x", contracts.MaxBody) + `"`)
 		}),
@@ -217,8 +257,8 @@ func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
 		check.That(t, errors.Is(err, contracts.ErrInvalid) && errors.Is(err, contracts.ErrTooLarge) == (name == "too large"), "%s: %v", name, err)
 	}
 	check.Same(t, "stored", len(events(t, js)), 0)
-	_, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "not a\x00URI", Timeout: time.Hour})
-	check.Contains(t, err, "Source", "Timeout")
+	_, err := contracts.NewPublisher(nil, contracts.PublisherConfig{Source: "not a\x00URI", Stream: "a.*", Timeout: time.Hour})
+	check.Contains(t, err, "js is nil", "Source", "Stream", "Timeout")
 }
 
 // The leader of three nodes is killed while events are published. Every publish succeeds, by trying again where it has to, and

@@ -28,7 +28,7 @@ func (l Location) Validate() error {
 	var c checks
 	c.coordinate("/lat", l.Lat, 90)
 	c.coordinate("/lng", l.Lng, 180)
-	return c.err("Location")
+	return c.In("Location")
 }
 
 // UnmarshalJSONFrom reads a location. A coordinate that is not there is NaN, which Validate refuses: half a location is none.
@@ -107,7 +107,7 @@ func (r Restaurant) Validate() error {
 	if r.Location != nil {
 		c.nest("/location", r.Location.Validate())
 	}
-	return c.err("Restaurant")
+	return c.In("Restaurant")
 }
 
 // State returns the restaurant's state for a provider: providers.<name>, or, for ProviderWolt only, the deprecated

@@ -14,7 +14,7 @@ import (
 // Filters that select every message of a stream.
 const (
 	// AuditSubjects selects all records of operators' actions.
-	AuditSubjects = "audit.*.*"
+	AuditSubjects = "audit.*.operators"
 	// AuditUsersSubjects selects all records of the actions of other callers.
 	AuditUsersSubjects = "audit.*.users.*"
 	// EnrichJobsSubjects selects all enrichment jobs.
@@ -36,12 +36,12 @@ const (
 	DeadSubjects = "dead.>"
 )
 
-// AuditSubject is the subject of the records of one action, from one source: a service, or cli.
-func AuditSubject(source, action string) (string, error) {
-	return join("audit", name("source", source), name("action", action))
+// AuditSubject is the subject of all records of operators' actions from one source: a service, or cli.
+func AuditSubject(source string) (string, error) {
+	return join("audit", name("source", source), name("class", "operators"))
 }
 
-// AuditUsersSubject is the same for the actions of callers who are no operators.
+// AuditUsersSubject is the subject of the records of one action, from one source, of callers who are no operators.
 func AuditUsersSubject(source, action string) (string, error) {
 	return join("audit", name("source", source), name("class", "users"), name("action", action))
 }

@@ -38,16 +38,16 @@ type Digest struct {
 // Validate checks all fields.
 func (d Digest) Validate() error {
 	var c checks
-	c.refuse((len(d.At) == 0) == (d.Every == 0), "/every", "is wanted, or at, but not both")
-	c.refuse(d.Every < 0 || d.Every > minutesOfDay || d.Every > 0 && minutesOfDay%d.Every != 0,
+	c.Add((len(d.At) == 0) == (d.Every == 0), "/every", "is wanted, or at, but not both")
+	c.Add(d.Every < 0 || d.Every > minutesOfDay || d.Every > 0 && minutesOfDay%d.Every != 0,
 		"/every", "must be minutes that divide a day")
 	c.over("/at", len(d.At), MaxDigestTimes, "items")
 	for i, clock := range d.At {
 		c.wallClock("/at", clock)
-		c.refuse(slices.Contains(d.At[:i], clock), "/at", "has a time twice")
+		c.Add(slices.Contains(d.At[:i], clock), "/at", "has a time twice")
 	}
 	c.text("/template", d.Template)
-	return c.err("Digest")
+	return c.In("Digest")
 }
 
 const minutesOfDay = 24 * 60
@@ -97,5 +97,5 @@ func (t Throttle) Validate() error {
 	if t.Per < 1 || t.Per > int64(MaxThrottlePeriod/time.Second) {
 		c.add("/per", fmt.Sprintf("must be 1 to %d seconds", int64(MaxThrottlePeriod/time.Second)))
 	}
-	return c.err("Throttle")
+	return c.In("Throttle")
 }

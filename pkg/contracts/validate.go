@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -27,21 +26,31 @@ const (
 	MaxName = 64
 )
 
+// Mistakes collects the failing fields of one message or request.
+type Mistakes []FieldError
+
+// Add adds a field if it is wrong. Fields after the first 1,000 are dropped.
+func (m *Mistakes) Add(wrong bool, path, problem string) {
+	if wrong && len(*m) < strictjson.MaxProblems {
+		*m = append(*m, FieldError{Path: path, Problem: problem})
+	}
+}
+
+// In returns a *ValidationError with all fields for a type of message or request, or nil when there are none.
+func (m Mistakes) In(typeName string) error {
+	if len(m) == 0 {
+		return nil
+	}
+	return &ValidationError{Type: typeName, Fields: m}
+}
+
+// Mistake returns the *ValidationError for one failing field.
+func Mistake(typeName, path, problem string) error { return Mistakes{{path, problem}}.In(typeName) }
+
 // checks collects the failing fields of one message.
-type checks struct{ fields []FieldError }
+type checks struct{ Mistakes }
 
-func (c *checks) add(path, problem string) {
-	if len(c.fields) < strictjson.MaxProblems {
-		c.fields = append(c.fields, FieldError{Path: path, Problem: problem})
-	}
-}
-
-// refuse adds a problem if bad.
-func (c *checks) refuse(bad bool, path, problem string) {
-	if bad {
-		c.add(path, problem)
-	}
-}
+func (c *checks) add(path, problem string) { c.Add(true, path, problem) }
 
 // over reports whether there are more than most of the things, and adds a problem if so.
 func (c *checks) over(path string, n, most int, things string) bool {
@@ -63,17 +72,10 @@ func (c *checks) nest(path string, err error) {
 	}
 }
 
-func (c *checks) err(typeName string) error {
-	if len(c.fields) == 0 {
-		return nil
-	}
-	return &ValidationError{Type: typeName, Fields: c.fields}
-}
-
 // id checks an identifier from outside. Any text up to a bound is valid, because it is encoded before it becomes part of a subject or a
 // key. U+FFFD is refused: it would make two different broken ids the same.
 func (c *checks) id(path, id string) {
-	c.refuse(id == "", path, "is required")
+	c.Add(id == "", path, "is required")
 	c.optionalID(path, id)
 }
 
@@ -88,7 +90,7 @@ func (c *checks) optionalID(path, id string) {
 // fileID checks an id that programs may use to name a file or a folder.
 func (c *checks) fileID(path, id string) {
 	c.id(path, id)
-	c.refuse(strings.ContainsAny(id, `/\`) || strings.Contains(id, "..") || strings.ContainsFunc(id, unicode.IsControl),
+	c.Add(strings.ContainsAny(id, `/\`) || strings.Contains(id, "..") || strings.ContainsFunc(id, unicode.IsControl),
 		path, `must not contain "/", "\", ".." or control characters`)
 }
 
@@ -110,7 +112,7 @@ func (c *checks) text(path, text string) {
 
 // name checks a name that a program chose: letters, digits, '_' and '-', so that it is a token without encoding.
 func (c *checks) name(path, name string) {
-	c.refuse(name == "", path, "is required")
+	c.Add(name == "", path, "is required")
 	c.optionalName(path, name)
 }
 
@@ -165,15 +167,15 @@ func (c *checks) source(path, raw string) {
 	}
 }
 
-// timestamp refuses the years that RFC 3339 cannot write.
+// timestamp refuses the years that RFC 3339 cannot write, in the zone of the time or in UTC.
 func (c *checks) timestamp(path string, t time.Time) {
-	if year := t.Year(); !t.IsZero() && (year < 1 || year > 9999) {
-		c.add(path, "has year "+strconv.Itoa(year)+", want 1 to 9999")
+	if year, utc := t.Year(), t.UTC().Year(); !t.IsZero() && (min(year, utc) < 1 || max(year, utc) > 9999) {
+		c.add(path, fmt.Sprintf("has year %d, in UTC %d, want 1 to 9999", year, utc))
 	}
 }
 
 func (c *checks) requiredTime(path string, t time.Time) {
-	c.refuse(t.IsZero(), path, "is required")
+	c.Add(t.IsZero(), path, "is required")
 	c.timestamp(path, t)
 }
 

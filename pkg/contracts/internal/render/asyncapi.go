@@ -24,7 +24,7 @@ type form struct {
 func forms() []form {
 	const directory = "KV_" + contracts.BucketDirectory
 	return []form{
-		{"actions", contracts.StreamAudit, "audit.{source}.{action}", "send", "", "Records what an operator did."},
+		{"actions", contracts.StreamAudit, "audit.{source}.operators", "send", "", "Records what an operator did."},
 		{"userActions", contracts.StreamAuditUsers, "audit.{source}.users.{action}", "send", "", "Records what another caller did."},
 		{"deadLetters", contracts.StreamDead, "dead.{stream}.{subject}", "send", "DeadLetter", "Stores a job that failed for good."},
 		{"enrichJobs", contracts.StreamEnrichJobs, "jobs.enrich.{provider}.{place_id}", "receive", "EnrichJob", "Looks a place up."},

@@ -248,18 +248,12 @@ func Write(root string) error {
 func assets() (map[string][]byte, error) {
 	options := contracts.AssetOptions{Replicas: Replicas, Storage: jetstream.FileStorage}
 	files := make(map[string][]byte)
-	for _, config := range contracts.Streams(options) {
-		if err := add(files, "deploy/nats/streams/"+config.Name+".json", config); err != nil {
-			return nil, err
+	for _, config := range contracts.Assets(options) {
+		folder, name := "streams", config.Name
+		if kind, bucket, ok := strings.Cut(name, "_"); ok && (kind == "KV" || kind == "OBJ") {
+			folder, name = map[string]string{"KV": "buckets", "OBJ": "objects"}[kind], bucket
 		}
-	}
-	for _, config := range contracts.Buckets(options) {
-		if err := add(files, "deploy/nats/buckets/"+config.Name[len("KV_"):]+".json", config); err != nil {
-			return nil, err
-		}
-	}
-	for _, config := range contracts.Objects(options) {
-		if err := add(files, "deploy/nats/objects/"+config.Name[len("OBJ_"):]+".json", config); err != nil {
+		if err := add(files, "deploy/nats/"+folder+"/"+name+".json", config); err != nil {
 			return nil, err
 		}
 	}
