@@ -5,12 +5,12 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"os"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/internal/meters"
 )
 
@@ -40,7 +40,7 @@ func (s *Service) showCertificates() error {
 func (s *Service) certificates() map[string]time.Time {
 	ends := map[string]time.Time{}
 	for of, path := range map[string]string{"http": s.Config.TLSCert, "client": s.Config.NATSCert, "authority": s.Config.NATSCA} {
-		data, err := os.ReadFile(path) //nolint:gosec // the operator names it
+		data, err := limited.ReadFile(path, limited.MaxPEM)
 		for block, rest := pem.Decode(data); err == nil && block != nil; block, rest = pem.Decode(rest) {
 			certificate, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {

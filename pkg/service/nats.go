@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
@@ -49,7 +49,6 @@ func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 	lines := newSparse()
 	return append(options,
 		nats.Name(name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_"+name), nats.PermissionErrOnSubscribe(true),
-		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if left, ok := lines.turn(); ok {
 				cfg.Logger.Error(name+": NATS", "error", err, "unlogged", left) //nolint:sloglint // begins with the service's name
@@ -80,9 +79,10 @@ type NATSConfig struct {
 	NATSURL string `env:"NATS_URL"`
 }
 
-// Options returns the options of a client. The error names every file that cannot be used, with its environment variable.
+// Options returns the options of a client that gives up a connection on which nothing arrives for 12 seconds. The error names every file
+// that cannot be used, with its environment variable.
 func (cfg NATSConfig) Options() ([]nats.Option, error) {
-	options := []nats.Option{refuseAuthorities}
+	options := []nats.Option{refuseAuthorities, nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost)}
 	var errs []error
 	use := func(variable string, option nats.Option) {
 		if err := option(&nats.Options{}); err != nil {
@@ -147,7 +147,7 @@ func IsAuthority(c *x509.Certificate) bool {
 // nkeyOption returns the option that signs with the present seed in a file. [nats.NkeyOptionFromSeed] would read the file again to sign,
 // but use the former public key.
 func nkeyOption(path string) (nats.Option, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	data, err := limited.ReadFile(path, limited.MaxPEM)
 	if err != nil {
 		return nil, err
 	}

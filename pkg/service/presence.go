@@ -1,10 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -15,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
@@ -154,7 +156,8 @@ type place struct {
 type Attendance struct {
 	client  jsapi.Client
 	conn    *nats.Conn
-	looked  time.Time // zero after an error
+	looked  time.Time      // zero after an error
+	missed  map[string]int // by ID: pings in a row that an instance did not answer
 	service string
 	since   time.Time // of the first look without a gap until the last one
 }
@@ -172,10 +175,13 @@ type Roll struct {
 	// Gone reports whether instances are missing and none is left.
 	Gone bool
 
+	// Late reports whether all that are missing may be restarting.
+	Late bool
+
 	// Places are the keys in the bucket jobs of the instances that are missing. To delete them ends the search.
 	Places []string
 
-	// Unsure reports whether an instance has given no sign of life and is not missing yet: look again in 2 seconds.
+	// Unsure reports whether an instance has given no sign of life and may be alive: look again in 2 seconds.
 	Unsure bool
 }
 
@@ -200,36 +206,49 @@ func (a *Attendance) Look(ctx context.Context, streams time.Duration) (r Roll, e
 		r.Problem = fmt.Sprintf("the %s never came: its streams were made %s ago, and no instance has run since", a.service, age)
 		r.Places = []string{placeKey(a.service, 0)}
 	}
-	var last place
-	here := len(answered)
+	var lost []place
+	here, missed := len(answered), map[string]int{}
 	for _, p := range places {
+		missed[p.ID] = a.missed[p.ID] + 1
 		switch {
 		case p.ID == "":
 		case answered[p.ID]:
 			delete(answered, p.ID)
+			delete(missed, p.ID)
 		case p.silent < freshFor:
 			here++
 			r.Unsure = r.Unsure || now.Sub(a.since) < freshFor // it may have died a moment ago
 		case p.silent < silentAfter, now.Sub(a.since) < silentAfter:
-			r.Unsure = true
-		default:
-			if r.Places = append(r.Places, p.key); last.revision < p.revision {
-				last = p
+			if r.Unsure = true; missed[p.ID] > 1 && now.Sub(a.since) > silentAfter {
+				lost = append(lost, p)
 			}
+		default:
+			r.Places, lost = append(r.Places, p.key), append(lost, p)
 		}
 	}
+	a.missed = missed
 	// An instance without a place is about to take that of a missing one.
-	n := len(r.Places) - len(answered)
-	if last.ID == "" || n <= 0 || here == 0 && r.Unsure {
+	n := len(lost) - len(answered)
+	if n <= 0 || here == 0 && r.Unsure && len(lost) == len(r.Places) {
 		return r, nil
 	}
-	if r.Gone = here == 0; r.Gone {
-		r.Problem = fmt.Sprintf("the %s is gone: no instance answers, and %d did not stop properly", a.service, n)
-	} else {
-		r.Problem = fmt.Sprintf("%d of %d instances of the %s do not answer", n, n+here, a.service)
-	}
-	r.Problem += fmt.Sprintf(", last seen at %s on host %q with version %q", last.written.UTC().Format(time.RFC3339), last.Host, last.Version)
+	r.Late = len(r.Places) == 0
+	r.Gone = here == 0 && !r.Late
+	r.Problem = a.tell(lost, n, here, r.Late)
 	return r, nil
+}
+
+// tell says that n instances do not answer and here do. lost has the places of those that do not, late that they may be restarting.
+func (a *Attendance) tell(lost []place, n, here int, late bool) string {
+	text := fmt.Sprintf("%d of %d instances of the %s do not answer", n, n+here, a.service)
+	if here == 0 {
+		text = fmt.Sprintf("the %s is gone: no instance answers, and %d did not stop properly", a.service, n)
+	}
+	if late {
+		text += fmt.Sprintf(", or may be restarting: it is an error after %s", silentAfter)
+	}
+	last := slices.MaxFunc(lost, func(a, b place) int { return cmp.Compare(a.revision, b.revision) })
+	return text + fmt.Sprintf(", last seen at %s on host %q with version %q", last.written.UTC().Format(time.RFC3339), last.Host, last.Version)
 }
 
 // ping returns the ids of the instances that answer.
@@ -237,7 +256,7 @@ func (a *Attendance) ping(ctx context.Context) map[string]bool {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	// Under a prefix it leads to the account of the service, and no other one can answer. There may be no answer, or no permission.
-	answers, _ := inspect.Gather(ctx, a.conn, a.client.Target(micro.APIPrefix+".PING."+a.service), 250*time.Millisecond)
+	answers, _ := inspect.Gather(ctx, a.conn, a.client.Target(micro.APIPrefix+".PING."+a.service), nil, 250*time.Millisecond)
 	ids := map[string]bool{}
 	for _, data := range answers {
 		var answer micro.Ping

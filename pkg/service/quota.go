@@ -22,6 +22,9 @@ const (
 	// maxCallers is the number of callers without a request under way that a service remembers.
 	maxCallers = 4096
 
+	// userStreams is the part of the streams, one of so many, that a caller gets that is bound to a user: one person.
+	userStreams = 16
+
 	// writePart is the length of a body, in bytes, for which it counts once more as a change.
 	writePart = 256 << 10
 )
@@ -118,6 +121,9 @@ func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 	if stream {
 		count, all, most, code, noun = &u.streams, &c.streams, c.limits.Streams, "STREAMS", "open streams"
 		free = c.limits.Connections/2 - c.streams
+		if access.From(r.Context()).User != "" {
+			most = (most + userStreams - 1) / userStreams
+		}
 	}
 	strangers := 0
 	if c.guarded {
@@ -228,12 +234,13 @@ type LimitConfig struct {
 	// OIDCIssuer to no bound.
 	Requests int `env:"SERVICE_REQUESTS"`
 
-	// Streams is the number of event streams and WebSockets that a caller may have open. Defaults to 1,000, and without Keys and OIDCIssuer
-	// to no bound.
+	// Streams is the number of event streams and WebSockets that a caller may have open, of which one that is bound to a user gets a
+	// sixteenth. Defaults to 1,000, and without Keys and OIDCIssuer to no bound.
 	Streams int `env:"SERVICE_STREAMS"`
 
-	// Writes is the number of requests in an hour of a caller that is bound to a user, other than GET: what a person does adds little to the
-	// streams that all share. Each 256 KiB of a body count as another one. Defaults to 1,000, and without Keys and OIDCIssuer to no bound.
+	// Writes is the number of requests in an hour of a caller that is bound to a user, other than GET, at this process: what a person does
+	// adds little to the streams that all share. Each 256 KiB of a body count as another one. Defaults to 1,000, and without Keys and
+	// OIDCIssuer to no bound.
 	Writes int `env:"SERVICE_WRITES"`
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -94,6 +95,7 @@ type Service struct {
 	oidc     *access.OIDC // nil for none
 	presence *presence
 	probe    *probe
+	requests *nats.Conn // for requests over NATS: a flood of them must not hold up what the service itself asks over Conn
 	router   *Router
 	runs     []func(context.Context) error // called when the service serves
 	spec     Spec
@@ -180,6 +182,9 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if s.JetStream, err = jetstream.New(s.Conn); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	if s.requests, err = s.Conn.Opts.Connect(); err != nil {
+		return fmt.Errorf("%s: connect for requests: %w", name, redact.Error(err))
+	}
 	if err := cfg.prepare(ctx, s.JetStream, name, s.spec.Streams); err != nil {
 		return err
 	}
@@ -209,7 +214,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	if s.micro, err = StartMicro(s.Conn, MicroConfig{
+	if s.micro, err = StartMicro(s.requests, MicroConfig{
 		Description: s.spec.Description, Endpoints: s.spec.Endpoints(), Errors: s.spec.Errors,
 		Instance: s.presence.place.ID, Logger: cfg.Logger, Name: name, Telemetry: s.Telemetry, Timeout: s.spec.Timeout, Version: cfg.Version,
 	}); err != nil {
@@ -291,6 +296,9 @@ func (s *Service) showReady() error {
 // the background. No round trip.
 func (s *Service) Ready() map[string]error {
 	checks := map[string]error{"nats": nil, "store": s.probe.ready(), "streams": s.fullness.ready()}
+	if !s.requests.IsConnected() {
+		checks["nats"] = fmt.Errorf("connection for requests is %s", s.requests.Status())
+	}
 	if !s.Conn.IsConnected() {
 		err := fmt.Errorf("connection is %s", s.Conn.Status())
 		checks["nats"], checks["store"] = err, err
@@ -349,6 +357,9 @@ func (s *Service) Stop() error {
 			}
 		}
 		err := errors.Join(s.micro.Stop(), s.stopListening())
+		if s.requests != nil {
+			s.requests.Close()
+		}
 		err = errors.Join(err, s.group.Stop(), s.fullness.close())
 		for _, stop := range s.unobserve {
 			err = errors.Join(err, stop())

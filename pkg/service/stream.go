@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -20,8 +21,10 @@ const Retry = 2 * time.Second
 // streamTimeout bounds the write of one event to a client that does not read.
 const streamTimeout = 10 * time.Second
 
-// ErrIdle is returned by [Wait] when next did not return in time.
-var ErrIdle = errors.New("nothing happened")
+// Heartbeat is the time after which an idle stream gets a heartbeat, so that proxies keep it open.
+const Heartbeat = 15 * time.Second
+
+var errIdle = errors.New("nothing happened")
 
 // Stream writes server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) to a client that may have stopped
 // reading. An error means that the client has disconnected; it comes back with the id of the last event that it saw.
@@ -95,15 +98,29 @@ func LastEventID(r *http.Request) string {
 	return r.URL.Query().Get("last_event_id")
 }
 
-// Wait calls next with a context that ends after idle. The error is [ErrIdle] when next failed for that reason.
-func Wait[T any](ctx context.Context, idle time.Duration, next func(context.Context) (T, error)) (T, error) {
-	waiting, cancel := context.WithTimeoutCause(ctx, idle, ErrIdle)
-	defer cancel()
-	got, err := next(waiting)
-	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), ErrIdle) {
-		err = ErrIdle
+// Relay passes on what next returns, and has a heartbeat sent to the stream or socket whenever next did not return within idle. It returns
+// nil when next returns io.EOF, and any other error of next, send or the heartbeat.
+func Relay[T any](
+	ctx context.Context, to interface{ Heartbeat() error }, idle time.Duration,
+	next func(context.Context) (T, error), send func(T) error,
+) error {
+	for {
+		waiting, cancel := context.WithTimeoutCause(ctx, idle, errIdle)
+		got, err := next(waiting)
+		isIdle := ctx.Err() == nil && errors.Is(context.Cause(waiting), errIdle)
+		cancel()
+		switch {
+		case err == nil:
+			err = send(got)
+		case errors.Is(err, io.EOF):
+			return nil
+		case isIdle:
+			err = to.Heartbeat()
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return got, err
 }
 
 // farewellTimeout is the time that a client has to read the frame being written when the service stops, and to answer the

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,11 +11,11 @@ import (
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/meters"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/operate/jobcount"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
-	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
 )
 
 // exportTimeout bounds the export of the last spans when a service stops.
@@ -47,8 +46,8 @@ var quiet = map[string]bool{"/health": true, "/livez": true, "/metrics": true, "
 
 // The states of jobs in the metrics, beside jobcount.Stranded and jobcount.Aside.
 const (
-	jobsWaiting   = "waiting"   // that no worker was given
-	jobsDelivered = "delivered" // jobs that a worker was given and that are not done: they run, or were put off
+	jobsWaiting   = "queued"    // jobs that no worker has
+	jobsDelivered = "delivered" // jobs that a worker has and that are not done: they run, or wait for their next attempt
 )
 
 // stored is the last answer about the account.
@@ -159,9 +158,9 @@ func fresh(at time.Time) bool { return time.Since(at) <= fullnessFresh }
 // observe calls tell with the numbers of jobs, by state and consumer, "" for no consumer.
 func observe(w jobcount.Count, tell func(state, consumer string, n int64)) {
 	if fresh(w.At) {
-		for id := range maps.Keys(w.Waiting) {
-			tell(jobsWaiting, id.Name, int64(w.Waiting[id])) //nolint:gosec // fewer
-			tell(jobsDelivered, id.Name, int64(w.Given[id]))
+		for id, c := range w.Consumers {
+			tell(jobsWaiting, id.Name, int64(c.Queued))      //nolint:gosec // fewer
+			tell(jobsDelivered, id.Name, int64(c.Delivered)) //nolint:gosec // fewer
 		}
 	}
 	if fresh(w.AsideAt) {

@@ -7,13 +7,18 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -282,4 +287,321 @@ func rs(t *testing.T, id string, extra claims) string {
 func (g *Guard) ask(token string, need Need) (Caller, error) {
 	r, err := g.Admit(request("Authorization", "Bearer "+token), need)
 	return From(r.Context()), err
+}
+
+func TestATokenNamesItsCaller(t *testing.T) {
+	t.Parallel()
+	pairs()
+	synctest.Test(t, func(t *testing.T) {
+		_, guard, _ := visit(t, "", "rsa", "ec", "ed")
+		_, byList, _ := visit(t, "roles", "rsa")
+		expires := time.Now().Add(time.Hour).Truncate(time.Second)
+		for name, c := range map[string]struct {
+			guard *Guard
+			token string
+			user  string
+			want  []Scope
+		}{
+			"RS256":             {guard, rs(t, "rsa", nil), "42", []Scope{Read}},
+			"PS256":             {guard, token(t, jose.PS256, pairs()["rsa"].private, "rsa", nil), "42", []Scope{Read}},
+			"ES256":             {guard, token(t, jose.ES256, pairs()["ec"].private, "ec", nil), "42", []Scope{Read}},
+			"EdDSA":             {guard, token(t, jose.EdDSA, pairs()["ed"].private, "ed", nil), "42", []Scope{Read}},
+			"two audiences":     {guard, rs(t, "rsa", claims{"aud": []string{"account", "expediter"}}), "42", []Scope{Read}},
+			"a clock ahead":     {guard, rs(t, "rsa", claims{"nbf": time.Now().Add(leeway).Unix()}), "42", []Scope{Read}},
+			"a list":            {guard, rs(t, "rsa", claims{"scope": []any{"mark", 7, "read", "READ"}}), "42", []Scope{Mark, Read}},
+			"all users":         {guard, rs(t, "rsa", claims{"scope": "publish all-users operate"}), "", []Scope{Operate, Publish}},
+			"no scope":          {guard, rs(t, "rsa", claims{"scope": nil}), "42", nil},
+			"a scope's number":  {guard, rs(t, "rsa", claims{"scope": 1}), "42", nil},
+			"unknown scopes":    {guard, rs(t, "rsa", claims{"scope": "everything readonly"}), "42", nil},
+			"another claim":     {byList, rs(t, "rsa", claims{"roles": []string{"publish"}}), "42", []Scope{Publish}},
+			"not another claim": {byList, rs(t, "rsa", claims{"roles": nil}), "42", nil},
+		} {
+			got, err := c.guard.ask(c.token, Own(Read))
+			want := Caller{Expires: expires, Name: testIssuer + " 42", Scopes: c.want, User: c.user}
+			check.That(t, got.Same(want) && (err == nil) == slices.Contains(c.want, Read) && (err == nil || errors.Is(err, ErrForbidden)),
+				"%s: %+v, %v", name, got, err)
+			if err != nil && Challenge("shop", err) != `Bearer realm="shop", error="insufficient_scope", scope="read"` {
+				t.Errorf("%s: %s", name, Challenge("shop", err))
+			}
+		}
+		check.Is(t, check.Err(guard.ask(rs(t, "rsa", nil), All(Read))), ErrForbidden, "a token of one user is for all")
+	})
+}
+
+// Access tokens in the form of known issuers are taken; their ID tokens are not, even where the client is the audience and the token has
+// scopes, and nor are tokens of any other kind.
+func TestOnlyAccessTokens(t *testing.T) {
+	t.Parallel()
+	pairs()
+	synctest.Test(t, func(t *testing.T) {
+		_, guard, _ := visit(t, "groups", "rsa")
+		for name, c := range map[string]struct {
+			more claims
+			want string // in the reason, "" for a token that is taken
+		}{
+			"RFC 9068":                {claims{"header typ": "at+jwt"}, ""},
+			"RFC 9068, whole type":    {claims{"header typ": "application/AT+JWT"}, ""},
+			"Keycloak":                {claims{"header typ": "JWT", "typ": "Bearer", "azp": "expediter", "sid": "s", "acr": "1"}, ""},
+			"Keycloak, with nonce":    {claims{"header typ": "JWT", "typ": "Bearer", "azp": "app", "nonce": "n"}, ""}, // before version 24
+			"Keycloak, ID":            {claims{"header typ": "JWT", "typ": "ID", "azp": "expediter", "at_hash": "h", "sid": "s"}, "claim typ"},
+			"Keycloak, refresh":       {claims{"header typ": "JWT", "typ": "Refresh", "azp": "app"}, "claim typ"},
+			"Keycloak, logout":        {claims{"header typ": "logout+jwt", "typ": "Logout", "azp": "app"}, "header typ"},
+			"Auth0":                   {claims{"header typ": "JWT", "aud": []string{"expediter", "https://x/userinfo"}, "azp": "expediter"}, ""},
+			"Auth0, of a program":     {claims{"header typ": "JWT", "azp": "app", "gty": "client-credentials"}, ""},
+			"Auth0, ID":               {claims{"header typ": "JWT", "nonce": "n", "sid": "s", "email": "a@b.c"}, "claim nonce"},
+			"Auth0, ID of a code":     {claims{"header typ": "JWT", "sid": "s", "email": "a@b.c"}, "does not say"},
+			"Okta":                    {claims{"ver": 1, "jti": "AT.x", "cid": "app", "uid": "u"}, ""},
+			"Okta, ID":                {claims{"ver": 1, "jti": "ID.x", "amr": []string{"pwd"}, "auth_time": 1, "at_hash": "h"}, "claim at_hash"},
+			"Okta, ID of a code":      {claims{"ver": 1, "jti": "ID.x", "amr": []string{"pwd"}, "auth_time": 1}, "does not say"},
+			"Entra ID":                {claims{"header typ": "JWT", "ver": "2.0", "azp": "app", "azpacr": "1", "roles": []string{"read"}}, ""},
+			"Entra ID, one program":   {claims{"header typ": "JWT", "ver": "2.0", "azp": "expediter", "azpacr": "0"}, ""},
+			"Entra ID, ID":            {claims{"header typ": "JWT", "ver": "2.0", "oid": "o", "roles": []string{"read"}}, "does not say"},
+			"Entra ID, ID by form":    {claims{"header typ": "JWT", "ver": "2.0", "oid": "o", "c_hash": "h"}, "claim c_hash"},
+			"Cognito":                 {claims{"aud": nil, "token_use": "access", "client_id": "expediter", "cognito:groups": []string{"read"}}, ""},
+			"Cognito, other client":   {claims{"aud": nil, "token_use": "access", "client_id": "app"}, "another audience"},
+			"Cognito, ID":             {claims{"token_use": "id", "cognito:username": "u"}, "claim token_use"},
+			"Cognito, no use":         {claims{"aud": nil, "client_id": "expediter"}, "another audience"},
+			"authentik":               {claims{"header typ": "JWT", "azp": "expediter", "uid": "u", "nonce": "n", "sid": "s"}, ""},
+			"authentik, ID":           {claims{"header typ": "JWT", "sid": "s", "at_hash": "h"}, "claim at_hash"},
+			"authentik, ID of code":   {claims{"header typ": "JWT", "sid": "s"}, "does not say"},
+			"Spring":                  {claims{"scope": []string{"read"}}, ""},
+			"Spring, ID":              {claims{"azp": "expediter", "sid": "s", "auth_time": 1}, "does not say"},
+			"ID with a scope":         {claims{"scope": "read", "at_hash": "h"}, "claim at_hash"},
+			"ID without its scopes":   {claims{"scope": []string{}}, "does not say"},
+			"Dex, which has no other": {claims{"at_hash": "h", "nonce": "n"}, "claim at_hash"},
+			"Google, ID":              {claims{"header typ": "JWT", "azp": "expediter", "email": "a@b.c"}, "does not say"},
+			"ID in two kinds":         {claims{"header typ": "at+jwt", "token_use": "id"}, "claim token_use"},
+			"logout token":            {claims{"client_id": "app", "events": claims{"http://schemas.openid.net/event/backchannel-logout": claims{}}}, "claim events"},
+			"event":                   {claims{"header typ": "secevent+jwt", "client_id": "app"}, "header typ"},
+			"refresh token":           {claims{"token_type": "refresh", "client_id": "app"}, "claim token_type"},
+		} {
+			for _, claim := range []string{"client_id", "scope"} {
+				if c.more[claim] == nil {
+					c.more[claim] = nil
+				}
+			}
+			c.more["groups"] = []string{"read"}
+			_, err := guard.ask(rs(t, "rsa", c.more), Own(Read))
+			if c.want == "" {
+				check.Is(t, err, nil, name)
+				continue
+			}
+			check.Is(t, err, ErrUnknown, name)
+			check.Contains(t, err, c.want)
+		}
+	})
+}
+
+// A token is refused by its claims before the issuer is asked for anything, and the answer has nothing of the token.
+func TestTokensThatAreRefused(t *testing.T) {
+	t.Parallel()
+	public := pairs()["rsa"].public.Key
+	der := check.Must(x509.MarshalPKIXPublicKey(public))(t)
+	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, log := visit(t, "", "rsa", "ec", "sealing", "only")
+		good := rs(t, "rsa", nil)
+		parts := strings.Split(good, ".")
+		unsigned := "eyJhbGciOiJub25lIiwia2lkIjoicnNhIn0." + parts[1] + "."
+		<-time.After(minFetch - time.Second) // so that a missing key costs no fetch
+		for name, c := range map[string]struct{ token, want string }{
+			"alg none":                {unsigned, "private key"},
+			"alg none, signed":        {unsigned + parts[2], "private key"},
+			"HS256 by the PEM":        {token(t, jose.HS256, text, "rsa", nil), "private key"},
+			"HS256 by the DER":        {token(t, jose.HS256, der, "rsa", nil), "private key"},
+			"other key, same id":      {token(t, jose.RS256, pairs()["other"].private, "rsa", nil), "signature"},
+			"other kind of key":       {token(t, jose.RS256, pairs()["rsa"].private, "ec", nil), "signature"},
+			"other alg than the key":  {token(t, jose.PS256, pairs()["rsa"].private, "only", nil), "signature"},
+			"key for encryption":      {rs(t, "sealing", nil), "does not have"},
+			"key that is nowhere":     {rs(t, "other", nil), "does not have"},
+			"no id of a key":          {token(t, jose.RS256, pairs()["rsa"].private, "", nil), "does not have"},
+			"changed claims":          {parts[0] + "." + strings.Split(rs(t, "rsa", claims{"sub": "43"}), ".")[1] + "." + parts[2], "signature"},
+			"other issuer":            {rs(t, "rsa", claims{"iss": testIssuer + "/"}), "another issuer"},
+			"no issuer":               {rs(t, "rsa", claims{"iss": nil}), "another issuer"},
+			"other audience":          {rs(t, "rsa", claims{"aud": []string{"expediter2"}}), "another audience"},
+			"no audience":             {rs(t, "rsa", claims{"aud": nil}), "another audience"},
+			"no expiry":               {rs(t, "rsa", claims{"exp": nil}), "no time of expiry"},
+			"expired":                 {rs(t, "rsa", claims{"exp": time.Now().Unix()}), "has expired"},
+			"expiry in words":         {rs(t, "rsa", claims{"exp": "tomorrow"}), "cannot be read"},
+			"not yet":                 {rs(t, "rsa", claims{"nbf": time.Now().Add(leeway + time.Second).Unix()}), "not in force yet"},
+			"issued in the future":    {rs(t, "rsa", claims{"iat": time.Now().Add(leeway + time.Second).Unix()}), "not in force yet"},
+			"no user":                 {rs(t, "rsa", claims{"sub": nil}), "subject"},
+			"long user":               {rs(t, "rsa", claims{"sub": strings.Repeat("4", maxSubject+1)}), "subject"},
+			"user with a line break":  {rs(t, "rsa", claims{"sub": "4\n2"}), "subject"},
+			"long":                    {rs(t, "rsa", claims{"x": strings.Repeat("x", maxToken)}), "16 KiB"},
+			"claims that are a list":  {parts[0] + ".W10." + parts[2], "cannot be read"},
+			"no JWT":                  {"secret.secret.secret", "private key"},
+			"no dots":                 {"secret", "private key"},
+			"a key, where none exist": {Prefix + strings.Repeat("x", 43), "private key"},
+		} {
+			got, err := guard.ask(c.token, Own(Read))
+			challenge := Challenge("shop", err)
+			check.That(t, errors.Is(err, ErrUnknown) && strings.Contains(err.Error(), c.want) && got.Name == "" &&
+				strings.HasPrefix(challenge, `Bearer realm="shop", error="invalid_token", error_description="the token `),
+				"%s: %+v, %v, %s", name, got, err, challenge)
+			for part := range strings.SplitSeq(c.token, ".") {
+				check.That(t, len(part) <= 5 || !strings.Contains(fmt.Sprint(err, challenge, log), part), "%s: %v holds a part of the token", name, err)
+			}
+		}
+		if _, err := guard.ask(good, Own(Read)); err != nil || p.fetches() != 1 {
+			t.Errorf("%v, %d fetches", err, p.fetches())
+		}
+		if _, err := guard.ask("", Own(Read)); Challenge("shop", err) != `Bearer realm="shop"` {
+			t.Errorf("no token: %v", err)
+		}
+		<-time.After(time.Hour)
+		check.Failsf(t, check.Err(guard.ask(good, Own(Read))), "an expired token is admitted")
+	})
+}
+
+// A new key is fetched once for all callers that bring it; one that the issuer withdraws is in force for five minutes at most.
+func TestKeysOfTheIssuerAreRotated(t *testing.T) {
+	t.Parallel()
+	pairs()
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, _ := visit(t, "", "rsa")
+		<-time.After(minFetch)
+		p.publish("rsa", "other")
+		next := rs(t, "other", nil)
+		var asking sync.WaitGroup
+		for range 20 {
+			asking.Go(func() {
+				check.Is(t, check.Err(guard.ask(next, Own(Read))), nil)
+			})
+		}
+		asking.Wait()
+		check.That(t, p.fetches() == 2, "%d fetches", p.fetches())
+		p.publish("other")
+		<-time.After(fetchEvery + time.Second)
+		check.Failsf(t, check.Err(guard.ask(rs(t, "rsa", nil), Own(Read))), "a key that the issuer has withdrawn is in force")
+	})
+}
+
+func TestAFloodOfUnknownKeysCostsTheIssuerLittle(t *testing.T) {
+	t.Parallel()
+	pairs()
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, _ := visit(t, "", "rsa")
+		for n := range 6000 {
+			if n%100 == 0 { // a second has a hundred of them
+				<-time.After(time.Second)
+			}
+			_, err := guard.ask(token(t, jose.EdDSA, pairs()["ed"].private, fmt.Sprint(n), nil), Own(Read))
+			check.Require(t, errors.Is(err, ErrUnknown), "%v", err)
+		}
+		if p.fetches() > 5 { // one a quarter of a minute
+			t.Errorf("a minute has %d fetches", p.fetches())
+		}
+	})
+}
+
+// An issuer that fails leaves the keys that are known in force. Other tokens are told to come back, until it answers.
+func TestAnIssuerThatFails(t *testing.T) {
+	t.Parallel()
+	pairs()
+	big := strings.Repeat("x", maxDocument)
+	says := func(format string, args ...any) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(fmt.Appendf(nil, format, args...)) }
+	}
+	keysAre := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == discovery {
+				text := `{"issuer": %q, "jwks_uri": "https://keys.example.com/keys"}`
+				_, _ = w.Write(fmt.Appendf(nil, text, testIssuer))
+				return
+			}
+			_, _ = w.Write([]byte(text))
+		}
+	}
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{
+		"fails": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "answers 500"},
+		"redirects": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://evil.test", http.StatusFound)
+		}, "answers 302"},
+		"hangs":              {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
+		"talks HTML":         {says("<html>"), "invalid character"},
+		"talks at length":    {says(`{"issuer": %q}`, big), "256 KiB"},
+		"is another one":     {says(`{"issuer": "https://evil.test"}`), `"https://evil.test"`},
+		"keys without TLS":   {says(`{"issuer": %q, "jwks_uri": "http://evil.test/"}`, testIssuer), "https address"},
+		"no keys":            {keysAre(`{"keys": []}`), "no public key"},
+		"keys without end":   {keysAre(`{"keys": ["` + big), "256 KiB"},
+		"secrets, no keys":   {keysAre(`{"keys": [{"kty": "oct", "kid": "rsa", "k": "c2VjcmV0"}, {"kty": "new"}, 7]}`), "no public key"},
+		"keys that are text": {keysAre(`{"keys": "rsa"}`), "cannot unmarshal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, guard, log := visit(t, "", "rsa")
+				known, unknown := rs(t, "rsa", nil), rs(t, "other", nil)
+				p.change(c.handler)
+				<-time.After(fetchEvery + 2*fetchTimeout) // the fetch of itself has failed
+				for range 3 {
+					began := time.Now()
+					if _, err := guard.ask(unknown, Own(Read)); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || time.Since(began) > fetchTimeout {
+						t.Errorf("%v after %s", err, time.Since(began))
+					}
+					check.Is(t, check.Err(guard.ask(known, Own(Read))), nil)
+					<-time.After(minFetch / 2)
+				}
+				if err := guard.oidc.Err(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(log.String(), "level=ERROR") != 1 {
+					t.Errorf("%v, want %s; %s", err, c.want, log)
+				}
+				p.publish("rsa", "other")
+				p.change(nil)
+				<-time.After(minFetch + fetchTimeout)
+				if _, err := guard.ask(unknown, Own(Read)); err != nil || guard.oidc.Err() != nil {
+					t.Errorf("%v, %v", err, guard.oidc.Err())
+				}
+			})
+		})
+	}
+}
+
+// A service begins while its issuer is silent. Few requests wait for it, those of public routes do not, and keys go on working.
+func TestASilentIssuerHoldsUpFewRequests(t *testing.T) {
+	t.Parallel()
+	pairs()
+	s, secrets := open(t, Key{Name: "gateway", Scopes: []Scope{Read}})
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, _ := visit(t, "", "rsa")
+		guard.keys = s.keys
+		p.change(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		<-time.After(minFetch)
+		text, began := rs(t, "other", nil), time.Now()
+		_, public := guard.ask(text, Public())
+		var asking sync.WaitGroup
+		for range maxWaiting {
+			synctest.Wait() // one after the other, while the issuer is silent
+			asking.Go(func() {
+				_, err := guard.ask(text, Own(Read))
+				check.That(t, errors.Is(err, ErrUnavailable) && time.Since(began) == fetchTimeout, "%v after %s", err, time.Since(began))
+			})
+		}
+		synctest.Wait()
+		_, over := guard.ask(text, Own(Read))
+		_, byKey := guard.ask(secrets[0], All(Read))
+		check.That(t, errors.Is(over, ErrUnavailable) && public == nil && byKey == nil && time.Since(began) <= 0,
+			"%v, %v, %v after %s", over, public, byKey, time.Since(began))
+		asking.Wait()
+		synctest.Wait()
+		if p.asked != 3 { // twice at the beginning
+			t.Errorf("the issuer is asked %d times", p.asked)
+		}
+	})
+}
+
+func TestIsIssuer(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"https://id.example.com": true, testIssuer: true, "https://x.eu.auth0.com/": true, "http://127.0.0.1:8080/realms/x": true,
+		"http://localhost": true, "http://[::1]:80": true, "": false, "id.example.com": false, "http://id.example.com": false,
+		"http://localhost.evil.test": false, "https://": false, "https://a:b@id.example.com": false, "https://id.example.com/?x": false,
+		"https://id.example.com?": false, "https://id.example.com#x": false, "ftp://localhost": false, "https://%zz": false,
+	} {
+		check.That(t, IsIssuer(text) == want, "%q: want %t", text, want)
+	}
+	check.Failsf(t, check.Err(NewOIDC(OIDCConfig{Issuer: "http://id.example.com", Audience: "x"})), "an issuer without TLS is asked")
 }

@@ -175,7 +175,7 @@ func Revoke(path, name string) error {
 	return change(path, func(keys []Key) ([]Key, error) {
 		left := slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.Name == name })
 		if len(left) == len(keys) {
-			return nil, fmt.Errorf("no key of %s is named %.64q: %w", path, name, os.ErrNotExist)
+			return nil, fmt.Errorf("no key of %s is named %.64q", path, name)
 		}
 		return left, nil
 	})

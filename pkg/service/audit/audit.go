@@ -26,9 +26,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/access"
@@ -220,11 +220,12 @@ func (l *Log) record(ctx context.Context, action, target string, outcome Outcome
 // write writes one of the messages of a record. The id of the message is made of the record's id and the outcome, so that a second
 // attempt after a lost answer adds no message.
 func (l *Log) write(ctx context.Context, r Record) error {
-	stream, subjectOf := contracts.StreamAudit, contracts.AuditSubject
+	stream := contracts.StreamAudit
+	subject, err := contracts.AuditSubject(r.Source)
 	if c := access.From(ctx); len(c.Scopes) > 0 && !c.IsOperator() {
-		stream, subjectOf = contracts.StreamAuditUsers, contracts.AuditUsersSubject
+		stream = contracts.StreamAuditUsers
+		subject, err = contracts.AuditUsersSubject(r.Source, r.Action)
 	}
-	subject, err := subjectOf(r.Source, r.Action)
 	if err != nil {
 		return err
 	}
@@ -254,8 +255,13 @@ func User(id string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// cut bounds a text.
-func cut(text string) string { return redact.Shorten(text, maxText) }
+// cut bounds a text. Two of them fit into a message of AUDIT, also where JSON writes six bytes for each of theirs.
+func cut(text string) string {
+	if encoded, err := json.Marshal(text); err != nil || len(encoded) > 3*maxText {
+		return redact.Shorten(text, maxText/4)
+	}
+	return redact.Shorten(text, maxText)
+}
 
 // List returns the latest records of operators, at most limit, the latest first. It reads two messages for each, from a replica that may
 // lag behind. Two round trips, for 10 seconds at most.
@@ -308,12 +314,11 @@ func list(ctx context.Context, js jetstream.JetStream, name string, limit int) (
 	return records[:min(len(records), limit)], nil
 }
 
-// parse reads a message. The source and the action come from its subject, whatever is in its body.
+// parse reads a message. The source comes from its subject, whatever is in its body.
 func parse(msg jsapi.Message) (r Record) {
 	if err := json.Unmarshal(msg.Data, &r); err != nil || r.ID == "" {
 		r = Record{ID: msg.Header.Get(jetstream.MsgIDHeader), Target: fmt.Sprintf("unreadable record of %d bytes", len(msg.Data))}
 	}
-	tokens := strings.Split(msg.Subject, ".")
-	r.Source, r.Action = tokens[1], tokens[len(tokens)-1]
+	r.Source = strings.Split(msg.Subject, ".")[1]
 	return r
 }

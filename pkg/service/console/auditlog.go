@@ -10,10 +10,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
-// auditShown is the number of records on the page of the audit.
 const auditShown = 200
 
-// recordList is audit.List or audit.ListUsers.
 type recordList func(context.Context, jetstream.JetStream, int) ([]audit.Record, error)
 
 // records returns the latest records of the audit, of operators or of other callers.

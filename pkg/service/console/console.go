@@ -18,6 +18,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -69,6 +70,9 @@ type Config struct {
 	// Logger gets failed requests and pages.
 	Logger *slog.Logger
 
+	// Meters make the gauge console.problem, which has the problems of the overview for alerts. If nil, there is none.
+	Meters metric.MeterProvider
+
 	// Prefix is the path of the console, such as /console. Defaults to none.
 	Prefix string
 
@@ -109,7 +113,7 @@ type Console struct {
 	hub      *hub
 	nav      []link
 	overview *collector
-	notes    *store[string]
+	notes    *store[note]
 	own      jetstream.JetStream // the context of Conn's account, which has the stream AUDIT
 	looks    chan struct{}
 	replays  *replays
@@ -120,7 +124,6 @@ type Console struct {
 	views    views
 }
 
-// link is an entry of the navigation.
 type link struct{ Path, Title string }
 
 // screens are the pages of the navigation, in its order. Each has the function that adds the page and its actions.
@@ -148,7 +151,7 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{
-		cfg: cfg, hub: newHub(), notes: newStore[string](maxNotes, noteTime), routes: http.NewServeMux(),
+		cfg: cfg, hub: newHub(), notes: newStore[note](maxNotes, noteTime), routes: http.NewServeMux(),
 		sessions: newStore[session](maxSessions, sessionTime), trusted: http.NewCrossOriginProtection(),
 	}
 	c.denied = denied.New(func(err *denied.Error) {
@@ -162,6 +165,13 @@ func New(cfg Config) (*Console, error) {
 		}
 	})
 	c.overview = newCollector(c)
+	if cfg.Meters != nil {
+		_, err := cfg.Meters.Meter("github.com/expediter-io/expediter/pkg/service/console").Int64ObservableGauge("console.problem",
+			metric.WithDescription("A problem of the overview."), metric.WithInt64Callback(c.overview.observe))
+		if err != nil {
+			return nil, fmt.Errorf("console: make the gauge of problems: %w", err)
+		}
+	}
 	c.looks = make(chan struct{}, 2)
 	c.static = readStatic()
 	var err error

@@ -3,13 +3,21 @@ package console
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"html"
+	"html/template"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,14 +37,41 @@ func TestScriptsAreAsPublished(t *testing.T) {
 	}
 }
 
+// An address has each part once escaped, whatever it contains, in a link, in an attribute for htmx and in a redirect.
+func TestAddressesAreEscapedOnce(t *testing.T) {
+	t.Parallel()
+	c := &Console{cfg: Config{Prefix: "/ops"}}
+	page := template.Must(template.New("").Funcs(c.funcs()).Parse(
+		`<a href="{{href "/jobs" . . (query "subject" . "none" "")}}" hx-get="{{href "/jobs" . . (query "subject" .)}}">`))
+	for _, text := range []string{
+		"demo.drop.>", "*", "a&b=c", "?", "#", "100%", "%3E", "a+b", `"`, "'", "two words", "a/b", "דנה.חדשות", "..", ".", "<b>", "{x}", "a;b", "\\",
+	} {
+		var made strings.Builder
+		check.OK(t, page.Execute(&made, text))
+		for _, quoted := range regexp.MustCompile(`"([^"]*)"`).FindAllStringSubmatch(made.String(), -1) {
+			asked := httptest.NewRequestWithContext(t.Context(), http.MethodGet, html.UnescapeString(quoted[1]), http.NoBody)
+			routes := http.NewServeMux()
+			routes.HandleFunc("GET /ops/jobs/{a}/{b}", func(_ http.ResponseWriter, r *http.Request) {
+				check.Equal(t, []string{text, text, text}, []string{r.PathValue("a"), r.PathValue("b"), r.URL.Query().Get("subject")})
+				check.Same(t, "parameters of "+quoted[1], len(r.URL.Query()), 1)
+			})
+			answer := httptest.NewRecorder()
+			routes.ServeHTTP(answer, asked)
+			check.Same(t, "status of "+quoted[1], answer.Code, http.StatusOK)
+		}
+	}
+	check.Same(t, "a filter", c.href("/dead", &operate.Letters{Subject: "a.>"}), "/ops/dead?subject=a.%3E")
+}
+
 func TestFiguresForPeople(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
 		number(7): "7", number(uint64(1234567)): "1,234,567", number(-1000): "-1,000",
 		size(1 << 30): "1 GiB", size(uint64(1536)): "1.5 KiB",
 		span(40 * time.Millisecond): "40 ms", span(90 * time.Second): "90 s", span(5 * time.Hour): "5 h", span(-time.Second): "0 ms",
-		string(stamp(time.Time{})): "–", string(spark(nil)): "",
-		string(spark([]float64{0, 4, 8})): `<span class="spark" role="img" aria-label="last 8, highest 8">▁▄█</span>`,
+		string(stamp(time.Time{})): "–", string(badge("<b>")): `<span class="badge ">&lt;b&gt;</span>`,
+		string(badge(worker.StateRetrying)):        `<span class="badge warn">retrying</span>`,
+		readableTokens("a.=ZXZ0IDE.*.=no token.>"): `a."evt 1".*.=no token.>`,
 	} {
 		check.That(t, got == want, "got %q, want %q", got, want)
 	}

@@ -36,17 +36,15 @@ type Finding struct {
 	// Problem describes the fault.
 	Problem string `json:"problem"`
 
-	// Cure is a command line that mends the fault.
+	// Cure is a command line that fixes the fault.
 	Cure string `json:"cure"`
 }
 
-// findings are the findings of one severity.
 type findings struct {
 	Class, Title string
 	Findings     []Finding
 }
 
-// doctorView is the data of the page of doctor.
 type doctorView struct {
 	Groups []findings
 	Ran    bool
@@ -71,21 +69,12 @@ func (c *Console) addDoctor() {
 		if err != nil {
 			return fail(http.StatusServiceUnavailable, "Doctor came to no end: %v. Try again, or run %s.", err, r.Command)
 		}
-		return r.render("doctor", "Doctor", viewOf(all))
-	})
-}
-
-// viewOf groups findings, the worst first.
-func viewOf(all []Finding) doctorView {
-	of := map[Severity][]Finding{}
-	for _, f := range all {
-		of[f.Severity] = append(of[f.Severity], f)
-	}
-	v := doctorView{Ran: true, Wrong: len(of[Error])+len(of[Warning]) > 0}
-	for _, g := range []findings{{"bad", "Errors", of[Error]}, {"warn", "Warnings", of[Warning]}, {"soft", "Not looked at", of[Skipped]}} {
-		if len(g.Findings) > 0 {
-			v.Groups = append(v.Groups, g)
+		v, of := doctorView{Ran: true}, map[Severity][]Finding{}
+		for _, f := range all {
+			of[f.Severity] = append(of[f.Severity], f)
 		}
-	}
-	return v
+		v.Wrong = len(of[Error])+len(of[Warning]) > 0
+		v.Groups = []findings{{"bad", "Errors", of[Error]}, {"warn", "Warnings", of[Warning]}, {"soft", "Not looked at", of[Skipped]}}
+		return r.render("doctor", "Doctor", v)
+	})
 }

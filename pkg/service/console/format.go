@@ -3,12 +3,13 @@ package console
 import (
 	"fmt"
 	"html/template"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 // funcs are the functions of templates beside those of html/template.
@@ -16,6 +17,7 @@ func (c *Console) funcs() template.FuncMap {
 	return template.FuncMap{
 		"ago":      ago,
 		"at":       at,
+		"badge":    badge,
 		"bytes":    size,
 		"counted":  counted,
 		"endTable": func() template.HTML { return "</tbody></table></div>" },
@@ -23,12 +25,15 @@ func (c *Console) funcs() template.FuncMap {
 		"jobs":     jobsLine,
 		"masked":   redact.People,
 		"number":   number,
+		"page":     func(parts []any) template.URL { return c.href(parts...) },
+		"query":    query,
+		"refusal":  refusal,
 		"shell":    operate.Shell,
-		"spark":    spark,
 		"span":     span,
 		"stamp":    stamp,
 		"table":    table,
-		"static":   func(name string) string { return c.href("static", name) + "?v=" + c.static[name].sum },
+		"token":    readableTokens,
+		"static":   func(name string) template.URL { return c.href("static", name, query("v", c.static[name].sum)) },
 	}
 }
 
@@ -41,7 +46,6 @@ func number(n any) string {
 	return digits
 }
 
-// counted writes a number with its noun.
 func counted(n any, noun string) string {
 	if fmt.Sprint(n) != "1" {
 		noun += "s"
@@ -49,14 +53,20 @@ func counted(n any, noun string) string {
 	return number(n) + " " + noun
 }
 
-// table begins a table that scrolls. The texts are the headings of its columns: "#" begins the heading of a column of figures, and the
-// text behind "|" is a column's note.
+// table begins a table that scrolls. The texts are the headings of its columns: "-" begins the heading of one that a telephone has no room
+// for, "#" that of a column of figures, and the text behind "|" is a column's note.
 func table(label string, columns ...any) template.HTML {
-	var head strings.Builder
+	var head, wide strings.Builder
+	number := 0
 	for _, column := range columns {
 		text, ok := column.(string)
 		if !ok {
 			continue // a column that this reader does not have
+		}
+		number++
+		text, isWide := strings.CutPrefix(text, "-")
+		if isWide {
+			fmt.Fprintf(&wide, "wide-%d ", number)
 		}
 		text, isFigure := strings.CutPrefix(text, "#")
 		text, title, _ := strings.Cut(template.HTMLEscapeString(text), "|")
@@ -69,8 +79,8 @@ func table(label string, columns ...any) template.HTML {
 		}
 		head.WriteString(">" + text + "</th>")
 	}
-	const form = `<div class="scroll" tabindex="0" role="region" aria-label="%s"><table><thead><tr>%s</tr></thead><tbody>`
-	return template.HTML(fmt.Sprintf(form, template.HTMLEscapeString(label), &head)) //nolint:gosec // escaped
+	const form = `<div class="scroll" tabindex="0" role="region" aria-label="%s"><table class="%s"><thead><tr>%s</tr></thead><tbody>`
+	return template.HTML(fmt.Sprintf(form, template.HTMLEscapeString(label), &wide, &head)) //nolint:gosec // escaped
 }
 
 // size writes a number of bytes in a readable unit.
@@ -86,6 +96,12 @@ func size(n any) string {
 		bytes /= 1024
 	}
 	return fmt.Sprintf("%.1f TiB", bytes)
+}
+
+// refusal writes the reason that a job cannot be cancelled.
+func refusal(err error) string {
+	_, why, _ := strings.Cut(err.Error(), " was not cancelled: ")
+	return "It cannot be cancelled: " + why
 }
 
 // span writes a duration in its largest unit, such as "12 m", with the next unit where that is more exact.
@@ -105,11 +121,35 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d d", int(d.Hours())/24)
 }
 
-// stamp writes a time in UTC, as an element; "–" for none.
+// stateClasses are the colours of states that are not plain: of jobs, workers, imports and records.
+var stateClasses = map[string]string{ //nolint:gochecknoglobals // a table
+	"begun": "warn", "broken": "bad", "cancelled": "soft", "completed": "good", "dead": "bad", "done": "good", "drained": "warn",
+	"draining": "warn", "failed": "bad", "not ready": "bad", "panicked": "bad", "ready": "good", "retrying": "warn", "running": "good",
+	"scheduled": "soft", "stopping": "warn",
+}
+
+func badge(state any) template.HTML {
+	text := fmt.Sprint(state)
+	escaped := template.HTMLEscapeString(text)
+	return template.HTML(`<span class="badge ` + stateClasses[text] + `">` + escaped + `</span>`) //nolint:gosec // escaped
+}
+
+// readableTokens returns a subject with the ids of which its tokens were made, in quotes, so that a key with a dot can be read.
+func readableTokens(subject string) string {
+	tokens := strings.Split(subject, ".")
+	for i, encoded := range tokens {
+		if id, err := token.Decode(encoded); err == nil && id != encoded {
+			tokens[i] = strconv.Quote(redact.People(id))
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// stamp writes a time in UTC, as an element that the script turns into the reader's time; "–" for none.
 func stamp(t time.Time) template.HTML {
-	layout := "2006-01-02 15:04:05"
+	layout := "2006-01-02 15:04:05 UTC"
 	if time.Since(t).Abs() < 12*time.Hour {
-		layout = "15:04:05"
+		layout = "15:04:05 UTC"
 	}
 	return timed(t, t.UTC().Format(layout))
 }
@@ -129,19 +169,4 @@ func ago(t time.Time) template.HTML {
 		return timed(t, "in "+span(d))
 	}
 	return timed(t, span(time.Since(t))+" ago")
-}
-
-// spark draws values as a line of blocks. A screen reader gets the last value and the highest.
-func spark(values []float64) template.HTML {
-	const blocks = "▁▂▃▄▅▆▇█"
-	if len(values) == 0 {
-		return ""
-	}
-	most := max(slices.Max(values), 1e-9)
-	var line strings.Builder
-	for _, v := range values {
-		line.WriteRune([]rune(blocks)[min(max(int(v/most*7.999), 0), 7)])
-	}
-	const form = `<span class="spark" role="img" aria-label="last %.4g, highest %.4g">%s</span>`
-	return template.HTML(fmt.Sprintf(form, values[len(values)-1], most, line.String())) //nolint:gosec // numbers and blocks
 }

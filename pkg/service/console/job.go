@@ -2,11 +2,10 @@ package console
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"html/template"
 	"maps"
 	"net/http"
 	"slices"
@@ -30,12 +29,6 @@ const (
 	maxAsked = 16       // workers that are asked for their last attempts
 )
 
-// moment is a point of a job's timeline.
-type moment struct {
-	At    time.Time
-	Words string
-}
-
 // shownStep is a step whose result is recorded.
 type shownStep struct {
 	step.Recorded
@@ -48,26 +41,33 @@ type shownStep struct {
 type try struct {
 	inspect.Attempt
 
+	Link   template.URL // of the worker
 	Worker string
 }
 
-// jobPage is one job.
+type jobPart struct {
+	*worker.StoredJob
+
+	Error       string
+	Limits      []string     // of its handler
+	Link        template.URL // of the worker that has it
+	MaxAttempts int
+	Progress    string
+	Steps       []shownStep
+	Tries       []try
+}
+
 type jobPage struct {
 	*jobsQuery
 
 	CanCancel, CanRun bool
-	Error             string
 	Headers           string
 	Hidden            []string // names of the members of the payload that are not shown
 	Input             string
 	Job               worker.StoredJob
-	Limits            []string // of its handler
-	MaxAttempts       int
-	Progress          string
-	Steps             []shownStep
-	Times             []moment
+	Parts             []*jobPart
+	Refusal           error // to cancel it
 	Trace             string
-	Tries             []try
 	Unasked           string // the reason that workers gave no answer
 }
 
@@ -87,29 +87,39 @@ func (c *Console) showJob(r *request) error {
 	if err != nil {
 		return sayJobs(err)
 	}
+	if q.Subject != "" && j.Subject != q.Subject { // of a stream that was made again
+		return sayJobs(worker.ErrNoJob)
+	}
 	p := newJobPage(q, j)
-	if j.State != worker.StateQueued && j.State != worker.StateScheduled && j.State != worker.StateCancelled {
-		if err := p.readSteps(r.Context()); err != nil {
-			return err
+	isNew := j.State == worker.StateQueued || j.State == worker.StateScheduled || j.State == worker.StateCancelled
+	if !isNew || len(p.Parts) > 1 {
+		for _, part := range p.Parts {
+			if err := p.readSteps(r.Context(), part); err != nil {
+				return err
+			}
 		}
 		c.addTries(r.Context(), p)
 	}
-	p.times()
 	r.Command = q.JobSelection.Line("show", strconv.FormatUint(j.Sequence, 10))
-	if !operate.HasEnded(j) {
+	if !j.HasEnded() {
 		r.Live = topicTick
 	}
 	return r.render("job", fmt.Sprintf("Job %s of %s", number(j.Sequence), q.Stream), p)
 }
 
 func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
-	p := &jobPage{jobsQuery: q, Job: j, CanCancel: operate.CancelJobs.Can(j), CanRun: operate.RunJobs.Can(j)}
+	p := &jobPage{jobsQuery: q, Job: j, CanRun: operate.RunJobs.Can(j), Refusal: j.CancelRefusal()}
+	p.CanCancel = operate.CancelJobs.Can(j) && p.Refusal == nil
 	p.Input, p.Hidden = readable(j.Subject, j.Payload)
-	if l := j.Letter; l != nil {
-		p.Error, p.MaxAttempts = redact.People(l.Error), l.MaxAttempts
-	}
-	if j.Progress != nil {
-		p.Progress, _ = readable("", j.Progress.Value)
+	for _, as := range j.Each() {
+		part := &jobPart{StoredJob: as, Error: redact.People(as.Error)}
+		if l := as.Letter; l != nil {
+			part.Error, part.MaxAttempts = redact.People(l.Error), l.MaxAttempts
+		}
+		if as.Progress != nil && string(as.Progress.Value) != "null" {
+			part.Progress, _ = readable("", as.Progress.Value)
+		}
+		p.Parts = append(p.Parts, part)
 	}
 	p.Headers = headers(j.Header)
 	if parts := strings.Split(j.Header.Get("traceparent"), "-"); len(parts) == 4 {
@@ -118,15 +128,17 @@ func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 	return p
 }
 
-// readSteps reads the recorded steps of the job, from the buckets that may have some.
-func (p *jobPage) readSteps(ctx context.Context) error {
+// readSteps reads the recorded steps of the job at a consumer, from the buckets that may have some.
+func (p *jobPage) readSteps(ctx context.Context, part *jobPart) error {
 	var before time.Time
 	buckets := []string{contracts.BucketJobs}
 	if p.Stream == contracts.StreamImportJobs {
 		buckets = append(buckets, contracts.BucketImportSteps)
 	}
+	j := *part.StoredJob
+	j.Header = p.Job.Header
 	for _, bucket := range buckets {
-		found, err := step.List(ctx, p.js, bucket, p.Job.Stream, p.Job)
+		found, err := step.List(ctx, p.js, bucket, p.Job.Stream, j)
 		if err != nil {
 			return err
 		}
@@ -137,53 +149,59 @@ func (p *jobPage) readSteps(ctx context.Context) error {
 				shown.Took = s.At.Sub(before)
 			}
 			before = s.At
-			p.Steps = append(p.Steps, shown)
+			part.Steps = append(part.Steps, shown)
 		}
 	}
 	return nil
 }
 
-// askTries asks the workers of a stream, or of all for "", for the attempts that they remember. unasked is the reason that some did not
-// answer.
-func (c *Console) askTries(ctx context.Context, stream string, each func(inspect.Info, inspect.Attempt)) (unasked string) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	all, err := c.allWorkers(ctx)
-	if errors.Is(err, inspect.ErrNoWorker) {
-		unasked = "no worker answers"
-	} else if err != nil {
-		unasked = redact.Text(err.Error())
-	}
-	all = slices.DeleteFunc(all, func(w inspect.Info) bool { return stream != "" && w.Stream != stream })
-	for _, w := range all[:min(len(all), maxAsked)] {
-		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
-		if err != nil {
-			unasked = redact.Text(err.Error())
-		}
-		for _, a := range recent.Attempts {
-			each(w, a)
+// part returns the job as a consumer has it, nil if it does not take the job. A job with one consumer had no other.
+func (p *jobPage) part(consumer string) *jobPart {
+	for _, part := range p.Parts {
+		if part.Consumer == consumer || len(p.Parts) == 1 {
+			return part
 		}
 	}
-	return unasked
+	return nil
 }
 
-// addTries adds the attempts that the workers remember, and the limits of its handler.
+// addTries adds the attempts that the workers of the stream remember, and the limits of the handlers.
 func (c *Console) addTries(ctx context.Context, p *jobPage) {
-	all, _ := c.allWorkers(ctx) // they are asked below
-	for _, w := range all {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	all, err := c.askWorkers(ctx)
+	if err != nil {
+		p.Unasked = redact.Text(err.Error())
+	} else if len(all) == 0 {
+		p.Unasked = "no worker answers"
+	}
+	all = slices.DeleteFunc(all, func(w workerRow) bool { return w.of() != streamID{p.Account, p.Stream} })
+	for i, w := range all {
 		for _, h := range w.Handlers {
-			if w.Stream == p.Stream && subject.Matches(h.Pattern, p.Job.Subject) {
-				p.Limits, p.MaxAttempts = h.Limits, h.MaxAttempts
+			if part := p.part(h.Consumer); part != nil && subject.Matches(h.Pattern, p.Job.Subject) {
+				part.Limits, part.MaxAttempts = h.Limits, h.MaxAttempts
+				if part.StoredJob.Progress != nil && part.StoredJob.Progress.Worker == w.ID {
+					part.Link = w.Link
+				}
+			}
+		}
+		if i >= maxAsked {
+			continue
+		}
+		recent, err := inspect.RecentOf(ctx, w.js, w.Instance)
+		if err != nil {
+			p.Unasked = redact.Text(err.Error())
+		}
+		for _, a := range recent.Attempts {
+			if part := p.part(a.Consumer); part != nil && a.Sequence == p.first() && a.Job == p.Job.ID {
+				a.Error = redact.People(a.Error)
+				part.Tries = append(part.Tries, try{a, w.Link, w.ID})
 			}
 		}
 	}
-	p.Unasked = c.askTries(ctx, p.Stream, func(w inspect.Info, a inspect.Attempt) {
-		if a.Sequence == p.first() && a.Job == p.Job.ID {
-			a.Error = redact.People(a.Error)
-			p.Tries = append(p.Tries, try{a, w.ID})
-		}
-	})
-	slices.SortFunc(p.Tries, func(a, b try) int { return a.Started.Compare(b.Started) })
+	for _, part := range p.Parts {
+		slices.SortFunc(part.Tries, func(a, b try) int { return a.Started.Compare(b.Started) })
+	}
 }
 
 // first returns the position of the job in its stream, even if the job has ended.
@@ -195,38 +213,6 @@ func (p *jobPage) first() uint64 {
 		return n
 	}
 	return p.Job.Sequence
-}
-
-// times makes the timeline of the job.
-func (p *jobPage) times() {
-	add := func(at time.Time, format string, args ...any) {
-		if !at.IsZero() {
-			p.Times = append(p.Times, moment{at, fmt.Sprintf(format, args...)})
-		}
-	}
-	switch p.Job.State { // the others are in the stream
-	case worker.StateDone, worker.StateCancelled:
-		add(p.Job.Since, "%s", p.Job.State)
-	case worker.StateDead:
-		if p.Job.Letter != nil {
-			add(p.Job.Letter.EnqueuedAt, "stored")
-		}
-		add(p.Job.Since, "given up")
-	default:
-		add(p.Job.Since, "stored")
-		add(p.Job.Due, "due")
-	}
-	for _, s := range p.Steps {
-		add(s.At, "step %s recorded", s.Name)
-	}
-	for _, t := range p.Tries {
-		add(t.Started, "attempt %d began on %s", t.Attempt.Attempt, t.Worker)
-	}
-	if w := p.Job.Progress; w != nil {
-		words := cmp.Or(map[worker.State]string{worker.StateQueued: "waits"}[w.State], "running")
-		add(w.At, "%s said last: attempt %d, %s", w.Worker, w.Attempt, words)
-	}
-	slices.SortStableFunc(p.Times, func(a, b moment) int { return a.At.Truncate(time.Millisecond).Compare(b.At.Truncate(time.Millisecond)) })
 }
 
 // readable returns the JSON of a message on a subject with a line for each value, without personal and secret members, and the names of
@@ -255,7 +241,6 @@ func readable(of string, data []byte) (text string, hidden []string) {
 	return lines.String(), hidden
 }
 
-// headers writes the headers of a message, a line for each value.
 func headers(of nats.Header) string {
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(of)) {

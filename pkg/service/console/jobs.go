@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/operate"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -22,14 +23,8 @@ const (
 	lookedOfPage = 200 // messages read for a page with a filter: each costs the server 10 µs
 )
 
-// jobTabs are the selections of jobs by their states, as the server counts them.
-var jobTabs = []jobTab{ //nolint:gochecknoglobals // a table
-	{State: "", Title: "All"},
-	{State: "queued", Title: "Waiting"},
-	{State: "delivered,running,retrying", Title: "With a worker"},
-	{State: "scheduled", Title: "Delayed"},
-	{State: "done,dead,cancelled", Title: "Ended and kept"},
-}
+// jobTabs are the selections of jobs by their states that the server counts.
+var jobTabs = []string{"", "queued", "delivered,running,retrying", "scheduled", "done,dead,cancelled"} //nolint:gochecknoglobals // a table
 
 // jobTab is a selection of jobs by their states.
 type jobTab struct {
@@ -40,13 +35,11 @@ type jobTab struct {
 func (c *Console) addJobs() {
 	c.page("GET /jobs", c.showStreams)
 	c.page("GET /jobs/{stream}", c.showJobs)
-	c.page("GET /jobs/{stream}/all", c.showSelection)
 	c.page("GET /jobs/{stream}/{sequence}", c.showJob)
-	c.action("POST /jobs/{stream}/cancel", "cancel", func(r *request) (deed, error) { return c.planJobs(r, operate.CancelJobs) })
-	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, operate.RunJobs) })
+	c.action("POST /jobs/{stream}/cancel", func(r *request) (deed, error) { return c.planJobs(r, operate.CancelJobs) })
+	c.action("POST /jobs/{stream}/run", func(r *request) (deed, error) { return c.planJobs(r, operate.RunJobs) })
 }
 
-// accountStream is a stream of an account.
 type accountStream struct {
 	*jetstream.StreamInfo
 
@@ -54,24 +47,19 @@ type accountStream struct {
 	Hidden  bool // the console's user may not read its messages
 }
 
-// Bucket returns the name of the bucket of the stream.
-func (s accountStream) Bucket() string { return strings.TrimPrefix(s.Config.Name, "KV_") }
-
-// streams lists the streams for which want is true. One round trip for each 256 streams of each account.
-func (c *Console) streams(ctx context.Context, want func(jetstream.StreamConfig) bool) (all []accountStream, err error) {
+// streams lists the streams with jobs. One round trip for each 256 streams of each account.
+func (c *Console) streams(ctx context.Context) (all []accountStream, err error) {
 	for _, a := range c.cfg.Accounts {
 		if a, err = a.of(ctx); err != nil {
 			return nil, err
 		}
-		streams := a.JetStream.ListStreams(ctx)
-		for info := range streams.Info() {
-			if want(info.Config) {
-				hidden := info.Config.AllowDirect && !c.denied.May(ctx, jsapi.Prefix(a.JetStream)+"DIRECT.GET."+info.Config.Name)
-				all = append(all, accountStream{info, a.Name, hidden})
-			}
+		streams, err := operate.Streams(ctx, a.JetStream)
+		if err != nil {
+			return nil, err
 		}
-		if err := streams.Err(); err != nil {
-			return nil, fmt.Errorf("console: list the streams: %w", err)
+		for _, info := range streams {
+			hidden := info.Config.AllowDirect && !c.denied.May(ctx, jsapi.Prefix(a.JetStream)+"DIRECT.GET."+info.Config.Name)
+			all = append(all, accountStream{info, a.Name, hidden})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b accountStream) int { return strings.Compare(a.Config.Name, b.Config.Name) })
@@ -79,7 +67,7 @@ func (c *Console) streams(ctx context.Context, want func(jetstream.StreamConfig)
 }
 
 func (c *Console) showStreams(r *request) error {
-	all, err := c.streams(r.Context(), worker.HasJobs)
+	all, err := c.streams(r.Context())
 	if err != nil {
 		return err
 	}
@@ -105,8 +93,10 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.State == p.State }) {
-		return nil, fail(http.StatusBadRequest, "There is no state %.30q: use one of the tabs.", p.State)
+	for _, state := range p.JobSelection.Filter().States {
+		if !slices.Contains(operate.States, string(state)) {
+			return nil, fail(http.StatusBadRequest, "There is no state %.30q. States are %s.", state, strings.Join(operate.States, ", "))
+		}
 	}
 	p.Account, p.Stream, p.js = a.Name, r.PathValue("stream"), a.JetStream
 	if from := q.Get("from"); from != "" {
@@ -118,25 +108,15 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 	return p, err
 }
 
-// To returns the address of the list with another state, from a message on, 0 for the first page.
-func (p *jobsQuery) To(state string, from uint64) string {
-	of := *p
-	of.State = state
-	q := of.Query()
+// To returns the query of the list with another state, from a message on, 0 for the first page.
+func (p *jobsQuery) To(state string, from uint64) url.Values {
+	of := p.JobSelection
+	of.State, of.Stream = state, "" // which is in the path
+	q := operate.Query(&of)
 	if from > 0 {
 		q.Set("from", strconv.FormatUint(from, 10))
 	}
-	return strings.TrimSuffix(p.Stream+"?"+q.Encode(), "?")
-}
-
-// All returns the address of the page about all jobs of the list.
-func (p *jobsQuery) All() string { return p.Stream + "/all?" + p.Query().Encode() }
-
-// Query returns the filter without a place in the list.
-func (p *jobsQuery) Query() url.Values {
-	jobs := p.JobSelection
-	jobs.Stream = "" // which is in the path
-	return operate.Query(&jobs)
+	return q
 }
 
 // Filtered reports whether the list leaves jobs out.
@@ -147,12 +127,12 @@ func (p *jobsQuery) Line(verb string, job any) string {
 	return p.JobSelection.Line(verb, fmt.Sprint(job), "--yes")
 }
 
-// jobsPage is the list.
 type jobsPage struct {
 	*jobsQuery
 	worker.JobPage
 
-	Tabs []jobTab
+	Tabs   []jobTab
+	Unseen string
 }
 
 // showJobs lists jobs. Its cost does not grow with the stream: two round trips for the counts, two more if few messages are not waiting
@@ -168,14 +148,18 @@ func (c *Console) showJobs(r *request) error {
 	if p.JobPage, err = q.client.Jobs(r.Context(), f); err != nil {
 		return sayJobs(err)
 	}
+	p.Unseen = operate.Unseen(p.Displaced)
 	n := p.Counts
 	known := []string{number(n.Messages), number(n.Queued), number(n.Delivered), "", ""}
 	if n.Detailed {
 		known[3], known[4] = number(n.Scheduled), number(n.Ended)
 	}
-	for i, tab := range jobTabs {
-		tab.Count = known[i]
-		p.Tabs = append(p.Tabs, tab)
+	tabs := jobTabs
+	if !slices.Contains(tabs, q.State) { // which the server does not count
+		tabs, known = append(slices.Clone(tabs), q.State), append(known, "")
+	}
+	for i, state := range tabs {
+		p.Tabs = append(p.Tabs, jobTab{state, cmp.Or(strings.ReplaceAll(state, ",", ", "), "all"), known[i]})
 	}
 	r.Command, r.Live = operate.Line("jobs list", &q.JobSelection), topicTick
 	return r.render("jobs", "Jobs of "+q.Stream, p)
@@ -195,4 +179,66 @@ func sayJobs(err error) error {
 		return fail(http.StatusBadRequest, "The filter is not right: %s.", strings.ReplaceAll(err.Error(), "JobFilter.", ""))
 	}
 	return err
+}
+
+const jobsAtOnce = 1000
+
+// planJobs plans an action on the jobs that a form names, or on all jobs that match its filter. The question about these has the last of
+// them, and its answer is for no later ones.
+func (c *Console) planJobs(r *request, a operate.JobAction) (d deed, err error) {
+	q, err := c.jobsQuery(r, r.PostForm)
+	if err != nil {
+		return d, err
+	}
+	var jobs []worker.StoredJob
+	var lines []string
+	more := ""
+	if r.PostForm.Has("all") || r.PostForm.Has("last") {
+		d.Filter, lines = operate.Query(&q.JobSelection), []string{operate.Line("jobs "+a.Verb, &q.JobSelection, "--all", "--yes")}
+		jobs, more, err = c.matching(r, q, a)
+	} else {
+		jobs, err = namedJobs(r.PostForm)
+		for _, j := range jobs {
+			lines = append(lines, q.Line(a.Verb, j.Sequence))
+		}
+	}
+	if err != nil {
+		return d, sayJobs(err)
+	}
+	d.Of, d.Things, d.Line, d.To = len(jobs), "job", strings.Join(lines, " && "), c.href("/jobs", q.Stream, q.To(q.State, 0))
+	d.Action, err = a.Plan(r.Context(), q.js, q.client, q.Stream, jobs, more)
+	return d, err
+}
+
+// matching returns the jobs that match, up to the last one of a question.
+func (c *Console) matching(r *request, q *jobsQuery, a operate.JobAction) ([]worker.StoredJob, string, error) {
+	if r.PostForm.Has("last") {
+		last, _ := strconv.ParseUint(r.PostForm.Get("last"), 10, 64) // none match then
+		can := a.Can
+		a.Can = func(j worker.StoredJob) bool { return can(j) && j.Sequence <= last }
+	}
+	jobs, more, err := a.Select(r.Context(), q.client, q.Filter())
+	if err == nil && !r.PostForm.Has("last") {
+		r.PostForm.Del("job")
+		r.PostForm.Del("all")
+		r.PostForm.Set("last", strconv.FormatUint(jobs[len(jobs)-1].Sequence, 10))
+	}
+	return jobs, more, err
+}
+
+func namedJobs(form url.Values) (jobs []worker.StoredJob, err error) {
+	names := form["job"]
+	if len(names) == 0 || len(names) > jobsAtOnce {
+		return nil, fail(http.StatusBadRequest, "%s are selected: select 1 to %s. Nothing was done.",
+			counted(len(names), "job"), number(jobsAtOnce))
+	}
+	for _, name := range names {
+		place, id, _ := strings.Cut(name, " ")
+		n, err := strconv.ParseUint(place, 10, 64)
+		if err != nil || n == 0 {
+			return nil, fail(http.StatusBadRequest, "%.30q is no job: want its number. Nothing was done.", name)
+		}
+		jobs = append(jobs, worker.StoredJob{ID: id, Sequence: n})
+	}
+	return jobs, nil
 }

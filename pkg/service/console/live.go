@@ -31,7 +31,6 @@ type hub struct {
 	done chan struct{} // closed when the hub has ended
 }
 
-// page is an open page.
 type page struct{ caller, topic string }
 
 func newHub() *hub {
@@ -53,7 +52,6 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// tell tells the pages of a topic that there is news.
 func (h *hub) tell(topic string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

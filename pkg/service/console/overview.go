@@ -13,27 +13,32 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
-	detailEvery = 5    // the number of rounds between two counts of figures that need reads
-	newLetters  = 1000 // the number of letters that are read of a stream of dead letters
+	detailEvery = 5 // the number of rounds between two counts of figures that need reads
 	serverStall = 250 * time.Millisecond
+
+	// maxObserved bounds the series of the gauge of problems, and maxOf the bytes of a label.
+	maxObserved, maxOf = 100, 128
 )
 
-// overviewView is the data of the overview.
 type overviewView struct {
 	At       time.Time
-	Problems []problem
+	Problems []watch.Problem
 	Servers  []string
 	Store    []string
 	Streams  []streamRow // with jobs
-	Workers  []inspect.Info
+	Workers  []found
 }
 
 // addOverview adds the overview. It shows the last collected figures. No round trip.
@@ -70,41 +75,28 @@ func (o *collector) view() overviewView {
 		}
 	}
 	stopped := 2*len(broken) > o.servers // which is why streams do not answer, and workers take no jobs
-	if !stopped {
-		v.Problems = append(v.Problems, o.silent...)
-	}
 	rows := slices.SortedFunc(maps.Values(o.streams), func(a, b streamRow) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
 	v.Problems = append(v.Problems, away(rows, broken)...)
 	if !stopped {
-		v.Problems = append(v.Problems, silent(rows)...)
+		v.Problems = append(v.Problems, o.unanswered(rows)...)
 	}
-	for _, row := range rows {
-		v.Problems = append(v.Problems, row.problems...)
-		if row.Jobs {
-			dead := o.streams[streamID{row.Account, contracts.StreamDead}].letters
-			for _, g := range dead.Groups {
-				if g.Stream == row.Name {
-					row.Dead += g.Count
-				}
+	show := func(all []watch.Problem) {
+		for _, p := range all {
+			if !p.Follows || !stopped {
+				v.Problems = append(v.Problems, p)
 			}
-			row.Partial, row.Wait = dead.Partial, o.waits[row.Name]
-			v.Streams = append(v.Streams, row)
 		}
 	}
-	for _, w := range o.workers {
-		if w.Stuck > 0 {
-			v.Problems = append(v.Problems, problem{
-				Command: "expediter jobs workers --stacks " + w.Instance, Runbook: "handlersstuck",
-				Text: fmt.Sprintf("worker %s of %s: handlers that ignore their ended contexts: %d", w.ID, w.Stream, w.Stuck),
-			})
-		}
-		if !w.Ready && !w.Stopping && !stopped {
-			v.Problems = append(v.Problems, problem{
-				Command: "expediter jobs workers " + w.Instance, Runbook: "noworkerready",
-				Text: fmt.Sprintf("worker %s of %s takes no jobs: %s", w.ID, w.Stream, w.Problem),
-			})
+	show(o.stray)
+	for _, row := range rows {
+		show(row.problems)
+		if row.Jobs {
+			dead := o.streams[streamID{row.Account, contracts.StreamDead}]
+			row.Dead, row.Partial, row.Unread = watch.DeadOf(dead.letters, row.Name), dead.letters.Partial, dead.Unread
+			row.Wait = o.waits[streamID{row.Account, row.Name}]
+			v.Streams = append(v.Streams, row)
 		}
 	}
 	for _, account := range slices.Sorted(maps.Keys(o.store)) {
@@ -113,28 +105,53 @@ func (o *collector) view() overviewView {
 	return v
 }
 
-// silent returns one problem for all streams whose servers do not answer.
-func silent(rows []streamRow) []problem {
-	var names []string
-	reason := ""
+// observe reports the problems to the gauge, errors first. Those beyond maxObserved are one.
+func (o *collector) observe(_ context.Context, to metric.Int64Observer) error {
+	all := o.view().Problems
+	for i := range all {
+		all[i].Severity = cmp.Or(all[i].Severity, watch.Error)
+	}
+	slices.SortStableFunc(all, func(a, b watch.Problem) int { return cmp.Compare(a.Severity, b.Severity) })
+	if len(all) > maxObserved {
+		all = append(all[:maxObserved:maxObserved], watch.Problem{ID: "more", Severity: all[maxObserved].Severity})
+	}
+	for _, p := range all {
+		to.Observe(1, metric.WithAttributes(attribute.String("id", cmp.Or(p.ID, p.Runbook)), attribute.String("severity", string(p.Severity)),
+			attribute.String("of", redact.Shorten(redact.People(p.Of), maxOf))))
+	}
+	return nil
+}
+
+// unanswered returns one problem for all accounts that do not answer, and one for all streams of the others that do not.
+func (o *collector) unanswered(rows []streamRow) (all []watch.Problem) {
+	add := func(names []string, kind, reason, runbook string) {
+		if len(names) == 0 {
+			return
+		}
+		text := names[0]
+		if others := len(names) - 1; others > 0 {
+			text += " and " + counted(others, "other "+kind)
+		}
+		all = append(all, watch.Problem{Command: "expediter doctor", Runbook: runbook, Text: text + ": the servers do not answer: " + reason})
+	}
+	accounts := make([]string, 0, len(o.silent))
+	var streams []string
+	var account, stream string
+	for _, name := range slices.Sorted(maps.Keys(o.silent)) {
+		accounts, account = append(accounts, accountName(name)), o.silent[name]
+	}
 	for _, row := range rows {
-		if row.silent != "" {
-			names, reason = append(names, row.Name), row.silent
+		if row.silent != "" && o.silent[row.Account] == "" {
+			streams, stream = append(streams, row.Name), row.silent
 		}
 	}
-	if names == nil {
-		return nil
-	}
-	text := fmt.Sprintf("%s: its servers do not answer: %s", names[0], reason)
-	if len(names) > 1 {
-		others := counted(uint64(len(names))-1, "other stream")
-		text = fmt.Sprintf("%s and %s: their servers do not answer: %s", names[0], others, reason)
-	}
-	return []problem{{Command: "expediter doctor", Runbook: "serversilent", Text: text}}
+	add(accounts, "account", account, "natsunreachable")
+	add(streams, "stream", stream, "serversilent")
+	return all
 }
 
 // away returns one problem for each node that is away and not known as broken, whatever the number of streams with a replica there.
-func away(rows []streamRow, broken map[string]bool) (all []problem) {
+func away(rows []streamRow, broken map[string]bool) (all []watch.Problem) {
 	streams, worst := map[string]uint64{}, map[string]string{}
 	for _, row := range rows {
 		for _, text := range row.away {
@@ -147,7 +164,7 @@ func away(rows []streamRow, broken map[string]bool) (all []problem) {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(worst)) {
-		all = append(all, problem{
+		all = append(all, watch.Problem{
 			Command: "expediter doctor", Runbook: "nodeaway",
 			Text: fmt.Sprintf("node %s, with replicas of %s", worst[node], counted(streams[node], "stream")),
 		})
@@ -161,7 +178,7 @@ func (v *overviewView) fill(name string, used uint64, limit uint64) string {
 	if limit > 0 {
 		text += fmt.Sprintf(" of %s (%.0f %%)", size(limit), 100*float64(used)/float64(limit))
 		if float64(used) >= fullNoted*float64(limit) {
-			v.Problems = append(v.Problems, problem{Command: "expediter doctor", Runbook: "storagefull", Text: "storage of the " + text})
+			v.Problems = append(v.Problems, watch.Problem{Command: "expediter doctor", Runbook: "storagefull", Text: "storage of the " + text})
 		}
 	}
 	return text
@@ -176,14 +193,21 @@ func (s *streamRow) detail(ctx context.Context, a Account, info *jetstream.Strea
 			s.Later, s.Detailed = page.Counts.Scheduled, err == nil && page.Counts.Detailed
 		}
 	}
-	hourAgo := info.TimeStamp.Add(-time.Hour)
-	if s.letters = (deadletter.Overview{}); s.Name != contracts.StreamDead || info.State.Msgs == 0 || info.State.LastTime.Before(hourAgo) {
-		return
+	if s.early = 0; s.Name == contracts.StreamDead {
+		s.readLetters(ctx, a, info)
 	}
-	store, err := deadletter.Open(ctx, a.JetStream, deadletter.Config{})
-	if err == nil {
-		s.letters, _ = store.Survey(ctx, deadletter.Filter{Since: hourAgo}, // the next round is near
-			deadletter.SurveyOptions{By: deadletter.ByStream, Newest: newLetters})
+}
+
+// readLetters reads the newest dead letters of the last hour.
+func (s *streamRow) readLetters(ctx context.Context, a Account, info *jetstream.StreamInfo) {
+	hourAgo := info.TimeStamp.Add(-time.Hour)
+	var letters deadletter.Overview
+	var err error
+	if info.State.Msgs > 0 && info.State.LastTime.After(hourAgo) {
+		letters, err = watch.Letters(ctx, a.JetStream, hourAgo)
+	}
+	if s.Unread = err != nil; !s.Unread {
+		s.letters = letters
 	}
 }
 
@@ -224,9 +248,8 @@ func (h Health) Disk() string {
 	return ""
 }
 
-// problem returns the problem of a server that is not healthy.
-func (h Health) problem(server string) problem {
-	p := problem{Command: "expediter doctor", Runbook: "nodeaway", Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
+func (h Health) problem(server string) watch.Problem {
+	p := watch.Problem{Command: "expediter doctor", Runbook: "nodeaway", Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
 	if disk := h.Disk(); disk != "" {
 		p.Runbook, p.Text = "storetakesnowrites", fmt.Sprintf("server %s: %s (its health check: %s)", server, disk, h.Error)
 	}
@@ -237,7 +260,7 @@ func (h Health) problem(server string) problem {
 func AskServers[T any](ctx context.Context, nc *nats.Conn, kind string, within time.Duration) (all []Answer[T]) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+kind, serverStall) // then there are none
+	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+kind, nil, serverStall) // then there are none
 	for _, data := range answers {
 		var one Answer[T]
 		if json.Unmarshal(data, &one) == nil && one.Server.Name != "" { //nolint:musttag // the server's names, in capitals

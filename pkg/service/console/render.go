@@ -2,16 +2,21 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"html/template"
 	"io/fs"
+	"maps"
 	"net/http"
+	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -19,49 +24,21 @@ import (
 // views are the templates, by the names of their files.
 type views map[string]*template.Template
 
-// view is the data of a template.
 type view struct {
-	// AsOf is the time at which the page was made.
-	AsOf time.Time
-
-	// Can reports whether the caller may act.
-	Can bool
-
-	// Command is the command line that shows the same as the page.
-	Command string
-
-	// Data is the data of the screen.
-	Data any
-
-	// Here is the address of the page, with its query.
-	Here string
-
-	// Live is the topic whose news make the page be read anew.
-	Live string
-
-	// Name is the name of the caller, "" where no keys are required.
-	Name string
-
-	// Nav are the links to the screens.
-	Nav []link
-
-	// Note tells the reader which action was just done.
-	Note string
-
-	// Path is the path of the page without the prefix.
-	Path string
-
-	// ReadOnly reports whether nobody may act.
-	ReadOnly bool
-
-	// Seen is the number of changes before the page was made.
-	Seen uint64
-
-	// Title is the heading of the page.
-	Title string
-
-	// Version is the version of the program.
-	Version string
+	AsOf     time.Time // at which the page was made
+	Can      bool      // the caller may act
+	Command  string    // the command line that shows the same as the page
+	Data     any       // of the screen
+	Here     template.URL
+	Live     string // the topic whose news reload the page
+	Name     string // of the caller, "" where no keys are required
+	Nav      []link
+	Note     note   // about the action that was just done
+	Path     string // of the page, without the prefix
+	ReadOnly bool   // nobody may act
+	Seen     uint64 // the number of changes before the page was made
+	Title    string
+	Version  string // of the program
 }
 
 // Within reports whether the page belongs to a screen.
@@ -102,9 +79,7 @@ func (r *request) render(name, title string, data any) error {
 		v.Note, _ = r.c.notes.get(id)
 		query.Del("note")
 	}
-	if v.Here = r.c.cfg.Prefix + r.URL.EscapedPath(); len(query) > 0 {
-		v.Here += "?" + query.Encode()
-	}
+	v.Here = address(r.c.cfg.Prefix+r.URL.EscapedPath(), query)
 	part := "layout.html"
 	if r.Header.Get("Hx-Request") != "" {
 		part = "main"
@@ -119,11 +94,19 @@ func (r *request) render(name, title string, data any) error {
 	return nil
 }
 
-// href returns the address of a page of the console. Each part is a segment, whatever it contains, except a first part that begins with a
-// slash, which is a path.
-func (c *Console) href(parts ...any) string {
-	to := []string{c.cfg.Prefix}
+// href returns the address of a page of the console, escaped once. Each part is a segment, whatever it contains, except a first part that
+// begins with a slash, which is a path. A part of the type url.Values, or a filter, is the query. Nothing else builds addresses of pages.
+func (c *Console) href(parts ...any) template.URL {
+	to, query := []string{c.cfg.Prefix}, url.Values{}
 	for i, part := range parts {
+		switch part := part.(type) {
+		case url.Values:
+			maps.Copy(query, part)
+			continue
+		case operate.Filter:
+			maps.Copy(query, operate.Query(part))
+			continue
+		}
 		text := fmt.Sprint(part)
 		if screen, ok := strings.CutPrefix(text, "/"); i == 0 && ok {
 			to = append(to, strings.TrimSuffix(screen, "/"))
@@ -131,16 +114,87 @@ func (c *Console) href(parts ...any) string {
 		}
 		to = append(to, service.PathEscape(text))
 	}
-	return strings.Join(to, "/")
+	return address(strings.Join(to, "/"), query)
 }
 
-// asset is a file that pages load.
+// address adds a query to a path that is escaped.
+func address(to string, query url.Values) template.URL {
+	return template.URL(strings.TrimSuffix(to+"?"+query.Encode(), "?")) //nolint:gosec // a path of the console
+}
+
+// parameters are the names that a page takes in its address, and an action in its form, by their patterns. A page without an entry
+// takes none. Others are refused: whoever mistypes a filter must not see, or cancel, everything.
+var parameters = map[string][]string{ //nolint:gochecknoglobals // a table
+	"GET /audit":                    {"users"},
+	"GET /dead":                     names(&operate.Letters{}, "by"),
+	"GET /dead/letter":              {"account", "seq"},
+	"GET /dead/rehearsal":           names(&operate.Letters{}, "by"),
+	"GET " + doctorPath:             {"run"},
+	"GET /imports":                  {"id"},
+	"GET /jobs/{stream}":            names(&operate.JobSelection{}, "from"),
+	"GET /jobs/{stream}/{sequence}": names(&operate.JobSelection{}, "id"),
+	"GET /keys":                     {"account", "bucket", "prefix"},
+	"GET /keys/limits":              {"account", "bucket"},
+	"GET /notifications":            names(&rowQuery{}, "cursor"),
+	"GET /places":                   {"id"},
+	"GET /workers/{instance}":       {"account"},
+	"GET /dead/letters":             names(&operate.Letters{}),
+	"POST /dead/discard":            names(&operate.Letters{}, "by", "typed"),
+	"POST /dead/replay":             names(&operate.Letters{}, "by", "rate", "typed"),
+	"POST /dead/selected/discard":   {"account", "letter", "typed"},
+	"POST /dead/selected/replay":    {"account", "letter", "typed"},
+	"POST /jobs/{stream}/cancel":    names(&operate.JobSelection{}, "all", "job", "last", "typed"),
+	"POST /jobs/{stream}/run":       names(&operate.JobSelection{}, "all", "job", "last", "typed"),
+}
+
+// names returns the names of the fields of a filter without its stream, which is in the path, and more.
+func names(f operate.Filter, more ...string) []string {
+	for _, field := range f.Fields() {
+		if field.Name != "stream" {
+			more = append(more, field.Name)
+		}
+	}
+	return more
+}
+
+// refuse returns an error about a value that the page or the action of a pattern does not take.
+func refuse(pattern string, values url.Values) error {
+	known, ok := parameters[pattern]
+	isPage := strings.HasPrefix(pattern, http.MethodGet)
+	if !ok && !isPage {
+		return nil // it names one thing, and its plan looks at each value
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if isPage && name == "note" {
+			continue
+		}
+		if !slices.Contains(known, name) {
+			return fail(http.StatusBadRequest, "Unknown parameter %.50q. Known are: %s. Nothing was done.", name,
+				cmp.Or(strings.Join(known, ", "), "none"))
+		}
+		if isPage && len(values[name]) > 1 {
+			return fail(http.StatusBadRequest, "The parameter %.50q is there twice. Want it once.", name)
+		}
+	}
+	return nil
+}
+
+// query returns the query with names and values by turns, without those that are empty.
+func query(pairs ...any) url.Values {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if text := fmt.Sprint(pairs[i+1]); text != "" {
+			q.Set(fmt.Sprint(pairs[i]), text)
+		}
+	}
+	return q
+}
+
 type asset struct {
 	content []byte
 	sum     string
 }
 
-// readStatic reads the scripts and the style.
 func readStatic() map[string]asset {
 	all := map[string]asset{}
 	for _, pattern := range []string{"static/*.*", "static/vendor/*.js"} {

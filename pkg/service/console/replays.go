@@ -53,11 +53,10 @@ func (p replay) Stopped() bool { return errors.Is(p.Err, errStopped) }
 
 // letters describes its letters apart from the end of their time.
 func (p replay) letters() string {
-	text, _ := operate.CutTarget(p.Target(nil))
+	text, _ := operate.CutTarget(p.Target(p.Filter.Sequences))
 	return text
 }
 
-// replays has the replays of this process.
 type replays struct {
 	audit *audit.Log
 	tell  func() // that there is news
@@ -80,7 +79,7 @@ func (rs *replays) start(ctx context.Context, p replay) error {
 	begun := make(chan error, 1)
 	go func() {
 		defer rs.running.Done()
-		err := rs.audit.Do(ctx, p.Action, p.Target(nil), func(ctx context.Context) (int, error) {
+		err := rs.audit.Do(ctx, p.Action, p.Target(p.Filter.Sequences), func(ctx context.Context) (int, error) {
 			begun <- nil
 			return rs.run(ctx, &p)
 		})
@@ -94,7 +93,6 @@ func (rs *replays) start(ctx context.Context, p replay) error {
 	return <-begun
 }
 
-// enter adds a replay that is to run, or returns the reason that it may not.
 func (rs *replays) enter(p *replay, cancel context.CancelCauseFunc) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -115,7 +113,7 @@ func (rs *replays) enter(p *replay, cancel context.CancelCauseFunc) error {
 func (rs *replays) run(ctx context.Context, p *replay) (int, error) {
 	last := time.Time{}
 	change := operate.Change{Action: p.Action}
-	done, err := change.Run(ctx, p.store, p.Filter, deadletter.ReplayOptions{Rate: p.Rate, Each: func(o deadletter.Outcome) {
+	done, err := change.Run(ctx, p.js, p.store, p.Filter, deadletter.ReplayOptions{Rate: p.Rate, Each: func(o deadletter.Outcome) {
 		rs.mu.Lock()
 		p.Add(o)
 		rs.mu.Unlock()

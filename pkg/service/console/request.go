@@ -1,9 +1,11 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,9 +14,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 const (
@@ -25,18 +29,12 @@ const (
 	actTime  = 60 * time.Second // for one action
 )
 
-// request is a request of a caller who may make it.
 type request struct {
 	*http.Request
 
-	// Command is the command line that shows or does the same as the page.
-	Command string
-
-	// Live is the topic of the hub whose news make the page be read anew, "" for a page that stays as it is.
-	Live string
-
-	// Status is the HTTP status of the answer.
-	Status int
+	Command string // the command line that shows or does the same as the page
+	Live    string // the topic of the hub whose news reload the page, "" for a page that stays as it is
+	Status  int    // of the answer
 
 	c       *Console
 	seen    uint64 // news when it came
@@ -62,12 +60,16 @@ func (c *Console) page(pattern string, show func(*request) error) {
 	c.pageWithin(pattern, pageTime, show)
 }
 
-// pageWithin is page with another time limit.
 func (c *Console) pageWithin(pattern string, limit time.Duration, show func(*request) error) {
 	c.routes.HandleFunc(rooted(pattern), func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		c.serve(w, r.WithContext(ctx), access.All(access.Read), show)
+		c.serve(w, r.WithContext(ctx), access.All(access.Read), func(r *request) error {
+			if err := refuse(pattern, r.URL.Query()); err != nil {
+				return err
+			}
+			return show(r)
+		})
 	})
 }
 
@@ -79,27 +81,27 @@ func rooted(pattern string) string {
 	return pattern
 }
 
-// deed is an action that is carried out after it was recorded.
 type deed struct {
-	// Do acts, and returns the number of things it changed.
-	Do func(context.Context) (int, error)
+	operate.Action
 
-	// Note returns the text for the reader about an action on count things.
-	Note func(count int) string
+	// Filter has what the action selects by, for the question about it.
+	Filter url.Values
+
+	// Of is the number of jobs or letters, Things their name, and Line acts on them in a shell, where the reader may have to type the number
+	// first, see [operate.Asks]. 0 asks for nothing: then Line, if any, is in the note about the action.
+	Of           int
+	Things, Line string
 
 	// Recorded reports whether the acting service writes the record itself, in the name of the caller.
 	Recorded bool
 
-	// Target names, for the record, the thing that the deed changes, without secrets and addresses.
-	Target string
-
 	// To is the address of the page that follows, from [Console.href]. Defaults to the page of the form.
-	To string
+	To template.URL
 }
 
-// action adds an action; name is its name in records. plan reads the form, refuses mistakes, and changes nothing. Callers need the scope
-// operate, and have to come from a page of the console. The answer is always a redirect to a page with a note about the action.
-func (c *Console) action(pattern, name string, plan func(*request) (deed, error)) {
+// action adds an action. plan reads the form, refuses mistakes, and changes nothing. Callers need the scope operate, and have to come from
+// a page of the console. The answer is a redirect to a page with a note about the action, or about the conflict for which plan refuses it.
+func (c *Console) action(pattern string, plan func(*request) (deed, error)) {
 	c.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), actTime)
 		defer cancel()
@@ -111,52 +113,86 @@ func (c *Console) action(pattern, name string, plan func(*request) (deed, error)
 			if err := r.ParseForm(); err != nil {
 				return fail(http.StatusBadRequest, "The form could not be read: %v. Nothing was done.", err)
 			}
+			if err := refuse(pattern, r.Form); err != nil {
+				return err
+			}
 			d, err := plan(r)
-			if err != nil {
-				return err
-			}
-			count := 0
-			do := func(ctx context.Context) (int, error) {
-				var err error
-				count, err = d.Do(ctx)
-				return count, err
-			}
-			if d.Recorded {
-				_, err = do(r.Context())
-			} else {
-				err = c.cfg.Audit.Do(r.Context(), name, d.Target, do)
+			if p := mapError(err); err != nil && p.Status == http.StatusConflict && r.Referer() != "" {
+				r.leave("", note{p.Detail, true}) // the page of the form says what was wrong, and keeps its filter
+				return nil
 			}
 			if err != nil {
 				return err
 			}
-			r.leave(d, count)
-			return nil
+			if d.Of > 0 && operate.Asks(d.Name, d.Of) && !operate.Confirmed(r.PostForm.Get("typed"), d.Of) {
+				return r.confirm(d)
+			}
+			return r.act(d)
 		})
 	})
 }
 
-// leave redirects to the page after an action.
-func (r *request) leave(d deed, count int) {
-	to := d.To
-	if back, err := url.Parse(r.Referer()); to == "" && err == nil && strings.HasPrefix(back.Path, r.c.cfg.Prefix+"/") {
-		query := back.Query()
-		query.Del("note")
-		to = (&url.URL{Path: back.Path, RawQuery: query.Encode()}).String()
+// act carries out an action with a record, and redirects to the page after it.
+func (r *request) act(d deed) error {
+	text := ""
+	do := func(ctx context.Context) (n int, err error) {
+		n, text, err = d.Do(ctx)
+		return n, err
 	}
-	if to == "" || strings.HasPrefix(to, "//") {
-		to = r.c.href("/")
+	var err error
+	if d.Recorded {
+		_, err = do(r.Context())
+	} else {
+		err = r.c.cfg.Audit.Do(r.Context(), d.Name, d.Target, do)
 	}
-	if d.Note != nil {
-		separator := "?"
-		if strings.Contains(to, "?") {
-			separator = "&"
-		}
-		to += separator + "note=" + r.c.notes.add(access.From(r.Context()).Name, d.Note(count))
+	if err != nil {
+		return err
 	}
-	http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
+	if d.Of == 0 && d.Line != "" {
+		text += " The same in a shell: " + d.Line
+	}
+	r.leave(d.To, note{Text: text})
+	return nil
 }
 
-// serve admits a request and answers it. An error has a page.
+// question is a page that asks for a number before an action.
+type question struct {
+	deed
+
+	Back, Path, Typed string
+	Fields            url.Values
+}
+
+// confirm answers with the question whether an action is meant. Nothing is changed until the number was typed.
+func (r *request) confirm(d deed) error {
+	q := question{deed: d, Back: r.Referer(), Path: r.c.cfg.Prefix + r.URL.EscapedPath(), Typed: r.PostForm.Get("typed"), Fields: r.PostForm}
+	q.Fields.Del("typed")
+	if q.Typed != "" {
+		r.Status = http.StatusConflict
+	}
+	return r.render("ask", strings.ToUpper(d.Name[:1])+d.Name[1:]+" "+counted(d.Of, d.Things)+"?", q)
+}
+
+// note tells the reader of a page what was just done, or refused.
+type note struct {
+	Text    string
+	Refused bool
+}
+
+// leave redirects to a page, or for "" to the page of the form, with a note unless it is empty.
+func (r *request) leave(page template.URL, n note) {
+	back, err := url.Parse(cmp.Or(string(page), r.Referer()))
+	if err != nil || !strings.HasPrefix(back.Path, r.c.cfg.Prefix+"/") || strings.HasPrefix(back.Path, "//") {
+		back = &url.URL{Path: r.c.cfg.Prefix + "/"}
+	}
+	query := back.Query()
+	query.Del("note")
+	if n.Text != "" {
+		query.Set("note", r.c.notes.add(access.From(r.Context()).Name, n))
+	}
+	http.Redirect(r.w, r.Request, string(address(back.EscapedPath(), query)), http.StatusSeeOther)
+}
+
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need, answer func(*request) error) {
 	ctx, stop := c.denied.Begin(r.Context())
 	defer stop()
@@ -210,10 +246,19 @@ func (r *request) fail(err error) {
 	}
 }
 
-// mapError returns the problem of an error in the words of the console.
 func mapError(err error) service.Problem {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return service.Problem{Status: f.status, Detail: f.text}
+	}
+	if gone, ok := errors.AsType[operate.GoneError](err); ok {
+		text := strings.ToUpper(string(gone[:1])) + string(gone[1:])
+		return service.Problem{Status: http.StatusConflict, Detail: text + ". Nothing was done: look again."}
+	}
+	if shared, ok := errors.AsType[*worker.SharedError](err); ok {
+		return service.Problem{Status: http.StatusConflict, Detail: shared.Error() + "."}
+	}
+	if part, ok := errors.AsType[*operate.PartError](err); ok {
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: part.Error() + "."}
 	}
 	if denial, ok := errors.AsType[*denied.Error](err); ok {
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "NATS denies this console a request: " + denial.Error() +

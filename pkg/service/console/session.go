@@ -82,13 +82,11 @@ func (s *store[T]) remove(id string) {
 	s.drop(id)
 }
 
-// session is a person who has signed in.
 type session struct {
 	caller access.Caller
 	secret string // the key or token
 }
 
-// signInView is the data of the form to sign in.
 type signInView struct{ Problem, To string }
 
 // addSignIn adds the pages to sign in and out. A caller with a session is admitted anew for each request: the session ends when its key or
@@ -107,7 +105,7 @@ func (c *Console) addSignIn() {
 		c.serve(w, r, access.Public(), func(r *request) error {
 			r.endSession()
 			r.setCookie("", -1)
-			http.Redirect(w, r.Request, c.href("sign-in"), http.StatusSeeOther)
+			http.Redirect(w, r.Request, string(c.href("sign-in")), http.StatusSeeOther)
 			return nil
 		})
 	})
@@ -133,7 +131,6 @@ func (c *Console) openSession(r *request) error {
 	return nil
 }
 
-// endSession ends the session of the browser.
 func (r *request) endSession() {
 	for _, cookie := range r.CookiesNamed(cookieName) {
 		r.c.sessions.remove(cookie.Value)
@@ -149,10 +146,10 @@ func (r *request) setCookie(value string, age int) {
 
 // signIn redirects a person to the form to sign in, and reports whether it did: other requests are not redirected.
 func (r *request) signIn() bool {
-	to := r.c.href("sign-in") + "?to=" + url.QueryEscape(r.c.cfg.Prefix+r.URL.RequestURI())
+	to := string(r.c.href("sign-in", query("to", r.c.cfg.Prefix+r.URL.RequestURI())))
 	switch {
 	case r.Header.Get("Hx-Request") != "":
-		r.w.Header().Set("Hx-Redirect", r.c.href("sign-in"))
+		r.w.Header().Set("Hx-Redirect", string(r.c.href("sign-in")))
 		r.w.WriteHeader(http.StatusNoContent)
 	case r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
 		http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
@@ -167,7 +164,7 @@ func (c *Console) local(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, c.cfg.Prefix+"/") || strings.HasPrefix(to, "//") ||
 		strings.Contains(to, `\`) {
-		return c.href("/")
+		return string(c.href("/"))
 	}
 	return to
 }

@@ -4,22 +4,23 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"html/template"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
+	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 const (
@@ -27,60 +28,90 @@ const (
 	maxPause = 7 * 24 * 60     // minutes
 )
 
-// addWorkers adds the pages of workers.
 func (c *Console) addWorkers() {
 	c.page("GET /workers", c.showWorkers)
 	c.page("GET /workers/{instance}", c.showWorker)
-	c.action("POST /workers/pause", "pause", c.planPause)
-	c.action("POST /workers/resume", "resume", c.planResume)
-	c.action("POST /workers/{instance}/drain", "drain", c.planDrain(inspect.Drain, "takes no more jobs and finishes those that run"))
-	c.action("POST /workers/{instance}/resume", "resume", c.planDrain(inspect.Resume, "takes jobs again within seconds", "--resume"))
+	c.action("POST /workers/pause", c.planPause)
+	c.action("POST /workers/resume", c.planResume)
+	c.action("POST /workers/{instance}/drain", c.planDrain(false))
+	c.action("POST /workers/{instance}/resume", c.planDrain(true, "--resume"))
 }
 
-// workerRow is a worker on a page.
 type workerRow struct {
-	inspect.Info
+	found
 
-	Link string
+	Link template.URL
 	Odd  bool          // its version differs from that of most workers of its stream
 	Wait time.Duration // see inspect.Wait95
 }
 
 // allWorkers returns all workers: those that answered the collector of the overview, which asks every 2 seconds. If none did, or the
 // collector does not run, it asks the workers itself, which takes 250 ms after the last answer.
-func (c *Console) allWorkers(ctx context.Context) ([]inspect.Info, error) {
-	if infos := c.overview.latest(); len(infos) > 0 {
-		return infos, nil
+func (c *Console) allWorkers(ctx context.Context) ([]found, error) {
+	if all := c.overview.latest(); len(all) > 0 {
+		return all, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	return inspect.Workers(ctx, c.cfg.Conn)
+	all, _, err := c.findWorkers(ctx)
+	return all, err
 }
 
-// askWorkers returns descriptions of all workers, sorted by stream. It is not an error if there is none.
+// findWorkers asks the workers of each account, and for the connections of the operator's own: its workers are those that have one, since
+// beside accounts of services it takes the answers of all. here is nil where the user may not ask for them.
+func (c *Console) findWorkers(ctx context.Context) (all []found, here map[string]watch.Connection, err error) {
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for _, a := range c.cfg.Accounts {
+		asking.Go(func() {
+			infos, failed := inspect.Workers(ctx, a.JetStream)
+			mu.Lock()
+			defer mu.Unlock()
+			if a.Name == "" && c.denied.May(ctx, watch.SubjectConnections) {
+				here, _ = watch.Connected(ctx, c.cfg.Conn) // nil then
+			}
+			if a.Name == "" && len(c.cfg.Accounts) > 1 {
+				infos, failed = watch.Own(infos, here), nil
+			}
+			for _, info := range infos {
+				all = append(all, found{info, a.Name, a.JetStream})
+			}
+			if !errors.Is(failed, inspect.ErrNoWorker) { // of this account
+				err = errors.Join(err, failed)
+			}
+		})
+	}
+	asking.Wait()
+	if len(all) == 0 && err == nil {
+		err = inspect.ErrNoWorker
+	}
+	return all, here, err
+}
+
+// askWorkers returns descriptions of all workers, sorted by account and stream. It is not an error if there is none.
 func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
-	infos, err := c.allWorkers(ctx)
-	if err != nil && len(infos) == 0 && !errors.Is(err, inspect.ErrNoWorker) {
+	all, err := c.allWorkers(ctx)
+	if err != nil && len(all) == 0 && !errors.Is(err, inspect.ErrNoWorker) {
 		return nil, err
 	}
-	votes := map[string]map[string]int{} // by stream and version
-	rows := make([]workerRow, 0, len(infos))
-	for _, info := range infos {
-		row := workerRow{Info: info, Link: c.href("/workers", info.Instance)}
-		row.Wait, _ = inspect.Wait95(info)
-		if votes[info.Stream] == nil {
-			votes[info.Stream] = map[string]int{}
+	votes := map[streamID]map[string]int{} // by stream and version
+	rows := make([]workerRow, 0, len(all))
+	for _, w := range all {
+		row := workerRow{found: w, Link: c.href("/workers", w.Instance, query("account", w.Account))}
+		row.Wait, _ = inspect.Wait95(w.Info)
+		if votes[w.of()] == nil {
+			votes[w.of()] = map[string]int{}
 		}
-		votes[info.Stream][info.Version]++
+		votes[w.of()][w.Version]++
 		rows = append(rows, row)
 	}
 	for i, row := range rows {
-		for _, n := range votes[row.Stream] {
-			rows[i].Odd = rows[i].Odd || n > votes[row.Stream][row.Version]
+		for _, n := range votes[row.of()] {
+			rows[i].Odd = rows[i].Odd || n > votes[row.of()][row.Version]
 		}
 	}
 	slices.SortFunc(rows, func(a, b workerRow) int {
-		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.ID, b.ID), a.Started.Compare(b.Started))
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.ID, b.ID), a.Started.Compare(b.Started))
 	})
 	return rows, nil
 }
@@ -92,48 +123,41 @@ type paused struct {
 	Account, Stream string
 }
 
-// pausesOf returns the pauses of a stream, and the stream's account. Two round trips, and one for each account that is tried before.
-func (c *Console) pausesOf(ctx context.Context, stream string) (account string, all []paused, err error) {
-	for _, a := range c.cfg.Accounts {
-		if a, err = a.of(ctx); err != nil {
-			return "", nil, err
-		}
-		_, err := a.JetStream.Stream(ctx, stream)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		if err != nil {
-			return "", nil, fmt.Errorf("console: look up stream %s: %w", stream, err)
-		}
-		client, err := worker.NewClient(a.JetStream, worker.ClientConfig{Stream: stream})
-		if err != nil {
-			return "", nil, err
-		}
-		pauses, err := client.Pauses(ctx)
-		for _, p := range pauses {
-			all = append(all, paused{p, a.Name, stream})
-		}
-		return a.Name, all, err
+// pauses returns the pauses of the worker's stream. One round trip.
+func (w found) pauses(ctx context.Context) (all []paused, err error) {
+	a, err := Account{w.js, w.Account}.of(ctx)
+	if err != nil || !token.IsSafe(w.Stream) { // a worker may say any stream
+		return nil, err
 	}
-	return "", nil, fmt.Errorf("%w: %s", jetstream.ErrStreamNotFound, stream)
+	client, err := worker.NewClient(a.JetStream, worker.ClientConfig{Stream: w.Stream})
+	if err != nil {
+		return nil, err
+	}
+	pauses, err := client.Pauses(ctx)
+	for _, p := range pauses {
+		all = append(all, paused{p, w.Account, w.Stream})
+	}
+	return all, err
 }
 
-// showWorkers shows the workers that run, and the pauses of their streams. Two round trips for each stream.
+type workersPage struct {
+	Paused  []paused
+	Workers []workerRow
+}
+
+// showWorkers shows the workers that run, and the pauses of their streams. One round trip for each stream.
 func (c *Console) showWorkers(r *request) error {
 	rows, err := c.askWorkers(r.Context())
 	if err != nil {
 		return err
 	}
-	page := struct {
-		Paused  []paused
-		Workers []workerRow
-	}{Workers: rows}
+	page := workersPage{Workers: rows}
 	for i, row := range rows {
-		if i > 0 && rows[i-1].Stream == row.Stream {
+		if i > 0 && rows[i-1].of() == row.of() {
 			continue
 		}
-		_, all, err := c.pausesOf(r.Context(), row.Stream)
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // the stream's account is not shown
+		all, err := row.pauses(r.Context())
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // there is no bucket for pauses
 			return err
 		}
 		page.Paused = append(page.Paused, all...)
@@ -142,34 +166,32 @@ func (c *Console) showWorkers(r *request) error {
 	return r.render("workers", "Workers", page)
 }
 
-// workerPage is the page of a worker.
 type workerPage struct {
 	workerRow
 
-	Account  string
 	Paused   []paused
 	Recent   inspect.Recent
 	Running  inspect.Stacks
-	Strange  bool // no account that is shown has its stream
 	Problems []string
 }
 
-// worker returns the worker that a path names.
 func (c *Console) worker(r *request) (workerRow, error) {
-	rows, err := c.askWorkers(r.Context())
-	if err != nil {
-		return workerRow{}, err
-	}
-	for _, row := range rows {
-		if row.Instance == r.PathValue("instance") {
-			return row, nil
+	for range 2 { // one that is busy may have been late
+		rows, err := c.askWorkers(r.Context())
+		if err != nil {
+			return workerRow{}, err
+		}
+		for _, row := range rows {
+			if row.Instance == r.PathValue("instance") && row.Account == r.URL.Query().Get("account") {
+				return row, nil
+			}
 		}
 	}
 	return workerRow{}, fail(http.StatusNotFound, "No worker %.100q answers. It has ended, or has no connection: look at the list of workers.",
 		r.PathValue("instance"))
 }
 
-// showWorker shows one worker. Three questions to the worker, and two round trips. The question for stacks stops the worker for a moment.
+// showWorker shows one worker. Three questions to the worker, and a round trip. The question for stacks stops the worker for a moment.
 func (c *Console) showWorker(r *request) error {
 	row, err := c.worker(r)
 	if err != nil {
@@ -183,66 +205,55 @@ func (c *Console) showWorker(r *request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTime)
 	defer cancel()
-	p.Recent, err = inspect.RecentOf(ctx, c.cfg.Conn, instance)
+	p.Recent, err = inspect.RecentOf(ctx, row.js, instance)
 	ask(err)
 	p.Last = inspect.Sum(p.Recent.Attempts) // the attempts on the page, which the collector may not know yet
 	p.Wait, _ = inspect.Wait95(p.Info)
-	p.Running, err = inspect.StacksOf(ctx, c.cfg.Conn, instance)
+	p.Running, err = inspect.StacksOf(ctx, row.js, instance)
 	ask(err)
-	if p.Account, p.Paused, err = c.pausesOf(r.Context(), p.Stream); errors.Is(err, jetstream.ErrStreamNotFound) {
-		p.Strange, err = true, nil
-	}
+	p.Paused, err = row.pauses(r.Context())
 	ask(err)
-	r.Command = operate.Shell("expediter", "jobs", "workers", instance, "--recent")
+	r.Command = jobsLine(row.Account, row.Stream, "workers", instance, "--recent")
 	return r.render("worker", "Worker "+p.ID, p)
 }
 
-// tell is inspect.Drain or inspect.Resume.
-type tell func(ctx context.Context, nc *nats.Conn, instance string) (inspect.Info, error)
-
 // planDrain makes a worker take no more jobs, or take jobs again.
-func (c *Console) planDrain(do tell, effect string, flags ...string) func(*request) (deed, error) {
+func (c *Console) planDrain(resume bool, flags ...string) func(*request) (deed, error) {
 	return func(r *request) (deed, error) {
 		row, err := c.worker(r)
-		return deed{
-			Do: func(ctx context.Context) (int, error) {
-				info, err := do(ctx, c.cfg.Conn, row.Instance)
-				if errors.Is(err, inspect.ErrNoWorker) {
-					return 0, fail(http.StatusConflict, "It does not answer: it may have ended. Look again, or pause its handlers.")
-				}
-				if err == nil {
-					c.overview.changed(info)
-				}
-				return 1, err
-			},
-			Note: func(int) string {
-				return fmt.Sprintf("%s %s. The same in a shell: %s", row.ID, effect,
-					operate.Shell(append([]string{"expediter", "jobs", "drain", row.Instance}, flags...)...))
-			},
-			Target: row.Name(),
-		}, err
+		if err != nil {
+			return deed{}, err
+		}
+		a := operate.DrainWorker(row.js, &row.Info, resume)
+		do := a.Do
+		a.Do = func(ctx context.Context) (n int, done string, err error) {
+			if n, done, err = do(ctx); err == nil {
+				c.overview.changed(row.found)
+			}
+			return n, done, err
+		}
+		return deed{Action: a, Line: jobsLine(row.Account, row.Stream, "drain", append([]string{row.Instance}, flags...)...)}, nil
 	}
 }
 
-// pauseForm reads the form of a pause.
-func (c *Console) pauseForm(r *request) (client *worker.Client, pattern, target string, err error) {
-	a, err := c.account(r, r.PostForm.Get("account"))
+func (c *Console) pauseForm(r *request) (client *worker.Client, of operate.JobSelection, pattern string, err error) {
+	of = operate.JobSelection{Account: r.PostForm.Get("account"), Stream: r.PostForm.Get("stream")}
+	pattern = r.PostForm.Get("pattern")
+	a, err := c.account(r, of.Account)
 	if err != nil {
-		return nil, "", "", err
+		return nil, of, "", err
 	}
-	stream, pattern := r.PostForm.Get("stream"), r.PostForm.Get("pattern")
 	if err := subject.CheckPattern(pattern); err != nil {
-		return nil, "", "", fail(http.StatusBadRequest, "%.100q is no pattern of subjects: %v.", pattern, err)
+		return nil, of, "", fail(http.StatusBadRequest, "%.100q is no pattern of subjects: %v.", pattern, err)
 	}
-	client, err = worker.NewClient(a.JetStream, worker.ClientConfig{Stream: stream})
-	if err != nil {
-		return nil, "", "", fail(http.StatusBadRequest, "%.100q is no stream of jobs.", stream)
+	if client, err = worker.NewClient(a.JetStream, worker.ClientConfig{Stream: of.Stream}); err != nil {
+		err = fail(http.StatusBadRequest, "%.100q is no stream of jobs.", of.Stream)
 	}
-	return client, pattern, fmt.Sprintf("handler %q of %s", pattern, stream), nil
+	return client, of, pattern, err
 }
 
 func (c *Console) planPause(r *request) (deed, error) {
-	client, pattern, target, err := c.pauseForm(r)
+	client, of, pattern, err := c.pauseForm(r)
 	if err != nil {
 		return deed{}, err
 	}
@@ -251,48 +262,19 @@ func (c *Console) planPause(r *request) (deed, error) {
 		return deed{}, fail(http.StatusBadRequest, "It may be paused for 1 to %s minutes, and you wrote %.20q.",
 			number(maxPause), r.PostForm.Get("minutes"))
 	}
-	pause := worker.Pause{
-		By: access.From(r.Context()).Name, Pattern: pattern, Until: time.Now().UTC().Add(time.Duration(minutes) * time.Minute),
-	}
-	return deed{
-		Do: func(ctx context.Context) (int, error) {
-			err := client.Pause(ctx, pause)
-			if untaken, ok := errors.AsType[*worker.UntakenError](err); ok {
-				return 0, fail(http.StatusConflict, "No worker takes such jobs, so nothing was paused: %v.", untaken)
-			}
-			return min(1, minutes), err
-		},
-		Note: func(int) string {
-			return fmt.Sprintf("%s is paused until %s UTC. Workers follow within seconds; jobs that run go on. The same in a shell: %s", pattern,
-				pause.Until.Format("15:04:05"), pauseLine("pause", r.PostForm, "--for", strconv.Itoa(minutes)+"m"))
-		},
-		Target: target,
-	}, nil
+	until := time.Now().UTC().Add(time.Duration(minutes) * time.Minute)
+	a := operate.PauseHandlers(client, of.Stream, worker.Pause{By: access.From(r.Context()).Name, Pattern: pattern, Until: until})
+	return deed{Action: a, Line: of.Line("pause", pattern, "--for", strconv.Itoa(minutes)+"m")}, nil
 }
 
 func (c *Console) planResume(r *request) (deed, error) {
-	client, pattern, target, err := c.pauseForm(r)
-	return deed{
-		Do: func(ctx context.Context) (int, error) {
-			was, err := client.Resume(ctx, pattern)
-			if err == nil && !was {
-				return 0, fail(http.StatusConflict, "%q is not paused any more.", pattern)
-			}
-			return 1, err
-		},
-		Note: func(int) string {
-			return pattern + " goes on. The same in a shell: " + pauseLine("resume", r.PostForm)
-		},
-		Target: target,
-	}, err
+	client, of, pattern, err := c.pauseForm(r)
+	if err != nil {
+		return deed{}, err
+	}
+	return deed{Action: operate.ResumeHandlers(client, of.Stream, pattern), Line: of.Line("resume", pattern)}, nil
 }
 
-// pauseLine returns the command line with the effect of a form.
-func pauseLine(verb string, form url.Values, more ...string) string {
-	return jobsLine(form.Get("account"), form.Get("stream"), verb, append([]string{form.Get("pattern")}, more...)...)
-}
-
-// jobsLine returns a command line of expediter jobs about a stream.
 func jobsLine(account, stream, verb string, more ...string) string {
 	return (&operate.JobSelection{Account: account, Stream: stream}).Line(verb, more...)
 }

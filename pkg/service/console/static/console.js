@@ -52,6 +52,20 @@
     }
   });
 
+  // Times are those of the reader's zone, with UTC in the title.
+  const local = () => document.querySelectorAll("time[datetime]:not([data-local])").forEach((t) => {
+    const at = new Date(t.dateTime), day = at.toLocaleDateString("sv");
+    const zone = at.toLocaleTimeString("en", {timeZoneName: "short"}).split(" ").pop();
+    const text = at.toLocaleTimeString("sv") + " " + zone, whole = day + " " + text;
+    t.dataset.local = whole;
+    t.title = whole + ", " + t.dateTime;
+    if (t.textContent.endsWith("UTC")) {
+      t.textContent = t.textContent.includes("-") || day !== new Date().toLocaleDateString("sv") ? whole : text;
+    }
+  });
+  local();
+  document.addEventListener("htmx:afterSwap", local);
+
   // Keys: those of the dialog in the layout.
   const rows = () => [...document.querySelectorAll("main tbody tr a, main [data-row]")];
   document.addEventListener("keydown", (e) => {
