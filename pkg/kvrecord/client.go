@@ -14,9 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 )
 
@@ -266,21 +267,20 @@ func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsa
 func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	switch {
 	case jsapi.IsTooLarge(err):
-		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w", op, s.name, ErrTooLarge, err)
+		err = fmt.Errorf("%w: %w", ErrTooLarge, err)
 	case jsapi.IsRefused(err):
-		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w", op, s.name, ErrConflict, err)
+		err = fmt.Errorf("%w: %w", ErrConflict, err)
 	case jsapi.IsFull(err):
-		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w: %w", op, s.name, ErrFull, ErrUnavailable, err)
-	case isPermanent(err) && jsapi.IsAnswer(err) && !jsapi.IsNoStream(err):
-		return fmt.Errorf("kvrecord: %s in stream %s: %w", op, s.name, err)
-	default:
+		err = fmt.Errorf("%w: %w: %w", ErrFull, ErrUnavailable, err)
+	case !isPermanent(err), jsapi.IsNoStream(err), errors.Is(err, inbox.ErrClosed), errors.Is(err, nats.ErrConnectionClosed):
 		return s.failed(ctx, op, err)
 	}
+	return fmt.Errorf("kvrecord: %s in stream %s: %w", op, shown.Quote(s.name), err)
 }
 
 // failed explains the error of an operation that was given up: the Client or ctx ended, or the server did not answer.
 func (s *Stream) failed(ctx context.Context, op string, err error) error {
-	op = fmt.Sprintf("kvrecord: %s in stream %s", op, s.name)
+	op = fmt.Sprintf("kvrecord: %s in stream %s", op, shown.Quote(s.name))
 	switch {
 	case s.ended.Err() != nil, errors.Is(err, inbox.ErrClosed):
 		return fmt.Errorf("%s: %w", op, ErrClosed)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,9 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Bounds of the wait between two tries. A lost answer costs one try, an election of a leader takes seconds.
@@ -26,7 +29,7 @@ const (
 
 // Write is a record to be stored.
 type Write struct {
-	// Subject is the subject of the record.
+	// Subject is the subject of the record, of at most 2,048 bytes.
 	Subject string
 
 	// Data is the content.
@@ -39,15 +42,30 @@ type Write struct {
 	// record.
 	Over Record
 
-	// TTL is the time for which the server keeps the record, in whole seconds; 0 is for ever.
+	// TTL is the time for which the server keeps the record, in whole seconds, at most 100 years; 0 is for ever.
 	TTL time.Duration
 }
 
-func (w Write) validate() error {
-	if w.TTL < 0 || w.TTL%time.Second != 0 {
-		return fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds", w.Subject, w.TTL)
+const (
+	// maxTTL bounds a TTL: the server adds it to the time, in nanoseconds.
+	maxTTL = 100 * 365 * 24 * time.Hour
+
+	// maxSubject bounds a subject, in bytes. The server closes the connection of a client whose line in its protocol is longer than 4,096.
+	maxSubject = 2048
+)
+
+func checkSubject(subject string) error {
+	if len(subject) > maxSubject {
+		return fmt.Errorf("kvrecord: subject %s: want at most %d bytes", shown.Quote(subject), maxSubject)
 	}
 	return nil
+}
+
+func (w Write) validate() error {
+	if w.TTL < 0 || w.TTL > maxTTL || w.TTL%time.Second != 0 {
+		return fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds, at most %s", shown.Quote(w.Subject), w.TTL, maxTTL)
+	}
+	return checkSubject(w.Subject)
 }
 
 // Put stores a record if its subject still holds w.Over. The record that it returns can be the Over of the next write. It
@@ -71,7 +89,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	case err == nil:
 		return stored, nil
 	case isPermanent(err):
-		return Record{}, s.refused(ctx, "put "+w.Subject, err)
+		return Record{}, s.refused(ctx, "put "+shown.Quote(w.Subject), err)
 	}
 	ctx, cancel := s.boundSince(ctx, begun)
 	defer cancel()
@@ -93,7 +111,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 			}
 		}
 		if isPermanent(readErr) || !backoff.Pause(ctx, wait) {
-			return Record{}, s.failed(ctx, "put "+w.Subject, errors.Join(err, readErr))
+			return Record{}, s.failed(ctx, "put "+shown.Quote(w.Subject), errors.Join(err, readErr))
 		}
 		if stored, err = s.send(ctx, w, over, writer); err == nil {
 			return stored, nil
@@ -110,7 +128,7 @@ func (s *Stream) PutOnce(ctx context.Context, w Write) (Record, error) {
 	}
 	stored, err := s.send(ctx, w, w.Over, nuid.Next())
 	if err != nil {
-		return Record{}, s.refused(ctx, "put "+w.Subject, err)
+		return Record{}, s.refused(ctx, "put "+shown.Quote(w.Subject), err)
 	}
 	return stored, nil
 }
@@ -241,6 +259,9 @@ func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, erro
 
 // read repeats once until the server answers.
 func (s *Stream) read(ctx context.Context, name string, once func(context.Context, string) (Record, error)) (found Record, err error) {
+	if err := checkSubject(name); err != nil {
+		return Record{}, err
+	}
 	err = s.persist(ctx, "read", name, func(ctx context.Context) error {
 		found, err = once(ctx, name)
 		return err
@@ -259,7 +280,7 @@ func (s *Stream) persist(ctx context.Context, op, name string, try func(context.
 			return nil
 		}
 		if isPermanent(err) || !backoff.Pause(ctx, wait) {
-			return s.refused(ctx, op+" "+name, err)
+			return s.refused(ctx, op+" "+shown.Quote(name), err)
 		}
 	}
 }
@@ -340,11 +361,22 @@ func (s *Stream) Subjects(ctx context.Context, filter string, offset int) (subje
 	if err != nil {
 		return nil, 0, err
 	}
-	for subject := range answer.State.Subjects {
-		subjects = append(subjects, subject)
-	}
+	subjects = slices.Collect(maps.Keys(answer.State.Subjects))
 	if next = offset + len(subjects); next >= answer.Total || len(subjects) == 0 {
 		next = 0
 	}
 	return subjects, next, nil
+}
+
+// All lists the subjects that match a filter in parts: see [Stream.Subjects]. A caller that goes on after an error gets no more.
+func (s *Stream) All(ctx context.Context, filter string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for offset, more := 0, true; more; more = offset > 0 {
+			subjects, next, err := s.Subjects(ctx, filter, offset)
+			if !yield(subjects, err) || err != nil {
+				return
+			}
+			offset = next
+		}
+	}
 }

@@ -175,12 +175,7 @@ func (c Carrier) Set(key, value string) {
 
 // Keys returns the names of all headers, in alphabetical order.
 func (c Carrier) Keys() []string {
-	keys := make([]string, 0, len(c))
-	for key := range c {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(c))
 }
 
 // cache keeps a value for each of a few keys. It takes two thirds of the time of a sync.Map. Each importer of this package would also

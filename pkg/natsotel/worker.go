@@ -3,6 +3,7 @@ package natsotel
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
@@ -10,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -17,7 +19,7 @@ import (
 type jobMetrics struct {
 	attempts            metric.Int64Counter
 	age, duration, wait metric.Float64Histogram
-	ready               metric.Int64Gauge
+	paused, ready       metric.Int64Gauge
 	running             metric.Int64UpDownCounter
 	stuck               metric.Int64Counter
 	waiting             metric.Int64UpDownCounter
@@ -31,6 +33,7 @@ func newJobMetrics(m *maker) jobMetrics {
 		age:      m.histogram("worker.job.age", "Time from a job being stored to its end."),
 		duration: m.histogram("worker.job.duration", "How long handlers ran."),
 		wait:     m.histogram("worker.job.wait", "Time from a job being stored to the start of its first attempt."),
+		paused:   m.gauge("worker.paused", "Patterns whose jobs do not start."),
 		ready:    m.gauge("worker.ready", "1 while jobs can be pulled, else 0."),
 		running:  m.upDown("worker.jobs.running", "{job}", "Handlers that run."),
 		stuck:    m.counter("worker.jobs.stuck", "{job}", "Handlers that ignored their ended context."),
@@ -72,6 +75,12 @@ func (t *Telemetry) Hooks(cfg worker.Config) worker.Hooks {
 	next := cfg.Hooks
 	of := newLabels(attribute.String("stream", cfg.Stream), attribute.String("consumer", cfg.Consumer))
 	return worker.Hooks{
+		Paused: func(patterns int) {
+			t.jobs.paused.Record(ctx, int64(patterns), of.record...)
+			if next.Paused != nil {
+				next.Paused(patterns)
+			}
+		},
 		Ready: func(ready bool, reason error) {
 			var value int64
 			if ready {
@@ -136,11 +145,13 @@ func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nat
 	ctx, span := t.tracer.Start(ctx, "process "+info.Pattern, t.about(ctx, info, header)...)
 	defer span.End() // records a panic and lets it pass
 	err := next(ctx)
-	if snooze, ok := errors.AsType[*worker.SnoozeError](err); ok {
+	safe := shown.Error(err) // the handler's own may panic, or wrap itself
+	if snooze, ok := errors.AsType[*worker.SnoozeError](safe); ok {
 		span.AddEvent("snoozed", trace.WithAttributes(attribute.Float64("delay", snooze.Delay.Seconds())))
-	} else if err != nil {
-		span.RecordError(err)
-		span.SetStatus(codes.Error, err.Error())
+	} else if safe != nil {
+		span.AddEvent("exception", trace.WithAttributes(
+			attribute.String("exception.type", fmt.Sprintf("%T", err)), attribute.String("exception.message", safe.Error())))
+		span.SetStatus(codes.Error, safe.Error())
 	}
 	return err
 }

@@ -69,6 +69,7 @@ func TestSpanStatus(t *testing.T) {
 	}{
 		{"failure", func() error { return errors.New("no") }, codes.Error, "exception"},
 		{"cancelled", func() error { return worker.Cancel(nil) }, codes.Error, "exception"},
+		{"nil", func() error { return (*worker.SnoozeError)(nil) }, codes.Error, "exception"},
 		{"snoozed", func() error { return worker.Snooze(time.Second) }, codes.Unset, "snoozed"},
 		{"panic", func() error { panic("no") }, codes.Unset, "exception"},
 	} {
@@ -103,6 +104,7 @@ func TestHooks(t *testing.T) {
 	}})
 	other := b.Hooks(worker.Config{Stream: mail.Stream, Consumer: "other"}) // without hooks of its own
 	hooks.Ready(true, nil)
+	hooks.Paused(2)
 	other.Ready(false, nil)
 	hooks.Waiting(mail, true)
 	hooks.Waiting(mail, true)
@@ -135,6 +137,7 @@ func TestHooks(t *testing.T) {
 		{"worker.jobs.stuck", kind, 1},
 		{"worker.jobs.waiting", kind, 1},
 		{"worker.ready", kind[:2], 1},
+		{"worker.paused", kind[:2], 2},
 	} {
 		got := b.value(t, c.name, c.labels...)
 		check.That(t, got == c.want, "%s %v is %d, want %d", c.name, c.labels, got, c.want)

@@ -1,10 +1,17 @@
 package natsrun_test
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +20,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -43,24 +52,43 @@ func TestUsersReachWhatIsImported(t *testing.T) {
 	}
 }
 
+// site is a server with the deployed accounts. Each stream holds a message with the name of its account, each consumer
+// waits for an acknowledgement, and each service answers a request with the request.
+type site struct {
+	*testing.T
+
+	admin *nats.Conn
+	srv   *natsrun.Server
+	users *natstest.Users
+	wait  time.Duration // for an answer
+
+	acks []string // the subjects that would acknowledge the deliveries of consumers
+}
+
 // publish publishes events as source systems do.
 func (s *site) publish() error {
 	nc, js := s.as("publisher")
 	if _, err := js.Publish(s.Context(), "events.order.y", []byte("y"), jetstream.WithMsgID("y")); err != nil {
 		return fmt.Errorf("publish an event: %w", err)
 	}
-	stream, err := js.Stream(s.Context(), "EVENTS")
-	if err != nil {
-		return fmt.Errorf("look up the stream: %w", err)
-	}
-	if _, err := stream.GetMsg(s.Context(), 1); err != nil {
-		return fmt.Errorf("read an event: %w", err)
-	}
 	return errors.Join(
-		s.many(nc, "$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.>"]}`, 2),
+		s.reached(nc, "$JS.API.DIRECT.GET.EVENTS"),
 		s.answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.get", "notifier.v1.list", "notifier.v1.publish"),
 		s.operates(nc),
+		s.reached(nc, "$JS.API.INFO"), // so that a command knows that the servers answer
+		s.denied(nc, "$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.PING.CONNZ", "events./routed.X"),
 	)
+}
+
+// denied returns an error unless the server denies publishing to the subjects.
+func (s *site) denied(nc *nats.Conn, subjects ...string) error {
+	for _, subject := range subjects {
+		s.must(errors.Join(nc.Publish(subject, nil), nc.Flush()))
+		if err := nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
+			return fmt.Errorf("publish to %s: %w, want a violation of permissions", subject, err)
+		}
+	}
+	return nil
 }
 
 // operates returns an error when a user reaches a subject for operators.
@@ -68,6 +96,7 @@ func (s *site) operates(nc *nats.Conn) error {
 	for _, subject := range []string{
 		"notifier.v1.cancel", "notifier.v1.endpoints.enable", "notifier.v1.endpoints.list", "notifier.v1.replay",
 		"worker.v1.info", "worker.v1.recent", "worker.v1.stacks", "worker.v1.drain.x", "worker.v1.resume.x",
+		"$JS.API.CONSUMER.INFO.EVENTS.notifier", "$JS.API.STREAM.INFO.EVENTS", "$JS.API.STREAM.MSG.GET.EVENTS", "$JS.API.STREAM.NAMES",
 	} {
 		if _, err := nc.Request(subject, nil, s.wait); !errors.Is(err, nats.ErrNoResponders) {
 			return fmt.Errorf("request %s: %w, want no responders", subject, err)
@@ -79,7 +108,7 @@ func (s *site) operates(nc *nats.Conn) error {
 // audit writes records as the notifier does, in another account.
 func (s *site) audit() error {
 	_, js := s.as("notifier")
-	_, err := js.Publish(s.Context(), "audit.notifier.y", []byte("y"))
+	_, err := js.Publish(s.Context(), "audit.notifier.operators", []byte("y"))
 	return err
 }
 
@@ -88,21 +117,19 @@ func (s *site) watch() error {
 	nc, _ := s.as("console")
 	errs := []error{s.answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
 		"notifier.v1.cancel", "notifier.v1.get", "notifier.v1.list", "notifier.v1.replay", "$SYS.REQ.SERVER.PING.HEALTHZ", "$SYS.REQ.SERVER.PING.JSZ")}
-	for _, subject := range []string{"worker.v1.info", "worker.v1.recent.x", "worker.v1.stacks.x", "worker.v1.drain.x", "worker.v1.resume.x"} {
-		errs = append(errs, s.many(nc, subject, "", len(declared)-1))
-	}
 	for account, work := range map[string][]string{
 		"": {
-			"$JS.API.DIRECT.GET.AUDIT", "$JS.API.DIRECT.GET.AUDIT_USERS", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks", "audit.console.y", "$KV.locks.y",
+			"$JS.API.DIRECT.GET.AUDIT", "$JS.API.DIRECT.GET.AUDIT_USERS", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks", "audit.console.operators", "$KV.locks.y",
 		},
-		"ENRICHER": {"GET.ENRICH_JOBS", "GET.KV_jobs", "DIRECT.GET.KV_enrich", "$KV.jobs.cancelled.y", "STREAM.MSG.DELETE.ENRICH_JOBS", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
-		"IMPORTER": {"GET.IMPORT_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "GET.KV_import-steps", "STREAM.MSG.DELETE.IMPORT_JOBS", "jobs.import.y", "dead.IMPORT_JOBS.y"},
+		"ENRICHER": {"GET.ENRICH_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "STREAM.MSG.DELETE.ENRICH_JOBS", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
+		"IMPORTER": {"GET.IMPORT_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "STREAM.MSG.GET.KV_import-steps", "STREAM.MSG.DELETE.IMPORT_JOBS", "jobs.import.y", "dead.IMPORT_JOBS.y"},
 		"NOTIFIER": {"GET.EVENTS", "GET.KV_jobs", "GET.NOTIFICATIONS", "events.order.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
 		api := "$JS.API."
 		if account != "" {
 			api = "$JS." + account + ".API."
-			errs = append(errs, s.answered(nc, api+"$SRV.PING."+strings.ToLower(account), api+"worker.v1.info"))
+			errs = append(errs, s.answered(nc, api+"$SRV.PING."+strings.ToLower(account), api+"worker.v1.info", api+"worker.v1.recent.x",
+				api+"worker.v1.stacks.x", api+"worker.v1.drain.x", api+"worker.v1.resume.x"))
 			work = append(work, "CONSUMER.INFO.DEAD.X", "CONSUMER.LIST.DEAD", "GET.DEAD", "STREAM.MSG.DELETE.DEAD", "$KV.jobs.paused.y")
 		}
 		work = append(work, "INFO", "STREAM.NAMES", "STREAM.LIST")
@@ -150,7 +177,7 @@ func (s *site) administer() error {
 	} {
 		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(s.wait))
 		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(account, work[0]),
-			s.answered(nc, "$JS."+account+".API.$SRV.PING."+strings.ToLower(account), "$JS."+account+".API.worker.v1.info"))
+			s.answered(nc, "$JS."+account+".API.$SRV.PING."+strings.ToLower(account), "$JS."+account+".API.worker.v1.x"))
 		for _, subject := range work[2:] {
 			subject = strings.TrimSuffix(subject, "y") + nuid.Next() // streams of jobs take one message of a subject
 			if _, err := js.Publish(s.Context(), subject, nil); err != nil {
@@ -310,4 +337,242 @@ func (s *site) many(nc *nats.Conn, subject, body string, n int) error {
 		}
 	}
 	return sub.Unsubscribe()
+}
+
+// consumers are the durable ones of the services, by stream.
+var consumers = map[string]string{
+	"ENRICH_JOBS": "enricher", "EVENTS": "notifier", "IMPORT_JOBS": "importer", "NOTIFICATIONS": "notifier-send-email",
+}
+
+// samples are subjects of the streams of each account.
+var samples = map[string][]string{
+	"ENRICHER": {"$KV.enrich.x", "$KV.jobs.limits.x", "$KV.requests.x", "dead.ENRICH_JOBS.x", "jobs.enrich.x"},
+	"IMPORTER": {
+		"$KV.import-jobs.x", "$KV.import-steps.x", "$KV.jobs.excused.IMPORT_JOBS.x", "$KV.recipes.x", "$O.import-steps.M.x",
+		"dead.IMPORT_JOBS.x", "jobs.import.x",
+	},
+	"NOTIFIER": {
+		"$KV.deliveries.x", "$KV.directory.x.x", "$KV.inbox.x", "$KV.jobs.excused.EVENTS.x", "dead.EVENTS.x", "events.order.x",
+		"notify.plan.x", "notify.send.x",
+	},
+	"OPERATOR": {"$KV.locks.x", "audit.cli.operators", "audit.notifier.operators"},
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{T: t, users: natstest.NewUsers(t), wait: long}
+	s.srv = natstest.Server(t, func(c *natsrun.Config) { c.Users = s.users.Public })
+	s.admin, _ = natstest.Connect(t, s.srv, s.users.As("admin"))
+	s.fill()
+	s.answer()
+	return s
+}
+
+// store has the admin store a message that holds the name of its account.
+func (s *site) store(js jetstream.JetStream, account, subject string) {
+	s.Helper()
+	target := subject
+	if account != "OPERATOR" && strings.HasPrefix(subject, "$KV.") {
+		target = "$JS." + account + ".API." + subject
+	}
+	if strings.HasPrefix(subject, "$O.") { // which no operator writes
+		return
+	}
+	_, err := js.Publish(s.Context(), target, []byte("secret of "+account))
+	s.must(err)
+}
+
+// fill makes everything that is declared, with a message in each stream and one that each consumer has taken.
+func (s *site) fill() {
+	s.Helper()
+	createAssets(s.T, s.admin, 1)
+	for account, subjects := range samples {
+		js := accountOf(s.T, s.admin, account)
+		for _, subject := range subjects {
+			s.store(js, account, subject)
+		}
+		for stream, durable := range consumers {
+			if !slices.Contains(declared[account], "streams/"+stream) {
+				continue
+			}
+			consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{Durable: durable, AckPolicy: jetstream.AckExplicitPolicy})
+			s.must(err)
+			msg, err := consumer.Next()
+			s.must(err)
+			s.acks = append(s.acks, msg.Reply())
+		}
+	}
+}
+
+// answer answers each request to a service, as the user of that service, with the request.
+func (s *site) answer() {
+	s.Helper()
+	for _, name := range []string{"enricher", "importer", "notifier"} {
+		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(name))
+		for _, subject := range []string{name + ".v1.>", "worker.v1.>", "$SRV.>"} {
+			_, err := nc.Subscribe(subject, func(m *nats.Msg) { s.must(m.Respond(m.Data)) })
+			s.must(err)
+		}
+		s.must(nc.Flush())
+	}
+}
+
+// state is everything about the streams of one account that another one could change.
+func (s *site) state(account string) map[string]string {
+	s.Helper()
+	all := make(map[string]string)
+	js := accountOf(s.T, s.admin, account)
+	list := js.ListStreams(s.Context())
+	for info := range list.Info() {
+		all[info.Config.Name] = describe(info.Config, info.State.Msgs, info.State.FirstSeq, info.State.LastSeq, info.State.NumDeleted)
+		stream, err := js.Stream(s.Context(), info.Config.Name)
+		s.must(err)
+		consumers := stream.ListConsumers(s.Context())
+		for c := range consumers.Info() {
+			all[info.Config.Name+" "+c.Name] = describe(c.Config, c.NumAckPending, c.AckFloor.Stream)
+		}
+		s.must(consumers.Err())
+	}
+	s.must(list.Err())
+	return all
+}
+
+func describe(all ...any) string {
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// idle waits until the server has carried out every request to JetStream.
+func (s *site) idle() {
+	s.Helper()
+	nc, _ := natstest.Connect(s.T, s.srv, s.users.As("sys"))
+	for {
+		msg, err := nc.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)
+		s.must(err)
+		if !bytes.Contains(msg.Data, []byte(`"inflight"`)) {
+			return
+		}
+	}
+}
+
+func (s *site) must(err error) {
+	s.Helper()
+	check.OK(s, err)
+}
+
+// quietly keeps expected refusals from standard error.
+func quietly() nats.Option { return nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}) }
+
+func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
+	for name, opts := range map[string][]nats.Option{
+		"no user":   nil,
+		"wrong key": {natstest.NewUsers(t).As("admin")},
+		"password":  {nats.UserInfo("admin", users.Public["admin"])},
+	} {
+		nc, err := nats.Connect(srv.URL(), opts...)
+		check.Is(t, err, nats.ErrAuthorization, name)
+		nc.Close()
+	}
+}
+
+// Neither 1,100 connections that say no user, nor a source system with as many as it gets, keep others out.
+func TestConnectionsKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
+	for range 1100 {
+		silent := check.Must(net.Dial("tcp", strings.TrimPrefix(srv.URL(), "nats://")))(t)
+		t.Cleanup(func() { silent.Close() })
+	}
+	connect := func(user string) error {
+		nc, err := nats.Connect(srv.URL(), users.As(user), nats.NoReconnect(), nats.Timeout(long), quietly())
+		if err == nil {
+			t.Cleanup(nc.Close)
+		}
+		return err
+	}
+	most := 0
+	for ; ; most++ {
+		if err := connect("publisher"); err != nil {
+			check.Is(t, err, nats.ErrMaxAccountConnectionsExceeded)
+			break
+		}
+	}
+	check.Same(t, "a source system has connections", most, 512)
+	for _, user := range []string{"admin", "backup_notifier", "console", "enricher", "importer", "notifier", "sys"} {
+		check.OK(t, connect(user))
+	}
+}
+
+// crossing is a line of accounts.conf that lets something cross a border.
+var crossing = regexp.MustCompile(`^\s*\{ (service|stream): .*\}(\s+#.*)?$`)
+
+// Without any one of the exports and imports some flow fails, or the server does not start. All lines are removed in turn
+// with NATSRUN_ALL_LINES=1, and a sample of them without.
+func TestNoExportOrImportIsInVain(t *testing.T) {
+	t.Parallel()
+	text := check.Must(deploy.Text("accounts.conf"))(t)
+	lines := strings.SplitAfter(text, "\n")
+	var all []int
+	for i, line := range lines {
+		if crossing.MatchString(strings.TrimSuffix(line, "\n")) {
+			all = append(all, i)
+		}
+	}
+	check.Require(t, len(all) >= 50, "%d lines cross borders: does the expression still fit?", len(all))
+	if os.Getenv("NATSRUN_ALL_LINES") == "" {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		all = all[:10]
+	}
+	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
+	check.OK(t, v.try(t, lines, (*site).fill))
+	check.OK(t, v.try(t, lines)) // so that a failure below is for want of a line
+	v.wait = brief
+	for _, i := range all {
+		check.That(t, v.try(t, slices.Concat(lines[:i], lines[i+1:])) != nil,
+			"everything works without line %d of accounts.conf: %s", i+1, strings.TrimSpace(lines[i]))
+	}
+}
+
+// vain starts one server after the other on the same store.
+type vain struct {
+	dir   string
+	users *natstest.Users
+	wait  time.Duration
+}
+
+// try starts a server with the lines as its accounts, prepares it, and runs all flows.
+func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
+	t.Helper()
+	text := check.Must(deploy.Text("single.conf"))(t)
+	for name, key := range v.users.Public {
+		text += fmt.Sprintf("NATS_NKEY_%s: %q\n", strings.ToUpper(name), key)
+	}
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	check.OK(t, os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600))
+	srv, err := natsrun.Start(natsrun.Config{ConfigFile: file, Dir: v.dir})
+	if err != nil {
+		return err // an import without its export
+	}
+	defer srv.Stop()
+	s := &site{T: t, srv: srv, users: v.users, wait: v.wait}
+	s.admin, _ = natstest.Connect(t, srv, v.users.As("admin"))
+	for _, p := range prepare {
+		p(s)
+	}
+	s.answer()
+	for _, flow := range flows {
+		if err := flow(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }

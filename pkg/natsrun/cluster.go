@@ -65,7 +65,9 @@ func (c ClusterConfig) withDefaults() ClusterConfig {
 }
 
 func (c ClusterConfig) validate() error {
-	return errors.Join(checkNodeMain(),
+	return errors.Join(
+		// A child that does not call NodeMain would run the whole test again, with children of its own.
+		mistake.If(!nodeMainCalled.Load(), "%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain),
 		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
 		mistake.If(c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes),
 			"natsrun: Nodes %d is not between %d and %d", c.Nodes, minNodes, maxNodes),
@@ -263,7 +265,7 @@ func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*N
 			if err != nil {
 				return err
 			}
-			if n == not || !leads(info, n.Name, stream) {
+			if d := details(info)[stream]; n == not || d == nil || d.Cluster == nil || d.Cluster.Leader != n.Name {
 				return fmt.Errorf("node %s does not lead it", n.Name)
 			}
 			leader.CompareAndSwap(nil, n)
@@ -295,10 +297,4 @@ func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 		}
 		return nil
 	})
-}
-
-// leads reports whether the node leads the stream by its own answer.
-func leads(info *server.JSInfo, node, stream string) bool {
-	d := details(info)[stream]
-	return d != nil && d.Cluster != nil && d.Cluster.Leader == node
 }

@@ -115,7 +115,12 @@ func (c *Cluster) checkCreate(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("natsrun: %w", err)
 		}
-		replicas := min(c.running(), maxReplicas)
+		replicas := 0
+		for _, n := range c.Nodes {
+			if n.Running() && replicas < maxReplicas {
+				replicas++
+			}
+		}
 		name := fmt.Sprintf("%s-%d", name, replicas)
 		_, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Subjects: []string{name}, Replicas: replicas, MaxBytes: 1, // an account may require a bound
@@ -125,16 +130,6 @@ func (c *Cluster) checkCreate(ctx context.Context, name string) error {
 		}
 		return js.DeleteStream(ctx, name)
 	})
-}
-
-func (c *Cluster) running() int {
-	running := 0
-	for _, n := range c.Nodes {
-		if n.Running() {
-			running++
-		}
-	}
-	return running
 }
 
 // withClient runs f with a client that is closed afterwards. Connecting to one node may take as long as ctx, which has

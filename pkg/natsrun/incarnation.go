@@ -1,6 +1,7 @@
 package natsrun
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,7 +21,7 @@ func startServer(ctx context.Context, opts *server.Options, cfg Config, broken f
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: server %s: %w", opts.ServerName, err)
 	}
-	log := newServerLog(cfg.Logger, broken)
+	log := &serverLog{broken: broken, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))}
 	ns.SetLogger(log, cfg.Logger != nil && opts.Debug, cfg.Logger != nil && opts.Trace)
 	ns.Start()
 	if err := awaitReady(ctx, ns, opts, log, cfg.ReadyTimeout); err != nil {
@@ -65,13 +66,6 @@ type serverLog struct {
 
 	mu    sync.Mutex
 	fatal string
-}
-
-func newServerLog(log *slog.Logger, broken func()) *serverLog {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return &serverLog{broken: broken, log: log}
 }
 
 // Debugf implements server.Logger.

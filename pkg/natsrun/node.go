@@ -284,15 +284,6 @@ func NodeMain() {
 	os.Exit(0) //nolint:revive // the node is this whole process
 }
 
-// checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A child that does not call NodeMain would run the whole test
-// again, with children of its own.
-func checkNodeMain() error {
-	if nodeMainCalled.Load() {
-		return nil
-	}
-	return fmt.Errorf("%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain)
-}
-
 // serveNode runs the node that stdin describes until stdin ends.
 func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 	var spec nodeSpec

@@ -3,21 +3,28 @@ package natsrun_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -27,10 +34,12 @@ import (
 func TestMain(m *testing.M) {
 	// A server that is stopped while it makes a replicated stream leaves a store of it open (createRaftGroup, when
 	// startRaftNode fails), and with it the goroutine that keeps the time for all stores of the process.
-	// One that is stopped while a stream waits for its source, such as an intruder's stream, goes on to wait for 30 seconds.
+	// One that is stopped while a stream waits for its source or for what it mirrors, such as an intruder's stream, goes on to wait for 30
+	// seconds.
 	const in = "github.com/nats-io/nats-server/v2/server"
 	natstest.Main(m, 4, goleak.IgnoreAnyFunction(in+"/ats.Register.func1"),
-		goleak.IgnoreAnyFunction(in+".(*stream).trySetupSourceConsumer.func3"))
+		goleak.IgnoreAnyFunction(in+".(*stream).trySetupSourceConsumer.func3"),
+		goleak.IgnoreAnyFunction(in+".(*stream).setupMirrorConsumer.func3"))
 }
 
 func TestServerListensOnLoopbackOnlyWhenAsked(t *testing.T) {
@@ -204,4 +213,325 @@ func await(t testing.TB, signal <-chan struct{}, what string) {
 	case <-t.Context().Done():
 		t.Fatalf("gave up waiting for %s", what)
 	}
+}
+
+func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	kv := bucket(t, js, "b", 3)
+	put(t, kv, "k", "1")
+	before := leader(t, c)
+	check.OK(t, c.StepDown(t.Context(), "KV_b"))
+	after := leader(t, c)
+	check.That(t, after != before, "leader after StepDown: still %s", after.Name)
+	check.OK(t, after.Stop())
+	check.That(t, !after.Running(), "%s runs after Stop", after.Name)
+	put(t, kv, "k", "2")
+	check.OK(t, after.Start(t.Context()))
+	check.OK(t, c.WaitReady(t.Context()))
+	mustHold(t, c, after, "2")
+}
+
+func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) { c.Dir = dir })
+	_, js := natstest.ConnectURL(t, c.URLs())
+	kv := bucket(t, js, "b", 3)
+	put(t, kv, "k", "before")
+	killed := leader(t, c)
+	check.OK(t, killed.Kill())
+	said, err := os.ReadFile(filepath.Join(dir, killed.Name, "server.log"))
+	check.That(t, err == nil && !strings.Contains(string(said), "Initiating Shutdown"),
+		"log of the killed node: got %v and a farewell, want none:\n%s", err, said)
+	put(t, kv, "k", "after")
+	check.OK(t, c.WaitReady(t.Context()))
+	got := leader(t, c)
+	check.That(t, got != killed, "leader after its death: still %s", got.Name)
+	check.OK(t, killed.Start(t.Context()))
+	check.OK(t, c.WaitReady(t.Context()))
+	mustHold(t, c, killed, "after")
+}
+
+// No node can have it from another here: each must have kept its own.
+func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	put(t, bucket(t, js, "b", 3), "k", "kept")
+	for _, n := range c.Nodes {
+		check.OK(t, n.Kill())
+	}
+	check.Is(t, check.Err(c.StreamLeader(soon(t), "KV_b")), natsrun.ErrNoLeader)
+	for _, n := range c.Nodes {
+		check.OK(t, n.Start(t.Context()))
+	}
+	check.OK(t, c.WaitReady(t.Context()))
+	mustHold(t, c, c.Nodes[0], "kept")
+}
+
+func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	put(t, bucket(t, js, "b", 3), "k", "before")
+	paused := leader(t, c)
+	check.OK(t, paused.Pause())
+	var others []string
+	for _, n := range c.Nodes {
+		if n != paused {
+			others = append(others, n.URL)
+		}
+	}
+	// A client of the paused node would wait for it as well.
+	_, js = natstest.ConnectURL(t, strings.Join(others, ","))
+	var kv jetstream.KeyValue
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+		kv, err = js.KeyValue(ctx, "b")
+		return err
+	}))
+	put(t, kv, "k", "after")
+	if err := c.WaitReady(soon(t)); !errors.Is(err, natsrun.ErrNotReady) || !strings.Contains(err.Error(), paused.Name) {
+		t.Errorf("ready with a paused node: got %v, want ErrNotReady that names %s", err, paused.Name)
+	}
+	check.OK(t, paused.Continue())
+	check.OK(t, c.WaitReady(t.Context()))
+	mustHold(t, c, paused, "after")
+}
+
+func TestClusterOfFive(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 5)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	put(t, bucket(t, js, "b", 5), "k", "v")
+	settle(t, c)
+}
+
+func TestClusterSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) { c.Dir = dir })
+	check.Is(t, check.Err(natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Dir: dir})), natsrun.ErrDirInUse)
+	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Nodes: 10, ReadyTimeout: -1})
+	check.Contains(t, err, "Nodes 10", "ReadyTimeout")
+	check.Is(t, check.Err(c.StreamLeader(soon(t), "NONE")), natsrun.ErrNoLeader)
+	c.Stop()
+	c.Stop()
+	check.Is(t, c.Nodes[0].Pause(), natsrun.ErrStopped)
+}
+
+// settle lets replicas be made that were asked for: a server that is shut down while
+// it makes one leaves a goroutine behind.
+func settle(t testing.TB, c *natsrun.Cluster) {
+	t.Helper()
+	check.OK(t, c.WaitReady(t.Context()))
+}
+
+func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
+	t.Helper()
+	return check.Must(c.StreamLeader(t.Context(), "KV_b"))(t)
+}
+
+// soon returns a context that ends a wait soon, for a condition that does not come.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// mustHold makes the node lead, so that the answer is its own, and reads there.
+func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
+	t.Helper()
+	nc, _ := natstest.ConnectURL(t, n.URL)
+	var got struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Data []byte `json:"data"`
+		} `json:"message"`
+	}
+	// Only the leader answers this; a node that leads before and after the request is the one that answered.
+	for led := false; !led; led = leader(t, c) == n {
+		makeLead(t, c, n)
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+			got.Error = nil
+			msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_b", []byte(`{"last_by_subj":"$KV.b.k"}`))
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal(msg.Data, &got); err != nil || got.Error == nil {
+				return err
+			}
+			return got.Error
+		}))
+	}
+	check.That(t, string(got.Message.Data) == want, "on %s: got %q, want %q", n.Name, got.Message.Data, want)
+}
+
+func makeLead(t testing.TB, c *natsrun.Cluster, n *natsrun.Node) {
+	t.Helper()
+	for leader(t, c) != n {
+		check.OK(t, c.StepDown(t.Context(), "KV_b"))
+	}
+}
+
+// declared are the declarations of each account's streams, beside the configurations.
+var declared = map[string][]string{
+	"ENRICHER": {"streams/DEAD", "streams/ENRICH_JOBS", "buckets/enrich", "buckets/jobs", "buckets/requests"},
+	"IMPORTER": {
+		"streams/DEAD", "streams/IMPORT_JOBS", "buckets/import-jobs", "buckets/import-steps", "buckets/jobs", "buckets/recipes",
+		"objects/import-steps",
+	},
+	"NOTIFIER": {
+		"streams/DEAD", "streams/EVENTS", "streams/NOTIFICATIONS", "buckets/deliveries", "buckets/directory", "buckets/inbox",
+		"buckets/jobs",
+	},
+	"OPERATOR": {"streams/AUDIT", "streams/AUDIT_USERS", "buckets/locks"},
+}
+
+// All declared assets fit into the limits of the cluster, and the user admin may make them, as in production. They fit into those of one
+// server, or newSite fails.
+func TestDeclaredAssetsFitTheLimits(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) {
+		c.Users = users.Public
+		c.ClientOptions = append(c.ClientOptions, users.As("admin"))
+	})
+	nc, _ := natstest.ConnectURL(t, c.URLs(), users.As("admin"))
+	createAssets(t, nc, 3)
+	settle(t, c)
+	// A service's streams are all that it has room for, so that no account takes the space of another.
+	for account, names := range declared {
+		if account == "OPERATOR" {
+			continue
+		}
+		js := accountOf(t, nc, account)
+		check.Failsf(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MORE", MaxBytes: 1 << 20})),
+			"%s has room for more than its %d streams", account, len(names))
+		dead := check.Must(js.Stream(t.Context(), "DEAD"))(t)
+		larger := dead.CachedInfo().Config
+		larger.MaxBytes = 32 << 30
+		check.Failsf(t, check.Err(js.UpdateStream(t.Context(), larger)), "%s has room for a stream of %d bytes", account, larger.MaxBytes)
+	}
+	// A node that answers monitoring sends the answer to the others like any message. In the account of the servers
+	// this would delete all streams of the notifier.
+	for _, n := range c.Nodes {
+		sys, _ := natstest.ConnectURL(t, n.URL, users.As("sys"))
+		check.OK(t, errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()))
+		check.Is(t, check.Err(sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)), nil)
+	}
+	settle(t, c)
+	check.Is(t, check.Err(accountOf(t, nc, "NOTIFIER").Stream(t.Context(), "EVENTS")), nil)
+}
+
+func TestEveryDeclarationIsOfAnAccount(t *testing.T) {
+	t.Parallel()
+	all := slices.Concat(slices.Collect(maps.Values(declared))...)
+	files, err := filepath.Glob(filepath.Join(deployed, "*", "*.json"))
+	check.Require(t, err == nil && len(files) != 0, "declarations: got %d, %v", len(files), err)
+	for _, file := range files {
+		kind, name := filepath.Base(filepath.Dir(file)), filepath.Base(file)
+		check.That(t, slices.Contains(all, kind+"/"+name[:len(name)-len(".json")]), "%s is in no account", file)
+	}
+}
+
+// accountOf is the JetStream context of the admin for an account.
+func accountOf(t *testing.T, nc *nats.Conn, account string) jetstream.JetStream {
+	t.Helper()
+	if account != "OPERATOR" {
+		return natstest.InAccount(t, nc, account)
+	}
+	return check.Must(jetstream.New(nc))(t)
+}
+
+// createAssets makes the streams of every account, as the admin.
+func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
+	t.Helper()
+	for account, names := range declared {
+		js := accountOf(t, nc, account)
+		for _, name := range names {
+			text, err := os.ReadFile(filepath.Join(deployed, name+".json"))
+			check.OK(t, err)
+			var sc jetstream.StreamConfig
+			err = json.Unmarshal(text, &sc)
+			check.Require(t, err == nil, "%s: %v", name, err)
+			sc.Replicas = replicas
+			if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+				_, err := js.CreateStream(ctx, sc)
+				return err
+			}); err != nil {
+				t.Errorf("%s of %s: %v", name, account, err)
+			}
+		}
+	}
+}
+
+// A source system whose account imports no more than events publishes them. It is told at once that it cannot compare a duplicate.
+func TestASourceThatMayNotReadPublishes(t *testing.T) {
+	t.Parallel()
+	text := check.Must(deploy.Text("accounts.conf"))(t)
+	read := regexp.MustCompile(`\{ account: NOTIFIER, subject: "\$JS\.API\.DIRECT\.GET\.EVENTS" \}`)
+	lines := slices.DeleteFunc(strings.SplitAfter(text, "\n"), read.MatchString)
+	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
+	published := func(s *site) {
+		defer func() { s.wait = brief }()
+		createAssets(t, s.admin, 1)
+		_, js := s.as("publisher")
+		p, err := contracts.NewPublisher(js, contracts.PublisherConfig{})
+		check.OK(t, err)
+		e := contracts.Event{EventID: "e", EventType: "HELLO", AggregateType: "GUEST"}
+		check.OK(t, check.Err(p.Publish(t.Context(), e)))
+		_, err = p.Publish(t.Context(), e)
+		failed, ok := errors.AsType[*contracts.PublishError](err)
+		check.That(t, ok && failed.Attempts == 1 && failed.Unsure, "again: %+v", err)
+		check.Contains(t, err, "this account may not read")
+	}
+	check.Failsf(t, v.try(t, lines, published), "the source reads events")
+}
+
+// deployed is where the files are that a server is deployed with.
+const deployed = "../../deploy/nats"
+
+// The line that single.conf has commented out works when it is not.
+//
+//nolint:paralleltest // sets the environment that the server reads
+func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
+	for name, key := range natstest.NewUsers(t).Public {
+		t.Setenv("NATS_NKEY_"+strings.ToUpper(name), key)
+	}
+	dir := t.TempDir()
+	check.OK(t, os.CopyFS(dir, deploy.Files))
+	path := filepath.Join(dir, "single.conf")
+	text := check.Must(os.ReadFile(path))(t)
+	opened := strings.Replace(string(text), "# include", "include", 1)
+	check.OK(t, os.WriteFile(path, []byte(opened), 0o600))
+	opts, err := server.ProcessConfigFile(path)
+	check.OK(t, err)
+	check.That(t, opts.SystemAccount == "SYS" && len(opts.Nkeys) == 10,
+		"single.conf with the accounts: got %v and %d users, want 10", err, len(opts.Nkeys))
+}
+
+func TestServerStartsFromTheDeployedFile(t *testing.T) {
+	t.Parallel()
+	var opts *server.Options
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.ConfigFile = filepath.Join(deployed, "single.conf")
+		natsrun.ChangeOptions(c, func(o *server.Options) { opts = o })
+	})
+	_, js := natstest.Connect(t, srv)
+	put(t, bucket(t, js, "b", 1), "k", "v")
+	check.That(t, opts.SyncInterval == time.Second && opts.MaxPayload == 1<<20 && opts.MaxConn == 4096,
+		"settings of the file: got sync %s, payload %d, connections %d", opts.SyncInterval, opts.MaxPayload, opts.MaxConn)
+}
+
+func TestUsersMustBeComplete(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t).Public
+	delete(users, "sys")
+	users["admin"] = ""
+	users["stranger"] = "U"
+	_, err := natsrun.Start(natsrun.Config{Users: users})
+	check.Contains(t, err, "NATS_NKEY_SYS", "NATS_NKEY_ADMIN", "NATS_NKEY_STRANGER")
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/expediter-io/expediter/internal/shown"
 )
 
 // address matches URLs in a text.
@@ -60,9 +62,9 @@ func Error(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
+	text := shown.Text(err)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		text = failed.Op + " " + URL(failed.URL) + ": " + failed.Err.Error()
+		text = failed.Op + " " + URL(failed.URL) + ": " + shown.Text(failed.Err)
 		if failed.Op == "parse" { // its reason repeats a part of the address, maybe of the password
 			text = "the address is not a URL"
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // pageBytes bounds one answer to From.
@@ -239,19 +239,15 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 			return c, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))
 		case <-idle.C:
 		}
-		now := g.received(c)
+		g.mu.Lock()
+		now := len(c.messages)
+		g.mu.Unlock()
 		if now == before {
 			return c, fmt.Errorf("stream %s: %w within %s", stream, errIdle, patience)
 		}
 		before = now
 		idle.Reset(patience)
 	}
-}
-
-func (g *Getter) received(c *call) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(c.messages)
 }
 
 // forget removes a call: after it, no reply is added to the call.

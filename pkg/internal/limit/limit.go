@@ -20,8 +20,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -82,6 +84,18 @@ type Spec struct {
 // gap is the time between two starts.
 func (s Spec) gap() time.Duration { return s.Per / time.Duration(s.Rate) }
 
+// longestBurst bounds the time in which a burst comes back, so that no time overflows.
+const longestBurst = 50 * 365 * 24 * time.Hour
+
+// burst returns the time by which a start may be early.
+func (s Spec) burst() time.Duration {
+	early := time.Duration(max(s.Burst-1, 0))
+	if early > longestBurst/max(s.gap(), 1) {
+		return longestBurst
+	}
+	return early * s.gap() //nolint:durationcheck // early is a number
+}
+
 // Rule is a limit and the key under which a job counts.
 type Rule struct {
 	Key  string
@@ -89,7 +103,10 @@ type Rule struct {
 }
 
 // name returns the name of the rule's record.
-func (r Rule) name() string { return r.Spec.Name + "." + hash(r.Key) }
+func (r Rule) name() string {
+	sum := sha256.Sum256([]byte(r.Key)) // any key is a token of a subject then
+	return r.Spec.Name + "." + hex.EncodeToString(sum[:16])
+}
 
 // Slot is the slot that a job takes up in its worker while it does not wait. Its methods must not block.
 type Slot interface {
@@ -166,7 +183,9 @@ func (p *Permit) Leave() {
 	if p == nil {
 		return
 	}
-	p.set.forget(p)
+	p.set.mu.Lock()
+	delete(p.set.permits, p)
+	p.set.mu.Unlock()
 	p.drop()
 }
 
@@ -249,33 +268,36 @@ func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*limiter, grant, erro
 	}
 }
 
-// hash turns any key into a token of a subject.
-func hash(key string) string {
-	const enough = 16 // bytes
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:enough])
-}
-
 // DefaultPrefix begins the keys of the records of workers.
 const DefaultPrefix = "limits."
 
 // State is the record of one key of a limit.
 type State struct {
-	// Held has the number of permits that each process holds.
-	Held map[string]int
+	// Ended is the number of permits of processes that have ended, or are cut off. Within the TTL of their leases a process that waits frees
+	// them.
+	Ended int `json:"ended,omitempty"`
 
-	// Key is the hash of the key, and Name the name of the limit.
-	Key, Name string
+	// Held has the number of permits that each process holds.
+	Held map[string]int `json:"held"`
+
+	// Key is the hash of the key.
+	Key string `json:"key"`
+
+	// Name is the name of the limit.
+	Name string `json:"limit"`
 
 	// Next is the time at which the next start is due, if the limit has a rate.
-	Next time.Time
+	Next time.Time `json:"next,omitzero"`
+
+	// Problem is the reason that nobody can read the record, and that nothing starts under it, "" for none.
+	Problem string `json:"problem,omitempty"`
 
 	// Queue are the processes that want permits, the first in line first.
-	Queue []string
+	Queue []string `json:"queue,omitempty"`
 }
 
-// Survey returns the states of no more than most keys, for display, and the number of all keys. Two round trips, and one more for each 512
-// keys.
+// Survey returns the states of no more than most keys, for display, and the number of all keys. Three round trips, and one more for each
+// 512 keys, and each 512 processes that hold permits.
 func Survey(ctx context.Context, records *kvrecord.Stream, prefix string, most int) (all []State, total int, err error) {
 	subjects, _, err := records.Subjects(ctx, records.Key(prefix+">"), 0)
 	if err != nil {
@@ -289,23 +311,42 @@ func Survey(ctx context.Context, records *kvrecord.Stream, prefix string, most i
 	if err != nil {
 		return nil, 0, fmt.Errorf("limit: %w", err)
 	}
+	holders := map[string]bool{} // those left in the end have no lease
 	for _, r := range found {
 		if len(r.Data) == 0 {
 			continue // gone meanwhile
 		}
 		rec, err := decode(r.Data)
-		if err != nil {
-			return nil, 0, &RecordError{Cause: err, Subject: r.Subject}
-		}
 		s := State{Held: map[string]int{}, Queue: rec.Queue}
+		if err != nil {
+			s.Problem = (&RecordError{Cause: err, Subject: r.Subject}).Error()
+		}
 		s.Name, s.Key, _ = strings.Cut(strings.TrimPrefix(r.Subject, records.Key(prefix)), ".")
 		for _, h := range rec.Holders {
 			s.Held[h.ID] = h.N
+			holders[members+h.ID] = true
 		}
 		if rec.Next > 0 {
 			s.Next = time.Unix(0, rec.Next)
 		}
 		all = append(all, s)
+	}
+	leases, err := records.GetMany(ctx, slices.Collect(maps.Keys(holders)))
+	if err != nil {
+		return nil, 0, fmt.Errorf("limit: %w", err)
+	}
+	for _, r := range leases {
+		var m member
+		if json.Unmarshal(r.Data, &m) == nil && !m.Ended && time.Since(r.Stored) < m.TTL+late {
+			delete(holders, r.Subject)
+		}
+	}
+	for i := range all {
+		for id, n := range all[i].Held {
+			if holders[members+id] {
+				all[i].Ended += n
+			}
+		}
 	}
 	return all, total, nil
 }

@@ -186,7 +186,7 @@ func (r *record) stand(id string, wants, got bool) bool {
 // due returns the time at which the next start is due if none is early.
 func (r record) due(spec Spec, now time.Time) time.Time {
 	due := time.Unix(0, r.Next)
-	if due.After(now.Add(spec.Per*time.Duration(1+spec.Burst) + apart)) {
+	if due.After(now.Add(spec.burst() + 2*spec.Per + apart)) {
 		return now // its writer's clock was wrong
 	}
 	return due
@@ -194,7 +194,7 @@ func (r record) due(spec Spec, now time.Time) time.Time {
 
 // next returns the earliest time of the next start.
 func (r record) next(spec Spec, now time.Time) time.Time {
-	return laterOf(r.due(spec, now).Add(-time.Duration(spec.Burst-1)*spec.gap()), now)
+	return laterOf(r.due(spec, now).Add(-spec.burst()), now)
 }
 
 // take takes at most n starts that are due soon.

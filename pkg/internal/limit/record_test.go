@@ -56,6 +56,14 @@ func TestStartsAreSpaced(t *testing.T) {
 	early := now.Add(spec.gap() - horizon)
 	starts = rec.take(spec, early, 10)
 	check.That(t, len(starts) == 1 && starts[0].Sub(now) == spec.gap(), "starts %v, want one in %s", starts, spec.gap())
+	// The times of the longest bursts do not overflow: a quota of half a million a month, and what nobody would configure.
+	for spec, want := range map[Spec]int{
+		{Burst: 500_000, Per: 31 * 24 * time.Hour, Rate: 500_000}: 500_000, {Burst: 1_000_000, Per: 31 * 24 * time.Hour, Rate: 1}: 589, // in 50 years
+	} {
+		rec := record{Version: version}
+		first, second := len(rec.take(spec, now, 1_000_001)), len(rec.take(spec, now, 1))
+		check.That(t, first == want && second == 0, "%+v: %d starts at once, then %d, want %d and none", spec, first, second, want)
+	}
 	// A record of a clock that was an hour ahead stops nobody for an hour.
 	rec.Next = now.Add(time.Hour).UnixNano()
 	if next := rec.next(spec, now); next.After(now) {

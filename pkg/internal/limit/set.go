@@ -130,12 +130,6 @@ func (s *Set) keep(p *Permit) bool {
 	return true
 }
 
-func (s *Set) forget(p *Permit) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.permits, p)
-}
-
 // starve records that a limiter waits for a slot. The caller holds the limiter's mu.
 func (s *Set) starve(l *limiter) {
 	s.mu.Lock()

@@ -4,14 +4,16 @@ package subject
 import (
 	"errors"
 	"strings"
+	"unicode/utf8"
 )
 
 var (
 	// ErrEmptyToken is returned when a subject has no tokens, or a token without characters.
 	ErrEmptyToken = errors.New("a token between dots is empty")
 
-	// ErrSpace is returned when a subject has white space or a control character.
-	ErrSpace = errors.New("spaces and control characters are not allowed")
+	// ErrSpace is returned when a subject has white space, a control character, or bytes that are not UTF-8. The server's answers in JSON
+	// show such bytes as another subject.
+	ErrSpace = errors.New("spaces, control characters and invalid UTF-8 are not allowed")
 
 	// ErrWildcard is returned when a wildcard is not a whole token, or a '>' is not the last.
 	ErrWildcard = errors.New("'*' must be a whole token, '>' a whole last token")
@@ -19,7 +21,7 @@ var (
 
 // CheckPattern returns an error for an invalid subject. Wildcards are allowed.
 func CheckPattern(pattern string) error {
-	if strings.ContainsFunc(pattern, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+	if !utf8.ValidString(pattern) || strings.ContainsFunc(pattern, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return ErrSpace
 	}
 

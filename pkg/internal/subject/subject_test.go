@@ -19,7 +19,7 @@ func TestCheckPattern(t *testing.T) {
 	for pattern, want := range map[string]error{
 		"a": nil, "a.b": nil, "*": nil, ">": nil, "a.*.c": nil, "a.>": nil, "a.*.>": nil,
 		"": subject.ErrEmptyToken, "a.": subject.ErrEmptyToken, ".a": subject.ErrEmptyToken, "a..b": subject.ErrEmptyToken,
-		"a b": subject.ErrSpace, "a\t": subject.ErrSpace, "a\x00": subject.ErrSpace, "a\x7f": subject.ErrSpace,
+		"a b": subject.ErrSpace, "a\t": subject.ErrSpace, "a\x00": subject.ErrSpace, "a\x7f": subject.ErrSpace, "a.\xff": subject.ErrSpace,
 		"a*": subject.ErrWildcard, "a.>.b": subject.ErrWildcard, ">a": subject.ErrWildcard, "**": subject.ErrWildcard,
 	} {
 		check.Is(t, subject.CheckPattern(pattern), want, pattern)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/expediter-io/expediter/internal/limited"
 )
 
 // variable returns the variable for traces if it is set, and otherwise the variable for all signals.
@@ -48,7 +50,7 @@ func checkEnvironment() error {
 }
 
 func checkCertificate(path string) error {
-	pem, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	pem, err := limited.ReadFile(path, limited.MaxPEM)
 	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
 		err = fmt.Errorf("%s has no certificate in PEM", path)
 	}

@@ -2,13 +2,19 @@ package natstest_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -157,4 +163,131 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 			check.Same(t, "messages are stored", int(info.State.Msgs), stored)
 		})
 	}
+}
+
+func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
+	const ttl = 7 * 24 * time.Hour
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		ctx := t.Context()
+		kv := check.Must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour}))(t)
+		check.OK(t, check.Err(kv.Create(ctx, "k", []byte("v"), jetstream.KeyTTL(ttl))))
+		time.Sleep(ttl - time.Second) //nolint:forbidigo // fake time
+		check.Is(t, check.Err(kv.Get(ctx, "k")), nil)
+		time.Sleep(2 * time.Second) //nolint:forbidigo // fake time
+		check.Is(t, check.Err(kv.Get(ctx, "k")), jetstream.ErrKeyNotFound)
+	})
+}
+
+func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
+	const ackWait = time.Hour
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		reconnected := make(chan struct{}, 1)
+		_, js := natstest.Connect(t, srv, nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
+		ctx := t.Context()
+		stream := check.Must(js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
+		consumer := check.Must(stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckWait: ackWait}))(t)
+		check.OK(t, check.Err(js.Publish(ctx, "s", []byte("job"))))
+		delivered := time.Now()
+		check.OK(t, check.Err(consumer.Next()))
+		check.OK(t, srv.Restart(ctx))
+		<-reconnected // earlier requests may be lost
+		msg := check.Must(consumer.Next(jetstream.FetchMaxWait(2 * ackWait)))(t)
+		waited := time.Since(delivered)
+		check.That(t, waited >= ackWait && waited <= ackWait+time.Minute, "redelivered after %s, want %s: %v", waited, ackWait, msg)
+	})
+}
+
+func TestBubbleBeginsAtAMoment(t *testing.T) {
+	begin := time.Date(2000, 8, 26, 15, 30, 0, 0, time.UTC)
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		stream := check.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
+		created := stream.CachedInfo().Created
+		check.That(t, !created.Before(begin) && !created.After(begin.Add(time.Second)), "the stream was created at %s, want %s", created, begin)
+	}, natstest.At(begin))
+}
+
+// A change of a stream's configuration has the server compare the ages of the messages at once.
+func TestBubbleKeepsWhatIsYoungerThanMaxAge(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		cfg := jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxAge: time.Hour}
+		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
+		check.OK(t, check.Err(js.Publish(t.Context(), "s", nil)))
+		cfg.Description = "changed"
+		stream := check.Must(js.UpdateStream(t.Context(), cfg))(t)
+		info := check.Must(stream.Info(t.Context()))(t)
+		check.Same(t, "messages", info.State.Msgs, 1)
+	})
+}
+
+// A request takes its timer from a pool of the process. The runtime ends the
+// process when a timer of a bubble is set outside it.
+func TestBubbleLeavesNoTimersBehind(t *testing.T) {
+	ask := func(t *testing.T, srv *natsrun.Server) {
+		t.Helper()
+		nc, _ := natstest.Connect(t, srv)
+		check.Is(t, check.Err(nc.Request("$JS.API.INFO", nil, time.Minute)), nil)
+	}
+	for range 3 {
+		natstest.Bubble(t, ask)
+		ask(t, natstest.Server(t))
+	}
+}
+
+// noted keeps the failures of a test.
+type noted struct {
+	testing.TB
+
+	texts []string
+}
+
+func (n *noted) Errorf(format string, args ...any) {
+	n.texts = append(n.texts, fmt.Sprintf(format, args...))
+}
+
+func TestBackgroundEndsAtTheLatestWithTheTest(t *testing.T) {
+	ended := 0
+	f := func(ctx context.Context) error {
+		<-ctx.Done()
+		ended++
+		return io.EOF
+	}
+	n := &noted{}
+	t.Run("stopped", func(t *testing.T) {
+		n.TB = t
+		stop := natstest.Background(n, f)
+		stop()
+		check.Same(t, "work that ended before Stop returned", ended, 1)
+		stop()
+	})
+	t.Run("not stopped", func(t *testing.T) {
+		n.TB = t
+		natstest.Background(n, f)
+	})
+	want := []string{"in the background: EOF", "in the background: EOF"}
+	check.That(t, ended == 2 && slices.Equal(n.texts, want), "ended %d times, reported %q, want %q", ended, n.texts, want)
+}
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// TestMain of this package does not call NodeMain, as a program that forgot it.
+func TestClustersNeedNodeMain(t *testing.T) {
+	t.Parallel()
+	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{})
+	check.That(t, errors.Is(err, natsrun.ErrNoNodeMain) && strings.Contains(err.Error(), "TestMain"),
+		"got %v, want ErrNoNodeMain that says where to call it", err)
+}
+
+func TestServerAppliesEveryMutation(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t,
+		func(c *natsrun.Config) { c.ServerName = "first" },
+		func(c *natsrun.Config) { c.ServerName += "-second" },
+	)
+	nc, _ := natstest.Connect(t, srv)
+	check.Same(t, "server name", nc.ConnectedServerName(), "first-second")
 }
