@@ -24,6 +24,9 @@ const (
 
 	// keep is the time for which a Watch remembers that a request was answered or denied. It outlasts an election.
 	keep = time.Minute
+
+	// denies is the time in which a server denies a request. A program that got it may never answer.
+	denies = time.Second
 )
 
 // Error is the cause of a context that ended at a request.
@@ -159,10 +162,19 @@ func (w *Watch) May(ctx context.Context, subject string) bool {
 	}
 	From(ctx).probe = true // of the server, before it can deny anything
 	From(ctx).Sent(subject)
-	_, err := w.Conn.RequestWithContext(ctx, subject, []byte("{}"))
+	short, cancel := context.WithTimeout(ctx, denies)
+	defer cancel()
+	_, err := w.Conn.RequestWithContext(short, subject, []byte("{}"))
 	From(ctx).Answered(subject, err)
-	var denial *Error
-	return !errors.As(context.Cause(ctx), &denial)
+	if _, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
+		return false
+	}
+	if !strings.Contains(subject, ".API.") && !errors.Is(err, nats.ErrNoResponders) { // a program got it, and may be frozen
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.answered[subject] = time.Now()
+	}
+	return true
 }
 
 // Sent notes that a request is about to be sent.

@@ -9,13 +9,17 @@ import (
 	"os"
 )
 
+// MaxPEM bounds a file of certificates or keys, in bytes.
+const MaxPEM = 4 << 20
+
 // ReadFile returns the contents of a file, which may be a pipe. One of more bytes than most is refused.
 func ReadFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
 		return nil, err
 	}
-	data, err := read(file, most)
+	defer file.Close() //nolint:errcheck // it is only read
+	data, err := Read(file, most)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -36,11 +40,12 @@ func ReadFS(folder fs.FS, name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return read(file, most)
+	defer file.Close() //nolint:errcheck // it is only read
+	return Read(file, most)
 }
 
-func read(file io.ReadCloser, most int64) ([]byte, error) {
-	defer file.Close()
+// Read returns what is left in a file, and refuses more bytes than most.
+func Read(file io.Reader, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err == nil && int64(len(data)) > most {
 		return nil, fmt.Errorf("has more than %d bytes", most)

@@ -1,12 +1,48 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
+
+// Asks reports whether an action on n jobs or letters asks before it acts: it cannot be undone, or runs more than one job.
+func Asks(verb string, n int) bool { return n > 1 || verb != Replay && verb != RunJobs.Verb }
+
+// Confirmed reports whether a person has typed the number of things that an action is to change.
+func Confirmed(typed string, n int) bool {
+	return strings.NewReplacer(",", "", " ", "").Replace(typed) == strconv.Itoa(n)
+}
+
+// LetterRow is a dead letter in a list.
+type LetterRow struct {
+	deadletter.Entry
+
+	Problem string `json:"problem,omitempty"`
+}
+
+// NewLetterRow returns an entry for a list.
+func NewLetterRow(e deadletter.Entry) LetterRow {
+	l := LetterRow{Entry: e}
+	if e.Problem != nil {
+		l.Problem = redact.Error(e.Problem).Error()
+	}
+	return l
+}
+
+// About is the subject of the job, or that of a letter that cannot be read.
+func (l LetterRow) About() string { return cmp.Or(l.Letter.Subject, l.Subject) }
+
+// Text is the error of the job, or the reason that the letter cannot be replayed.
+func (l LetterRow) Text() string { return cmp.Or(l.Problem, l.Letter.Error) }
 
 // maxProblems is the number of letters that stay and are reported one by one.
 const maxProblems = 20
@@ -18,14 +54,15 @@ type Change struct {
 	Action string `json:"action"`
 	DryRun bool   `json:"dryRun"`
 
-	// Problems are the first letters that stay.
-	Problems []Problem `json:"problems"`
+	Problems []Problem `json:"problems"` // the first letters that stay
 
-	// Error is the reason that it did not come to its end.
-	Error string `json:"error,omitempty"`
+	// Note says which streams deliver the replayed jobs to all of their consumers, see [Reach].
+	Note string `json:"note,omitempty"`
 
-	// Missing is the number of letters that were named and are not there.
-	Missing int `json:"-"`
+	Error   string `json:"error,omitempty"` // the reason that it did not come to its end
+	Missing int    `json:"-"`               // the number of letters that were named and are not there
+
+	streams []string // of replayed jobs
 }
 
 // Problem is a letter that stays.
@@ -43,23 +80,27 @@ func (c *Change) Add(o deadletter.Outcome) {
 	if errors.Is(o.Err, deadletter.ErrNotFound) {
 		c.Missing++
 	}
+	if s := o.Entry.Letter.Stream; o.Err == nil && len(c.streams) < maxProblems && !slices.Contains(c.streams, s) {
+		c.streams = append(c.streams, s)
+	}
 	if l := o.Entry.Letter; o.Err != nil && len(c.Problems) < maxProblems {
 		text := redact.Error(o.Err).Error()
 		c.Problems = append(c.Problems, Problem{o.Entry.Sequence, l.ID, l.Subject, o.Skipped(), text})
 	}
 }
 
-// Run changes the letters of a filter. Set opts.Each to [Change.Add], or to a function that calls it.
+// Run changes the letters of a filter. Set opts.Each to [Change.Add], or to a function that calls it. js has the streams of the jobs.
 func (c *Change) Run(
-	ctx context.Context, store *deadletter.Store, f deadletter.Filter, opts deadletter.ReplayOptions,
+	ctx context.Context, js jetstream.JetStream, store *deadletter.Store, f deadletter.Filter, opts deadletter.ReplayOptions,
 ) (done int, err error) {
-	var result deadletter.Result
 	if opts.DryRun = c.DryRun; c.Action == Discard {
-		result, err = store.Discard(ctx, f, deadletter.DiscardOptions{DryRun: opts.DryRun, Each: opts.Each, Limit: opts.Limit})
-	} else {
-		result, err = store.Replay(ctx, f, opts)
+		result, err := store.Discard(ctx, f, deadletter.DiscardOptions{DryRun: opts.DryRun, Each: opts.Each, Limit: opts.Limit})
+		return result.Done, err
 	}
-	return result.Done, err
+	result, err := store.Replay(ctx, f, opts)
+	note, failed := Reach(context.WithoutCancel(ctx), js, c.streams...) // also of a dry run whose time has ended
+	c.Note = strings.TrimSpace(note)
+	return result.Done, cmp.Or(err, failed)
 }
 
 // Over returns the number of letters that it has come to.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -14,8 +17,7 @@ import (
 type JobSelection struct {
 	Stream, Account string
 
-	// State are states with commas between them.
-	State string
+	State string // states with commas between them
 
 	Subject, Key string
 }
@@ -26,9 +28,15 @@ func (j *JobSelection) Fields() []Field {
 		{"stream", "", nil, &j.Stream},
 		{"account", "", nil, &j.Account},
 		{"state", "", nil, &j.State},
-		{"subject", "", nil, &j.Subject},
-		{"key", "", nil, &j.Key},
+		{"subject", "pattern of the jobs' subjects, such as 'jobs.mail.>'", nil, &j.Subject},
+		{"key", "jobs of this unique key", nil, &j.Key},
 	}
+}
+
+// States are the states of jobs, in the order of a job's life.
+var States = []string{ //nolint:gochecknoglobals // a table
+	string(worker.StateQueued), string(worker.StateDelivered), string(worker.StateRunning), string(worker.StateRetrying),
+	string(worker.StateScheduled), string(worker.StateDone), string(worker.StateDead), string(worker.StateCancelled),
 }
 
 // Filter returns the filter for a client. The state dead alone selects dead letters.
@@ -51,9 +59,8 @@ func (j *JobSelection) Line(command string, more ...string) string {
 
 // JobAction is an action on jobs, [CancelJobs] or [RunJobs].
 type JobAction struct {
-	// Verb names the action, and Title begins a sentence. Past and Done say that it was done to jobs, and Lapsed that it did not apply to
-	// them any more.
-	Verb, Title, Past, Done, Lapsed string
+	// Verb names the action. Past and Done say that it was done to jobs, and lapsed that it did not apply to them any more.
+	Verb, Past, Done, lapsed string
 
 	// Can reports whether the action applies to a job.
 	Can func(worker.StoredJob) bool
@@ -64,50 +71,160 @@ type JobAction struct {
 // The actions on jobs.
 var (
 	CancelJobs = JobAction{
-		Verb: "cancel", Title: "Cancel", Past: "cancelled", Done: "Cancelled", Lapsed: "had ended", act: (*worker.Client).Cancel,
-		Can: func(j worker.StoredJob) bool { return !HasEnded(j) },
+		Verb: "cancel", Past: "cancelled", Done: "Cancelled", lapsed: "had ended", act: (*worker.Client).Cancel,
+		Can: func(j worker.StoredJob) bool { return !j.HasEnded() },
 	}
 	RunJobs = JobAction{
-		Verb: "run", Title: "Run now", Past: "run now", Done: "Queued", Lapsed: "were not delayed any more", act: (*worker.Client).RunNow,
+		Verb: "run", Past: "run now", Done: "Queued", lapsed: "not scheduled any more", act: (*worker.Client).RunNow,
 		Can: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled },
 	}
 )
 
-// Do acts on jobs one by one, and returns the number of those that it changed, and of those to which it did not apply any more. It ends
-// with the first error.
-func (a JobAction) Do(ctx context.Context, client *worker.Client, refs []worker.JobRef) (done, lapsed int, err error) {
-	for _, ref := range refs {
-		was, err := a.act(client, ctx, ref)
+// Select returns the jobs of a filter to which the action applies, at most 1,000 among 10,000 messages. more is a sentence for the plan
+// when there may be others. The error is a [GoneError] if there are none.
+func (a JobAction) Select(
+	ctx context.Context, client *worker.Client, f worker.JobFilter,
+) (jobs []worker.StoredJob, more string, err error) {
+	jobs, all, err := client.Select(ctx, f, a.Can)
+	if !all {
+		more = " There may be more behind them."
+	}
+	if err == nil && len(jobs) == 0 {
+		err = GoneError(strings.TrimSuffix("no job matches that could be "+a.Past+"."+more, "."))
+	}
+	return jobs, more, err
+}
+
+// Plan plans the action on jobs of a stream, at least one. more is that of [JobAction.Select]. Of jobs that were named by their numbers,
+// the states are not known. The error is a [*worker.SharedError] for a job that is not to be cancelled. A round trip to run jobs.
+func (a JobAction) Plan(
+	ctx context.Context, js jetstream.JetStream, client *worker.Client, stream string, jobs []worker.StoredJob, more string,
+) (Action, error) {
+	first, last := jobs[0], jobs[len(jobs)-1]
+	plan := fmt.Sprintf("%s %s, from %d", a.Verb, Counted(len(jobs), "job"), first.Sequence)
+	if first.State != "" {
+		plan += fmt.Sprintf(", %s, which is %s", first.Subject, first.State)
+	}
+	target := fmt.Sprintf("job %s:%d", stream, first.Sequence) // without the subject, which may contain the id of a user
+	if len(jobs) > 1 {
+		plan += strings.TrimSuffix(fmt.Sprintf(", to %d, %s", last.Sequence, last.Subject), ", ")
+		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(jobs), stream, first.Sequence, last.Sequence)
+	}
+	refusal := first.CancelRefusal()
+	if a.Verb == RunJobs.Verb {
+		var reach string
+		reach, refusal = Reach(ctx, js, stream)
+		more += reach
+	}
+	do := func(ctx context.Context) (int, string, error) {
+		done, note, err := a.do(ctx, client, jobs)
+		return done, note + more, err
+	}
+	return Action{Name: a.Verb, Target: target, Plan: plan + "." + more, Do: do}, refusal
+}
+
+// do acts on jobs one by one until the first error. The error is a [GoneError] if the action applies to none any more.
+func (a JobAction) do(ctx context.Context, client *worker.Client, jobs []worker.StoredJob) (done int, note string, err error) {
+	for _, j := range jobs {
+		was, err := a.act(client, ctx, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject}) // even after it has moved
 		switch {
 		case err == nil && a.Can(was):
 			done++
-		case err == nil, errors.Is(err, worker.ErrNoJob):
-			lapsed++
-		default:
-			return done, lapsed, fmt.Errorf("%s %d of %d jobs, then it failed: %w", a.Done, done, len(refs), err)
+		case err != nil && !errors.Is(err, worker.ErrNoJob):
+			return done, "", &PartError{fmt.Sprintf("%s %d of %d jobs, then it failed", a.Done, done, len(jobs)), err}
 		}
 	}
-	return done, lapsed, nil
-}
-
-// HasEnded reports whether a job will never run again.
-func HasEnded(j worker.StoredJob) bool {
-	return slices.Contains([]worker.State{worker.StateDone, worker.StateDead, worker.StateCancelled}, j.State)
-}
-
-// RefsOf returns the references of jobs that were found, even after they have moved.
-func RefsOf(jobs ...worker.StoredJob) (refs []worker.JobRef) {
-	for _, j := range jobs {
-		refs = append(refs, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject})
+	if done == 0 {
+		return 0, "", GoneError(Counted(len(jobs), "job") + " " + a.lapsed)
 	}
-	return refs
+	note = fmt.Sprintf("%s %s.", a.Done, Counted(done, "job"))
+	if lapsed := len(jobs) - done; lapsed > 0 {
+		note += fmt.Sprintf(" Of the others, %d %s.", lapsed, a.lapsed)
+	}
+	return done, note, nil
 }
 
-// JobsTarget describes jobs of a stream in a record of the audit, without their subjects: these may contain the id of a user.
-func JobsTarget(stream string, refs []worker.JobRef) string {
-	first, last := refs[0].Sequence, refs[len(refs)-1].Sequence
-	if len(refs) == 1 {
-		return fmt.Sprintf("job %s:%d", stream, first)
+// Reach says that jobs that run do so for all consumers of their streams, " " before each sentence, "" for work queues. A round trip
+// for each of the first 20 streams.
+func Reach(ctx context.Context, js jetstream.JetStream, streams ...string) (text string, err error) {
+	for _, name := range streams[:min(len(streams), maxProblems)] {
+		stream, err := js.Stream(ctx, name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName): // then no job runs
+		case err != nil:
+			return "", fmt.Errorf("look up stream %s: %w", name, err)
+		case stream.CachedInfo().Config.Retention != jetstream.WorkQueuePolicy:
+			text += fmt.Sprintf(" %s is not a work queue: every consumer of it gets the jobs.", name)
+		}
 	}
-	return fmt.Sprintf("%d jobs of %s from %d to %d", len(refs), stream, first, last)
+	return text, nil
+}
+
+// LastTry returns what is known of the last attempt of a job.
+func LastTry(j worker.StoredJob) (attempt int, by, failure string) {
+	if j.Letter != nil {
+		return j.Letter.Attempts, j.Letter.Worker, j.Letter.Error
+	}
+	if j.Progress != nil {
+		by = j.Progress.Worker
+	}
+	return j.Attempt, by, j.Error
+}
+
+// Unseen says that n delivered jobs may be retrying although nothing is recorded of it, "" for none.
+func Unseen(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d delivered jobs may be retrying: the errors of the newest 10,000 failed jobs of a consumer are kept.", n)
+}
+
+// Streams lists the streams with jobs of an account, by name. One round trip for each 256 streams.
+func Streams(ctx context.Context, js jetstream.JetStream) (all []*jetstream.StreamInfo, err error) {
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		if worker.HasJobs(info.Config) {
+			all = append(all, info)
+		}
+	}
+	if err := streams.Err(); err != nil {
+		return nil, fmt.Errorf("list the streams: %w", err)
+	}
+	slices.SortFunc(all, func(a, b *jetstream.StreamInfo) int { return strings.Compare(a.Config.Name, b.Config.Name) })
+	return all, nil
+}
+
+// Schedule is a schedule in a list.
+type Schedule struct {
+	worker.Scheduled
+
+	// Next is the time of the next run. It is not known for a schedule of another program, which has a Problem.
+	Next    time.Time `json:"next,omitzero"`
+	Problem string    `json:"problem,omitempty"`
+
+	Stream string `json:"stream"`
+}
+
+// When returns the times of the runs: an interval, or an expression of cron.
+func (s Schedule) When() string {
+	if s.Every > 0 {
+		return "every " + s.Every.String()
+	}
+	return s.Cron
+}
+
+// Schedules lists the schedules of a stream. A round trip, and one for each schedule.
+func Schedules(ctx context.Context, client *worker.Client, stream string) (all []Schedule, err error) {
+	found, err := client.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range found {
+		row := Schedule{Scheduled: s, Stream: stream}
+		if row.Next, err = s.Next(time.Now()); err != nil {
+			row.Problem = "another program's: " + err.Error()
+		}
+		all = append(all, row)
+	}
+	return all, nil
 }

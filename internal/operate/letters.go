@@ -26,7 +26,7 @@ const lettersTarget = "dead letters"
 type Letters struct {
 	Account, Stream string // of the letters
 
-	JobStream, Kind, Reason, Signature, Since, Subject, Worker, Until string
+	Before, JobStream, Kind, Reason, Signature, Since, Subject, Worker, Until string
 }
 
 // Fields implements [Filter].
@@ -39,6 +39,7 @@ func (l *Letters) Fields() []Field {
 	return []Field{
 		{"account", "", nil, &l.Account},
 		{"stream", "", nil, &l.Stream},
+		{"before", "with a smaller number than this letter", nil, &l.Before},
 		{"job-stream", "stream of the jobs", nil, &l.JobStream},
 		{"kind", "letter, stranded or unreadable", kinds, &l.Kind},
 		{"reason", "why jobs were given up: exhausted, cancelled, undecodable, max_deliveries or terminated", reasons, &l.Reason},
@@ -81,10 +82,16 @@ func (l *Letters) Filter(now time.Time, sequences []uint64) (deadletter.Filter, 
 		}
 		return at, err
 	}
-	var since, until error
+	var since, until, before error
+	if l.Before != "" {
+		var letters []uint64
+		if letters, before = ParseSequences([]string{l.Before}); before == nil {
+			f.Before = letters[0]
+		}
+	}
 	f.Since, since = at("since", l.Since)
 	f.Until, until = at("until", l.Until)
-	return f, errors.Join(since, until, f.Validate())
+	return f, errors.Join(before, since, until, f.Validate())
 }
 
 // Check returns every mistake that is found without the server's time.
@@ -137,8 +144,12 @@ func (l *Letters) LettersLine(action string, sequences []uint64, more ...string)
 	return Line("dead "+action, l, append(args, more...)...)
 }
 
-// CutTarget returns a target without the end of the time of its letters, and reports whether it is one of [Letters.Target] for any letters.
+// CutTarget returns a target without the time of its letters, and reports whether it is one of [Letters.Target] for any letters.
 func CutTarget(target string) (letters string, ok bool) {
 	letters, _, _ = strings.Cut(target, " until=")
+	if start, rest, ok := strings.Cut(letters, " since="); ok {
+		_, rest, _ = strings.Cut(rest, " ")
+		letters = strings.TrimSpace(start + " " + rest)
+	}
 	return letters, strings.HasPrefix(target, lettersTarget) && !strings.HasPrefix(target, lettersTarget+" letters=")
 }

@@ -14,8 +14,7 @@ type Field struct {
 	// Usage describes the flag, "" for a flag that a command shares with others.
 	Usage string
 
-	// Of are the values that the field may have, nil for any.
-	Of []string
+	Of []string // the values that the field may have, nil for any
 
 	Value *string
 }

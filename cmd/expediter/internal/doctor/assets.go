@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
 )
@@ -24,7 +24,6 @@ var dry = contracts.ApplyOptions{DryRun: true, Wait: once}
 // advisory has the settings whose differences do no harm.
 var advisory = map[string]bool{"description": true, "max_bytes": true, "max_consumers": true, "metadata": true, "placement": true}
 
-// options returns the options of the declarations for a target.
 func (e *examination) options(t target) contracts.AssetOptions {
 	options := e.Assets
 	options.Replicas, options.Services = e.replicas(), t.services
@@ -51,9 +50,6 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	}
 	if err != nil {
 		e.unanswered(ctx, t, of, "$JS.API.STREAM.INFO."+want.Name, err)
-		return
-	}
-	if changes[0].Action == contracts.ActionCreate && e.checkOverlap(ctx, t, want) {
 		return
 	}
 	for _, d := range changes[0].Differences {
@@ -117,12 +113,11 @@ func (e *examination) unanswered(ctx context.Context, t target, of, subject stri
 		if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 			reason = "but " + api.Description
 		}
-		e.addBecause(most, "stream.leader", Error, of, leaders,
+		e.addBecause(anyOfThem, "stream.leader", Error, of, leaders,
 			"no answer about it %s: most of its servers are away, have full disks, or elect its leader", reason)
 	}
 }
 
-// leaders is the cure for a stream without a leader.
 const leaders = "nats server report jetstream # start the servers that are away, and make room on full disks"
 
 // differs adds the finding of a setting that differs from its declaration. A limit that is larger than declared is an
@@ -162,32 +157,15 @@ func orUnset(s string) string {
 	return s
 }
 
-// checkOverlap names streams that have the subjects of a missing one, and reports whether there are any.
-func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream.StreamConfig) (found bool) {
-	ctx, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	for _, subject := range want.Subjects {
-		names := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
-		for name := range names.Name() {
-			found = true
-			cure := e.nats(t, "stream rm "+operate.Quote(name)) + " && " + e.apply(t) + " # or give it other subjects"
-			e.add("stream.overlap", Error, streamOf(t, want.Name), cure,
-				"it is missing, and cannot be made: stream %s has subjects under %s", name, subject)
-		}
-	}
-	return found
-}
-
 // replicaSilent is the longest time without an answer of a node to the leader, which asks every second. The server reports a node as
 // offline at once when the node announces its stop, and otherwise after two and a half minutes.
 const replicaSilent = 10 * time.Second
 
-// checkState checks the replicas of a stream, and the room in it.
 func (e *examination) checkState(t target, of string, info jetstream.StreamInfo) {
 	name := info.Config.Name
 	if c := info.Cluster; c != nil {
 		if c.Leader == "" {
-			e.addBecause(most, "stream.leader", Error, of, leaders, "it has no leader")
+			e.addBecause(anyOfThem, "stream.leader", Error, of, leaders, "it has no leader")
 			return // only the leader knows the others
 		}
 		const report = "nats server report jetstream # "
@@ -206,14 +184,10 @@ func (e *examination) checkState(t target, of string, info jetstream.StreamInfo)
 			}
 		}
 	}
-	used := max(part(info.State.Bytes, info.Config.MaxBytes), part(info.State.Msgs, info.Config.MaxMsgs))
-	severity := Warning
-	if used >= fullRefused {
-		severity = Error
-	}
-	if info.Config.Discard == jetstream.DiscardNew && used >= fullNoted {
-		e.add("stream.full", severity, of, e.nats(t, fmt.Sprintf("stream edit -f %s --max-bytes %d", name, 2*info.Config.MaxBytes)),
-			"it is %.0f %% full, and refuses messages at 100 %%", 100*used)
+	if !watch.MayHaveJobs(name) { // the others are looked at with their jobs
+		for _, p := range (watch.State{Account: t.account, Info: &info}).Full() {
+			e.addProblem(t, name, p)
+		}
 	}
 }
 
@@ -261,21 +235,16 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 		return
 	}
 	if changes[0].Action == contracts.ActionCreate && e.isUnused(t, want) {
-		e.skipf("%s: it is missing, and no notifier that is known sends by its channel", of)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.unused = append(e.unused, of)
 		return
 	}
 	for _, d := range changes[0].Differences {
 		e.differs(t, of, changes[0], d)
 	}
-	ctx, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	if consumer, err := t.js.Consumer(ctx, want.Stream, name); err == nil && consumer.CachedInfo().Paused {
-		e.add("consumer.paused", Error, of, e.nats(t, "consumer resume -f "+want.Stream+" "+name),
-			"it is paused for another %s", consumer.CachedInfo().PauseRemaining.Round(time.Second))
-	}
 }
 
-// channels has the variables that set up channels.
 var channels = map[string]string{
 	"email": "NOTIFIER_EMAIL_SERVER", "sms": "NOTIFIER_SMS_URL", "webhook": "NOTIFIER_WEBHOOK_SECRETS", "webpush": "NOTIFIER_WEBPUSH_KEY",
 }
@@ -298,7 +267,6 @@ func (e *examination) missing(t target) (n int) {
 	return n
 }
 
-// checkAccounts checks the limits of accounts.
 func (e *examination) checkAccounts(ctx context.Context) {
 	if !e.operates() {
 		return // services may not ask

@@ -133,13 +133,10 @@ func certify(s *site, left time.Duration, change ...func(*x509.Certificate)) {
 	check.OK(s.T, os.WriteFile(s.env["ENRICHER_TLS_KEY"], []byte(key), 0o600))
 }
 
-//nolint:tparallel // one site
 func TestMistakesInConfigurations(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for _, m := range configMistakes {
-		m.check(t, s)
-	}
+	checkAll(t, s, configMistakes)
 	s.healthy()
 }
 

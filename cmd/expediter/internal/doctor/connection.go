@@ -29,7 +29,6 @@ const (
 	maxDrift    = 2 * time.Second             // between two clocks
 	maxSync     = 10 * time.Second            // sync_interval of a single server
 	fullNoted   = 0.80                        // as in readiness
-	fullRefused = 0.95                        // as in readiness
 	maxAnswer   = 1 << 20                     // of a server's monitoring
 	stall       = 250 * time.Millisecond      // after one answer, for another one
 	onceMore    = "nats-server --signal stop" // then start, for settings that a reload does not change

@@ -1,4 +1,4 @@
-// Package doctor examines a deployment and reports its problems, each with the shell command that mends it.
+// Package doctor examines a deployment and reports its problems, each with the shell command that fixes it.
 //
 // A check is a function in [checks]. All checks run at the same time, each within its own time limit, so that a check that
 // hangs does not hide the others. Checks read. To probe permissions they publish messages for a stream that does not exist, so
@@ -21,6 +21,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/service/console"
@@ -33,6 +35,9 @@ const (
 
 	// Warning means that an operator should look at the finding.
 	Warning = console.Warning
+
+	// unknown is the severity of what could not be looked at: it is skipped unless a broken server is the reason.
+	unknown console.Severity = ""
 )
 
 // Finding is one problem of the deployment. Its cure is a line for a shell; one that needs an edit first says so in a
@@ -41,8 +46,7 @@ type Finding = console.Finding
 
 // Report is the result of an examination.
 type Report struct {
-	// Findings are sorted by severity, thing and id.
-	Findings []Finding `json:"findings"`
+	Findings []Finding `json:"findings"` // sorted by severity, thing and id
 	// Skipped lists the checks that could not be made, with the reasons.
 	Skipped []string `json:"skipped,omitempty"`
 }
@@ -64,22 +68,17 @@ type Config struct {
 	// elsewhere.
 	Assets contracts.AssetOptions
 	// Connect connects to Server. Required.
-	Connect func(...nats.Option) (*nats.Conn, error)
-	// Environment has the variables of the services.
-	Environment map[string]string
-	// Flags are the flags with which commands of cures reach the same server, such as "--server nats://n1:4222".
-	Flags string
-	// Monitors are the addresses of servers' HTTP monitoring, such as http://127.0.0.1:8222. Defaults to none.
-	Monitors []string
+	Connect     func(...nats.Option) (*nats.Conn, error)
+	Environment map[string]string // the variables of the services
+	Flags       string            // the flags with which commands of cures reach the same server, such as "--server nats://n1:4222"
+	Monitors    []string          // the addresses of servers' HTTP monitoring, such as http://127.0.0.1:8222; defaults to none
 	// ReadOnly writes no record to the buckets. Defaults to false.
 	ReadOnly bool
-	// Server is the address of the server. Required.
-	Server string
+	Server   string // the address of the server
 	// Timeout bounds the examination. Defaults to 30 seconds.
 	Timeout time.Duration
 }
 
-// examination is one run.
 type examination struct {
 	Config
 
@@ -90,23 +89,30 @@ type examination struct {
 
 	streams sync.Map // the answers about streams, by account and name
 
-	mu       sync.Mutex // guards the fields below
-	broken   []string   // servers that cannot write
-	checked  int        // servers that told their health
+	mu       sync.Mutex                  // guards the fields below
+	here     map[string]watch.Connection // of workers in the user's own account, nil if it is not known
+	broken   []string                    // servers that cannot write
+	off      int                         // servers that say so
+	checked  int                         // servers that told their health
 	findings []found
 	skipped  []string
+	unused   []string // missing consumers of channels by which no notifier is known to send
 	denied   []string // subjects of the connection's permission violations
 }
 
-// found is a finding, and the server that is its cause if it is broken: its name, most, or "" for none.
+// found is a finding, and the server that is its cause if it is broken: its name, anyOfThem, most, or "" for none.
 type found struct {
 	Finding
 
 	because string
 }
 
-// most stands for most of the servers: without them no stream has a leader.
-const most = "*"
+// most stands for most of the servers: without them no stream has a leader. With any of them goes the leader of some streams, and it takes
+// a busy cluster seconds to elect others.
+const (
+	most      = "*"
+	anyOfThem = "?"
+)
 
 // target is an account with the services whose streams are in it.
 type target struct {
@@ -124,7 +130,6 @@ func (t target) prefix() string {
 	return "$JS." + t.account + ".API."
 }
 
-// name names the account.
 func (t target) name() string {
 	if t.account == "" {
 		return "account of the user"
@@ -140,7 +145,6 @@ func (t target) suffix() string {
 	return " of " + t.account
 }
 
-// checks are all checks, by their names in Skipped.
 var checks = []struct {
 	name  string
 	needs need
@@ -265,9 +269,14 @@ func (e *examination) report() Report {
 	follows := map[string][]Finding{} // by what they follow from
 	for _, f := range e.findings {
 		f.Of, f.Problem, f.Cure = e.clean(f.Of), e.clean(f.Problem), e.clean(f.Cure)
-		if slices.Contains(e.broken, f.because) || f.because == most && 2*len(e.broken) > servers {
-			follows[f.because] = append(follows[f.because], f.Finding)
-		} else {
+		switch because := f.because; {
+		case slices.Contains(e.broken, because):
+			follows[because] = append(follows[because], f.Finding)
+		case because == anyOfThem && e.off > 0, because == most && 2*len(e.broken) > servers:
+			follows[most] = append(follows[most], f.Finding)
+		case f.Severity == unknown:
+			e.skipped = append(e.skipped, f.Of+": "+f.Problem)
+		default:
 			causes = append(causes, f.Finding)
 		}
 	}
@@ -286,6 +295,10 @@ func (e *examination) report() Report {
 	slices.SortFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Of, b.Of), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Problem, b.Problem))
 	})
+	slices.Sort(e.unused)
+	if len(e.unused) > 0 {
+		e.skipped = append(e.skipped, strings.Join(e.unused, ", ")+": missing, and no notifier that is known sends by their channels")
+	}
 	for _, s := range e.skipped {
 		r.Skipped = append(r.Skipped, e.clean(s))
 	}
@@ -371,17 +384,14 @@ func (e *examination) findAccounts(ctx context.Context, own []string) (left []st
 		})
 	}
 	const info = "$JS.API.INFO"
-	var answer struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	err := e.ask(ctx, info, &answer)
+	err := jsapi.Client{Prefix: "$JS.API.", Sender: jsapi.Over(e.nc), Within: once}.Ask(ctx, "INFO", nil, nil)
 	asking.Wait()
 	switch {
-	case err == nil && answer.Error != nil && errors.Is(answer.Error, jetstream.ErrJetStreamNotEnabledForAccount):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		e.skipf("streams: the user's account has none: it is for monitoring")
 		return nil, true
-	case err == nil && answer.Error != nil:
-		err = answer.Error
+	case isType[*json.SyntaxError](err):
+		err = jetstream.ErrJetStreamNotEnabledForAccount // the account has something else there, as that of publisher
 	}
 	if len(found) == 0 && e.As != userAdmin {
 		lost = nil // the server has no such accounts
@@ -452,15 +462,6 @@ func (e *examination) request(ctx context.Context, subject string, data []byte) 
 	return e.nc.RequestWithContext(ctx, subject, data)
 }
 
-// ask sends a request to the JetStream API, and decodes the answer.
-func (e *examination) ask(ctx context.Context, subject string, answer any) error {
-	msg, err := e.request(ctx, subject, nil)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(msg.Data, answer)
-}
-
 // command returns a command of this program that reaches a target.
 func (e *examination) command(t target, args ...string) string {
 	words := append([]string{"expediter"}, args...)
@@ -485,7 +486,7 @@ func (e *examination) nats(t target, command string) string {
 	return command
 }
 
-// apply returns the command that makes and mends the streams and consumers of services.
+// apply returns the command that makes and fixes the streams and consumers of services.
 func (e *examination) apply(t target, more ...string) string {
 	args := append([]string{"apply", "--services", strings.Join(t.services, ",")}, more...)
 	if n := e.replicas(); n != 1 {

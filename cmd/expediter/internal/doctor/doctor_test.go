@@ -261,6 +261,13 @@ func (m mistake) check(t *testing.T, s *site) {
 	}
 }
 
+func checkAll(t *testing.T, s *site, all []mistake) {
+	t.Helper()
+	for _, m := range all {
+		m.check(t, s)
+	}
+}
+
 func TestAHealthyServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

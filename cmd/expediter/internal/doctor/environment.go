@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -27,7 +28,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// fileKind is the kind of contents that a file should have.
 type fileKind int
 
 const (
@@ -126,7 +126,6 @@ func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error
 	}
 }
 
-// flatten returns the errors in a joined error.
 func flatten(err error) []error {
 	switch joined, ok := err.(interface{ Unwrap() []error }); {
 	case err == nil:
@@ -152,10 +151,11 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 	if kind == secretFile && info.Mode().Perm()&0o004 != 0 {
 		e.add("file.mode", Error, of, "chmod 600 "+operate.Quote(path), "%s has a secret, and everybody on this machine may read it", path)
 	}
-	switch data, err := os.ReadFile(path); { //nolint:gosec // the operator names it
-	case kind == keysFile:
+	switch kind {
+	case keysFile:
 		e.checkKeys(of, path)
-	case (kind == certificateFile || kind == identityFile) && err == nil:
+	case certificateFile, identityFile:
+		data, _ := limited.ReadFile(path, limited.MaxPEM) // its service reports a file that cannot be read
 		first := true
 		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 			certificate, err := x509.ParseCertificate(block.Bytes)
@@ -169,11 +169,11 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 			}
 			first = false
 		}
+	case anyFile, secretFile:
 	}
 	return false
 }
 
-// checkKeys checks the keys of callers.
 func (e *examination) checkKeys(of, path string) {
 	keys, err := access.ReadFile(path)
 	if err != nil {
@@ -205,7 +205,7 @@ func secrets(environment map[string]string) (all []string) {
 	for name, value := range environment {
 		if path, file := strings.CutSuffix(name, "_FILE"); file && secretName.MatchString(path) {
 			if info, err := os.Stat(value); err == nil && info.Mode().IsRegular() {
-				data, _ := os.ReadFile(value) //nolint:gosec // the operator names it, and a check finds mistakes
+				data, _ := limited.ReadFile(value, limited.MaxPEM) // a check finds mistakes
 				add(strings.Split(string(data), "\n")...)
 			}
 		}
@@ -228,7 +228,6 @@ func secrets(environment map[string]string) (all []string) {
 	return all
 }
 
-// clean removes the secrets from a text.
 func (e *examination) clean(text string) string {
 	for _, s := range e.secrets {
 		text = strings.ReplaceAll(text, s, "...")

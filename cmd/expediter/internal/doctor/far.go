@@ -11,13 +11,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/outbox"
@@ -116,7 +116,7 @@ func (e *examination) roots(variable string) *x509.CertPool {
 	if err != nil {
 		return nil
 	}
-	if data, err := os.ReadFile(e.Environment["NOTIFIER_ROOT_CAS"]); err == nil {
+	if data, err := limited.ReadFile(e.Environment["NOTIFIER_ROOT_CAS"], limited.MaxPEM); err == nil {
 		pool.AppendCertsFromPEM(data)
 	}
 	return pool
@@ -166,7 +166,6 @@ func (e *examination) checkIssuer(ctx context.Context, variable, value string) {
 	}
 }
 
-// checkDatabase checks the outbox in Postgres.
 func (e *examination) checkDatabase(ctx context.Context, variable, value string) {
 	conn, err := pgx.Connect(ctx, value)
 	if err != nil {
@@ -180,7 +179,7 @@ func (e *examination) checkDatabase(ctx context.Context, variable, value string)
 		return
 	}
 	if backlog.SetAside > 0 {
-		e.add("outbox.aside", Warning, variable, "expediter relay --requeue # when the reason of the refusals is mended",
+		e.add("outbox.aside", Warning, variable, "expediter relay --requeue # once the reason of the refusals is fixed",
 			"%d rows of the outbox are set aside", backlog.SetAside)
 	}
 	if backlog.Oldest > backlogAge {

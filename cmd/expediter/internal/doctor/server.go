@@ -41,7 +41,6 @@ type varz struct {
 	asked, answered time.Time
 }
 
-// healthz is the answer of a health check.
 type healthz struct {
 	console.Health
 
@@ -100,7 +99,7 @@ func (e *examination) checkHealth(all []healthz) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.broken, e.checked = broken, len(all)
+	e.broken, e.off, e.checked = broken, len(broken), len(all)
 }
 
 // makeRoom is the cure for a server that cannot write.
@@ -156,7 +155,6 @@ func get(ctx context.Context, address string, answer any) error {
 	return nil
 }
 
-// checkSettings checks the settings of one server.
 func (e *examination) checkSettings(v varz) {
 	of := "server " + v.Name
 	e.checkVersion(of, v.Version)

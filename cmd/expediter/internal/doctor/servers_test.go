@@ -152,13 +152,10 @@ var connectionMistakes = []mistake{
 	{name: "no JetStream", id: "account.jetstream", make: serve(func(o *server.Options) { o.JetStream = false }), undo: gone},
 }
 
-//nolint:tparallel // one site
 func TestMistakesOfConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for _, m := range connectionMistakes {
-		m.check(t, s)
-	}
+	checkAll(t, s, connectionMistakes)
 }
 
 // monitored returns the mistake of servers that say something else of themselves: two of a cluster, with the changes.
@@ -234,14 +231,11 @@ var serverMistakes = []mistake{
 	},
 }
 
-//nolint:tparallel // one site
 func TestMistakesOfServers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	at := *s
 	settings(nil)(&at)
 	at.healthy()
-	for _, m := range serverMistakes {
-		m.check(t, s)
-	}
+	checkAll(t, s, serverMistakes)
 }

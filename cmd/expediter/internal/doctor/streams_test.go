@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func change(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
 	}
 }
 
-// remake returns a mistake in the settings of a stream that no update can change.
+// remake returns a mistake in the settings of a stream that no update can change. Its consumers are as declared.
 func remake(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
 	return func(s *site) {
 		found := check.Must(s.js.Stream(s.Context(), stream))(s.T)
@@ -29,6 +30,8 @@ func remake(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
 		edit(&config)
 		drop(stream)(s)
 		check.OK(s.T, check.Err(s.js.CreateStream(s.Context(), config)))
+		check.OK(s.T, check.Err(contracts.ApplyConsumers(s.Context(), s.js, slices.DeleteFunc(contracts.Consumers(contracts.AssetOptions{}),
+			func(c contracts.Consumer) bool { return c.Stream != stream }), contracts.ApplyOptions{})))
 	}
 }
 
@@ -92,14 +95,10 @@ var streamMistakes = []mistake{
 		undo: again("KV_locks"),
 	},
 	{
-		name: "no queue", id: "stream.retention", make: remakeWithConsumers("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
+		name: "no queue", id: "stream.retention", make: remake("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
 		undo: again("IMPORT_JOBS"),
 	},
 	{name: "no leases", id: "stream.allow_msg_ttl", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false })},
-	{name: "a foreign stream has the subjects", id: "stream.overlap", make: func(s *site) {
-		drop("IMPORT_JOBS")(s)
-		check.OK(s.T, check.Err(s.js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN;x", Subjects: []string{"jobs.import.x.>"}})))
-	}, undo: func(s *site) { drop("FOREIGN;x")(s); s.run(0, "apply") }},
 	{name: "a consumer is missing", id: "consumer.missing", make: func(s *site) {
 		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "EVENTS", "notifier"))
 	}},
@@ -128,22 +127,20 @@ var streamMistakes = []mistake{
 	}},
 }
 
-// remakeWithConsumers is remake, and the consumers are as declared.
-func remakeWithConsumers(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
-	return func(s *site) {
-		remake(stream, edit)(s)
-		_, err := contracts.ApplyConsumers(s.Context(), s.js, slices.DeleteFunc(contracts.Consumers(contracts.AssetOptions{}),
-			func(c contracts.Consumer) bool { return c.Stream != stream }), contracts.ApplyOptions{})
-		check.OK(s.T, err)
-	}
-}
-
-//nolint:tparallel // one server
 func TestMistakesInStreams(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for _, m := range streamMistakes {
-		m.check(t, s)
-	}
+	checkAll(t, s, streamMistakes)
 	s.healthy()
+	for _, channel := range []string{"webpush", "webhook"} { // which nobody has set up
+		check.OK(t, s.js.DeleteConsumer(t.Context(), "NOTIFICATIONS", "notifier-send-"+channel))
+	}
+	skipped := strings.Join(s.examine(0).Skipped, "\n")
+	check.Says(t, skipped, "notifier-send-webhook, consumer NOTIFICATIONS/notifier-send-webpush: missing, and no notifier")
+
+	check.OK(t, check.Err(s.js.Publish(t.Context(), "dead.a", nil))) // letters that cannot be read are not none
+	cfg := check.Must(s.js.Stream(t.Context(), contracts.StreamDead))(t).CachedInfo().Config
+	cfg.AllowDirect = false
+	check.OK(t, check.Err(s.js.UpdateStream(t.Context(), cfg)))
+	check.Says(t, strings.Join(s.examine(1).Skipped, "\n"), "stream DEAD: its letters cannot be counted: deadletter: stream DEAD has no AllowDirect")
 }

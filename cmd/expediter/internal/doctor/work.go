@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,19 +11,18 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
-	syncWithin  = 2 * time.Second // for an acknowledgement of a write, as in readiness
-	lookAgain   = 2 * time.Second // for a service that did not answer
-	maxSubjects = 100_000         // that a server lists
+	syncWithin = 2 * time.Second // for an acknowledgement of a write, as in readiness
+	lookAgain  = 2 * time.Second // for a service that did not answer
 )
 
 // checkWrites writes to each bucket the record with which the services check that they can write. A server that once
@@ -110,23 +108,116 @@ func (e *examination) checkWrite(ctx context.Context, t target, name string) (le
 // reported has the codes of refusals whose cause another check finds: records cannot expire, and the stream is full.
 var reported = []jetstream.ErrorCode{10166, 10077}
 
-// checkWork looks for jobs without a worker.
+// checkWork looks for problems of jobs, in all streams of each target that may have some.
 func (e *examination) checkWork(ctx context.Context) {
 	var asking sync.WaitGroup
 	for _, t := range e.targets {
-		asking.Go(func() { e.checkWorkers(ctx, t) })
 		asking.Go(func() { e.checkDead(ctx, t) })
-		for _, want := range contracts.Assets(e.options(t)) {
-			if strings.HasPrefix(want.Name, "KV_") || strings.HasPrefix(want.Name, "OBJ_") || slices.Contains(noJobs, want.Name) {
-				continue
+		names := map[string]bool{}
+		for _, want := range contracts.Streams(e.options(t)) {
+			names[want.Name] = true
+		}
+		if e.operates() {
+			listed := t.js.StreamNames(ctx)
+			for name := range listed.Name() {
+				names[name] = true
 			}
-			asking.Go(func() { e.checkPauses(ctx, t, want.Name) })
-			if want.Retention == jetstream.WorkQueuePolicy {
-				asking.Go(func() { e.checkStranded(ctx, t, want.Name) })
+			if err := listed.Err(); err != nil {
+				e.skipf("jobs of other streams than the services'%s: %v", t.suffix(), err)
 			}
 		}
+		for name := range names {
+			if watch.MayHaveJobs(name) {
+				asking.Go(func() { e.checkJobs(ctx, t, name) })
+			}
+		}
+		asking.Go(func() {
+			e.addCertain(ctx, t, "", func(workers []inspect.Info) (found []watch.Problem, err error) {
+				for _, w := range workers {
+					if _, ok := names[w.Stream]; !ok {
+						found = append(found, watch.OfWorker(t.account, w)...)
+					}
+				}
+				if t.account == "" {
+					found = append(found, watch.Silent(e.connected(), workers)...)
+				}
+				return found, nil
+			})
+		})
 	}
 	asking.Wait()
+}
+
+// checkJobs looks at the jobs of a stream.
+func (e *examination) checkJobs(ctx context.Context, t target, name string) {
+	if _, err := e.stream(t, name); err != nil {
+		return // is reported
+	}
+	var state watch.State
+	e.addCertain(ctx, t, name, func(workers []inspect.Info) (_ []watch.Problem, err error) {
+		from := watch.Source{
+			Account: t.account, JetStream: t.js, Client: jsapi.New(t.js, once), Asked: e.tellsApart(t),
+			Workers: func() []inspect.Info { return workers },
+		}
+		if state, err = watch.Look(ctx, from, name, state, true); err != nil {
+			return nil, err
+		}
+		if letters, err := watch.Letters(ctx, t.js, state.At.Add(-time.Hour)); err == nil { // without the stream there are none
+			state.Dead, state.Partial = watch.DeadOf(letters, name), letters.Partial
+		}
+		return state.Problems(), nil
+	})
+	if state.Info != nil && state.HasJobs() && !state.Known {
+		e.skipf("stranded jobs of %s: it has too many subjects to count them, or the user may not", streamOf(t, name))
+	}
+}
+
+// addCertain looks for problems until no further look could find more, and adds them.
+func (e *examination) addCertain(ctx context.Context, t target, name string, look func([]inspect.Info) ([]watch.Problem, error)) {
+	var memory watch.Memory
+	var certain []watch.Problem
+	workers := t.workers()
+	for unsure := true; unsure; {
+		found, err := look(workers)
+		if err != nil {
+			e.skipf("jobs of %s: %v", streamOf(t, name), err)
+			break
+		}
+		if certain, memory, unsure = memory.Certain(time.Now(), found); unsure && pause.For(ctx, lookAgain/2) {
+			workers = e.findWorkers(t)
+		} else {
+			break
+		}
+	}
+	for _, p := range certain {
+		e.addProblem(t, name, p)
+	}
+}
+
+// addProblem adds a problem of a stream.
+func (e *examination) addProblem(t target, stream string, p watch.Problem) {
+	if p.ID == "consumer.missing" || p.ID == "consumer.changed" {
+		declared := func(c contracts.Consumer) bool {
+			return strings.HasPrefix(p.Of, "consumer "+c.Stream+"/"+c.Config.Durable)
+		}
+		if slices.ContainsFunc(contracts.Consumers(e.options(t)), declared) {
+			return // it is compared with its declaration
+		}
+	}
+	because, cure, text := "", strings.TrimSpace(p.Command+" "+e.Flags), p.Text
+	if p.Follows {
+		because = most
+	}
+	if command, ok := strings.CutPrefix(p.Command, "nats "); ok {
+		cure = e.nats(t, command)
+	}
+	if program := service.WorksOn(stream); program != "" && p.ID == "worker.gone" {
+		cure = start(program)
+	}
+	if time.Since(p.Since) > time.Minute && !p.Since.IsZero() {
+		text += ", since " + p.Since.UTC().Format(time.RFC3339)
+	}
+	e.addBecause(because, p.ID, console.Severity(p.Severity), p.Of, cure, "%s", text)
 }
 
 // checkServices looks for services, and instances of them, that are missing.
@@ -157,9 +248,9 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 	}
 	switch {
 	case err != nil || roll.Unsure && roll.Problem == "":
-		e.skipf("whether the %s runs: %v", name, errors.Join(err, ctx.Err()))
+		e.addBecause(anyOfThem, "service.unknown", unknown, "service "+name, "", "whether it runs is unknown: %v", errors.Join(err, ctx.Err()))
 	case roll.Problem != "":
-		severity, cure := Warning, "./"+name+" # on its machine, as deploy/nats/README.md starts it. If it is not to come back:"
+		severity, cure := Warning, start(name)+". If it is not to come back:"
 		if roll.Gone {
 			severity = Error
 		}
@@ -171,79 +262,51 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 	}
 }
 
-// noJobs are the streams from which no worker pulls.
-var noJobs = []string{contracts.StreamAudit, contracts.StreamAuditUsers, contracts.StreamDead}
-
-// checkWorkers compares the jobs that wait with the workers that answer.
-func (e *examination) checkWorkers(ctx context.Context, t target) {
-	if !e.operates() {
-		e.skipf("workers: only an administrator may ask them")
-		return
-	}
-	workers := t.workers()
-	for _, w := range workers {
-		if !w.Ready && !w.Stopping {
-			e.addBecause(most, "worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+operate.Quote(w.Instance)+" "+e.Flags,
-				"it takes no jobs: %s", w.Problem)
-		}
-		if w.Stuck > 0 {
-			e.add("worker.stuck", Error, "worker "+w.ID, "expediter jobs workers --stacks "+operate.Quote(w.Instance)+" "+e.Flags,
-				"%d of %d slots are held by jobs that go on after their time%s", w.Stuck, w.Slots, e.stuck(ctx, w))
-		}
-	}
-	var asking sync.WaitGroup
-	for _, c := range contracts.Consumers(e.options(t)) {
-		if !pulled(workers, c) {
-			asking.Go(func() { e.checkUnpulled(ctx, t, c) })
-		}
-	}
-	asking.Wait()
-}
-
-// checkUnpulled looks for jobs of a consumer that has no worker.
-func (e *examination) checkUnpulled(ctx context.Context, t target, c contracts.Consumer) {
-	if _, err := e.stream(t, c.Stream); err != nil {
-		return // is reported
-	}
-	ctx, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	consumer, err := t.js.Consumer(ctx, c.Stream, c.Config.Durable)
-	if err != nil {
-		return // is reported
-	}
-	if waiting := consumer.CachedInfo().NumPending + uint64(max(consumer.CachedInfo().NumAckPending, 0)); waiting > 0 {
-		program, _, _ := strings.Cut(c.Config.Durable, "-")
-		e.add("worker.gone", Error, consumerOf(t, c.Stream+"/"+c.Config.Durable),
-			"./"+program+" # on its machine, as deploy/nats/README.md starts it", "%d jobs wait, and no worker of it answers", waiting)
-	}
-}
-
-// stuck names the jobs that a worker cannot end, as far as it answers.
-func (e *examination) stuck(ctx context.Context, w inspect.Info) (names string) {
-	short, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	running, _ := inspect.StacksOf(short, e.nc, w.Instance) // their number is known
-	var text strings.Builder
-	for _, a := range running.Attempts {
-		if a.Stuck {
-			fmt.Fprintf(&text, ", %s since %s", a.Subject, a.Started.UTC().Format(time.RFC3339))
-		}
-	}
-	return text.String()
+// start is the cure for a service that does not run.
+func start(program string) string {
+	return "systemctl restart expediter@" + program + " # on its machine, or ./start in its folder, see deploy/nats/README.md"
 }
 
 // findWorkers asks the workers of a target, which an administrator may do. Under the account's prefix no other account can answer.
 func (e *examination) findWorkers(t target) []inspect.Info {
-	if !e.operates() || len(contracts.Consumers(e.options(t))) == 0 {
+	if !e.operates() {
 		return nil
 	}
 	short, cancel := context.WithTimeout(e.ctx, once)
 	defer cancel()
-	all, err := inspect.WorkersAt(short, e.nc, t.prefix()+inspect.SubjectInfo)
+	all, err := inspect.Workers(short, t.js)
 	if err != nil && !errors.Is(err, inspect.ErrNoWorker) {
 		e.skipf("workers%s: %v", t.suffix(), err)
 	}
+	if t.account != "" {
+		return all
+	}
+	here, err := map[string]watch.Connection(nil), errors.New("the user may not ask")
+	if e.As != userConsole { // who may not ask
+		here, err = watch.Connected(e.ctx, e.nc)
+	}
+	if len(e.targets) > 1 {
+		all = watch.Own(all, here)
+	}
+	if here == nil {
+		e.skipf("workers of the %s that are frozen, or beside those of services: %v", t.name(), err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.here = here
 	return all
+}
+
+// connected returns the connections of workers in the user's own account, nil if it is not known.
+func (e *examination) connected() map[string]watch.Connection {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.here
+}
+
+// tellsApart reports whether the workers of a target are known: in the user's own account those of services answer, too.
+func (e *examination) tellsApart(t target) bool {
+	return e.operates() && (t.account != "" || len(e.targets) == 1 || e.connected() != nil)
 }
 
 // pulled reports whether a worker has handlers of a consumer.
@@ -251,32 +314,6 @@ func pulled(workers []inspect.Info, c contracts.Consumer) bool {
 	return slices.ContainsFunc(workers, func(w inspect.Info) bool {
 		return w.Stream == c.Stream && slices.ContainsFunc(w.Handlers, func(h inspect.Handler) bool { return h.Consumer == c.Config.Durable })
 	})
-}
-
-// checkPauses looks for handlers that are paused.
-func (e *examination) checkPauses(ctx context.Context, t target, stream string) {
-	if _, err := e.stream(t, "KV_"+contracts.BucketJobs); err != nil {
-		return // is reported
-	}
-	client, err := worker.NewClient(t.js, worker.ClientConfig{RequestTimeout: once, SettleTimeout: once, Stream: stream})
-	if err != nil {
-		e.skipf("pauses of %s: %v", stream, err)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	all, err := client.Pauses(ctx)
-	if err != nil {
-		return // its bucket is reported
-	}
-	for _, p := range all {
-		until := "for ever"
-		if !p.Until.IsZero() {
-			until = "until " + p.Until.UTC().Format(time.RFC3339)
-		}
-		e.add("handler.paused", Warning, streamOf(t, stream), e.command(t, "jobs", "resume", "--stream", stream, operate.Quote(p.Pattern)),
-			"jobs of %s do not start %s", p.Pattern, until)
-	}
 }
 
 // checkDead counts dead letters.
@@ -287,42 +324,18 @@ func (e *examination) checkDead(ctx context.Context, t target) {
 	if err != nil || info.State.Msgs == 0 {
 		return
 	}
-	count := info.State.Msgs
-	if info.State.NumSubjects <= maxSubjects {
-		stream, err := t.js.Stream(ctx, contracts.StreamDead)
-		if err == nil {
-			info, err = stream.Info(ctx, jetstream.WithSubjectFilter(">"))
-		}
-		if err != nil {
-			return
-		}
-		for subject, n := range info.State.Subjects {
-			if strings.Contains(subject, "."+worker.TokenReplay+".") || strings.Contains(subject, "."+worker.TokenPart+".") {
-				count -= n // no letters
-			}
-		}
-	}
-	if count > 0 {
-		e.add("dead.letters", Warning, streamOf(t, contracts.StreamDead), e.command(t, "dead", "groups"),
-			"%d dead letters wait for a decision", count)
-	}
-}
-
-// checkStranded looks for messages that no consumer delivers.
-func (e *examination) checkStranded(ctx context.Context, t target, stream string) {
-	if _, err := e.stream(t, stream); err != nil {
-		return // is reported
-	}
-	ctx, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	store, err := deadletter.Open(ctx, t.js, deadletter.Config{RequestTimeout: once})
+	letters, err := watch.Letters(ctx, t.js, time.Time{})
 	if err != nil {
-		return // its stream is reported
+		e.addBecause(anyOfThem, "dead.letters", unknown, streamOf(t, contracts.StreamDead), "", "its letters cannot be counted: %v", err)
+		return
 	}
-	found, err := store.Stranded(ctx, stream)
-	if err == nil && found.Messages > 0 {
-		e.add("queue.stranded", Error, streamOf(t, stream), e.command(t, "dead", "stranded", stream),
-			"no consumer delivers %d messages, such as %s", found.Messages, found.Subjects[0].Subject)
+	more := ""
+	if letters.Partial {
+		more = " or more"
+	}
+	if letters.Total > 0 {
+		e.add("dead.letters", Warning, streamOf(t, contracts.StreamDead), e.command(t, "dead", "groups"),
+			"%d dead letters%s wait for a decision", letters.Total, more)
 	}
 }
 

@@ -1,7 +1,6 @@
 package doctor_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,19 +58,9 @@ func answers(info inspect.Info) func(*site) {
 }
 
 var workMistakes = []mistake{
-	{name: "jobs wait, and no worker runs", id: "worker.gone", make: publish("jobs.enrich.wolt.a", 1), undo: purge("ENRICH_JOBS")},
-	{name: "a worker has died with a job", id: "worker.gone", make: after(publish("jobs.enrich.wolt.a", 1), func(s *site) {
-		consumer := check.Must(s.js.Consumer(s.Context(), "ENRICH_JOBS", "enricher"))(s.T)
-		check.OK(s.T, check.Err(consumer.Next()))
-	}), undo: purge("ENRICH_JOBS")},
 	{name: "a worker of other jobs runs", id: "worker.gone", make: after(publish("jobs.import.low.a", 1), answers(inspect.Info{
 		ID: "w", Ready: true, Stream: "IMPORT_JOBS", Handlers: []inspect.Handler{{Consumer: "importer"}},
 	})), undo: purge("IMPORT_JOBS")},
-	{name: "a job that no consumer takes", id: "queue.stranded", make: publish("jobs.import.urgent.a", 1), undo: purge("IMPORT_JOBS")},
-	{
-		name: "a handler is paused", id: "handler.paused", warns: true,
-		make: func(s *site) { s.run(0, "jobs", "pause", "--stream", "IMPORT_JOBS", "jobs.import.low.>") },
-	},
 	{name: "dead letters", id: "dead.letters", warns: true, make: func(s *site) {
 		_, err := worker.PublishDeadLetter(s.Context(), s.js, "dead", worker.DeadLetter{
 			Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Error: "status 503", ID: "a", MaxAttempts: 5, Payload: []byte("{}"),
@@ -98,32 +87,10 @@ var workMistakes = []mistake{
 	}), func(s *site) {
 		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "NOTIFICATIONS", "notifier-send-webpush"))
 	})},
-	{name: "a job goes on after its time", id: "worker.stuck", make: holds, undo: stop},
 	{name: "a service never came", id: "service.missing", warns: true, undo: stop, make: tells("STREAM.INFO.ENRICH_JOBS", func(answer map[string]any) {
 		answer["created"] = "2020-01-01T00:00:00Z"
 	})},
 	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w';x", Problem: "it has no bucket"}), undo: stop},
-}
-
-// holds makes a job that keeps its slot, whatever its context.
-func holds(s *site) {
-	seen, end := make(chan struct{}), make(chan struct{})
-	w := check.Must(worker.New(s.js, worker.Config{
-		AckWait: 5 * time.Second, Bucket: contracts.BucketJobs, Consumer: "importer", KeepConsumers: true, StuckAfter: time.Millisecond,
-		Hooks: worker.Hooks{Stuck: func(worker.StuckHandler) { close(seen) }}, Stream: "IMPORT_JOBS",
-	}))(s.T)
-	check.OK(s.T, worker.Handle(w, "jobs.import.normal.>", worker.Policy{Timeout: time.Millisecond},
-		func(context.Context, *worker.Job[int]) error {
-			<-end
-			return nil
-		}))
-	stop := natstest.Background(s.T, w.Run)
-	check.OK(s.T, check.Err(s.js.Publish(s.Context(), "jobs.import.normal.held", []byte("1"))))
-	<-seen
-	s.stop = func() {
-		close(end)
-		stop()
-	}
 }
 
 // tells makes an account FAKE, in which the answers to questions that begin so are another.
@@ -165,14 +132,10 @@ func stalled(s *site) {
 }
 
 // The streams are small, so that one message fills one.
-//
-//nolint:tparallel // one site
 func TestMistakesInWork(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "--max-bytes", fmt.Sprint(19<<20))
-	for _, m := range workMistakes {
-		m.check(t, s)
-	}
+	checkAll(t, s, workMistakes)
 	answers(inspect.Info{ID: "w", Instance: "w", Stopping: true})(s)
 	s.healthy() // a worker that stops is no mistake
 }

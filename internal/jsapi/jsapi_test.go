@@ -1,0 +1,135 @@
+package jsapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// server answers requests in order, and the last answer again.
+type server struct {
+	answers []string
+	asked   []*nats.Msg
+}
+
+func (s *server) Request(_ context.Context, m *nats.Msg, _ time.Duration) (*nats.Msg, error) {
+	s.asked = append(s.asked, m)
+	if len(s.answers) == 0 {
+		return nil, nats.ErrTimeout
+	}
+	return &nats.Msg{Data: []byte(s.answers[min(len(s.asked), len(s.answers))-1])}, nil
+}
+
+func failure(code jetstream.ErrorCode) string {
+	return fmt.Sprintf(`{"error":{"code":400,"err_code":%d}}`, code)
+}
+
+const message = `{"message":{"subject":"a","seq":7}}`
+
+func TestADomainAndAPrefixAreHonoured(t *testing.T) {
+	t.Parallel()
+	nc := &nats.Conn{}
+	plain, errPlain := jetstream.New(nc)
+	domain, errDomain := jetstream.NewWithDomain(nc, "hub")
+	prefix, errPrefix := jetstream.NewWithAPIPrefix(nc, "elsewhere")
+	dotted, errDotted := jetstream.NewWithAPIPrefix(nc, "elsewhere.")
+	check.OK(t, errors.Join(errPlain, errDomain, errPrefix, errDotted))
+	for _, tt := range []struct {
+		js             jetstream.JetStream
+		prefix, bucket string
+	}{
+		{plain, "$JS.API.", "$KV.b.k"},
+		{domain, "$JS.hub.API.", "$JS.hub.API.$KV.b.k"},
+		{prefix, "elsewhere.", "elsewhere.$KV.b.k"},
+		{dotted, "elsewhere.", "elsewhere.$KV.b.k"},
+	} {
+		c := jsapi.New(tt.js, time.Second)
+		if c.Prefix != tt.prefix || c.Target("$KV.b.k") != tt.bucket || c.Target("jobs.a") != "jobs.a" {
+			t.Errorf("prefix %q, a key goes to %q, a job to %q", c.Prefix, c.Target("$KV.b.k"), c.Target("jobs.a"))
+		}
+	}
+}
+
+func TestDeleteTellsAMessageThatIsGoneFromAFailure(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answers []string
+		asked   int
+		ok      bool
+	}{
+		"removed":                     {[]string{`{"success":true}`}, 1, true},
+		"not there":                   {[]string{failure(10043), failure(10037)}, 2, true},
+		"the store has no such":       {[]string{failure(10057), failure(10037)}, 2, true},
+		"deletion is not permitted":   {[]string{failure(10057), message}, 2, false},
+		"nobody knows if it is there": {[]string{failure(10057), failure(10008)}, 2, false},
+		"no stream":                   {[]string{failure(10059)}, 1, false},
+		"no answer":                   {nil, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &server{answers: tt.answers}
+			removed, err := jsapi.Client{Prefix: "$JS.API.", Sender: s}.Delete(t.Context(), "S", 7)
+			check.That(t, (err == nil) == tt.ok && removed == (name == "removed") && len(s.asked) == tt.asked && s.asked[0].Subject == "$JS.API.STREAM.MSG.DELETE.S",
+				"%d requests: %v", len(s.asked), err)
+		})
+	}
+}
+
+func TestErrorsAreToldApart(t *testing.T) {
+	t.Parallel()
+	type class struct{ refused, full, tooLarge, permanent, unknown bool }
+	refused := class{refused: true}
+	full := class{full: true, permanent: true, unknown: true}
+	away := class{unknown: true}
+	tooLarge := class{tooLarge: true, permanent: true}
+	for _, tt := range []struct {
+		err  error
+		want class
+	}{
+		{&jetstream.APIError{Code: 400, ErrorCode: 10071, Description: "wrong last sequence: 7"}, refused},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}, refused},
+		{&jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum messages per subject exceeded"}, class{refused: true, unknown: true}},
+		{&jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "maximum bytes exceeded"}, full},
+		{&jetstream.APIError{Code: 503, ErrorCode: 10077, Description: "raft: no leader"}, away},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10002}, class{full: true, permanent: true}},
+		{&jetstream.APIError{Code: 500, ErrorCode: 10028}, class{full: true, permanent: true}},
+		{&jetstream.APIError{Code: 500, ErrorCode: 10047}, class{full: true, permanent: true}},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10054}, tooLarge},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10097}, tooLarge},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10158}, away},
+		{&jetstream.APIError{Code: 503, ErrorCode: 10008}, away},
+		{&jetstream.APIError{Code: 404, ErrorCode: 10059}, class{permanent: true}},
+		{nats.ErrMaxPayload, tooLarge},
+		{nats.ErrConnectionClosed, class{permanent: true}},
+		{nats.ErrBadHeaderMsg, class{permanent: true}},
+		{nats.ErrBadSubject, class{permanent: true}},
+		{context.DeadlineExceeded, away},
+		{errors.Join(nats.ErrDisconnected), away},
+	} {
+		err := fmt.Errorf("publish: %w", tt.err)
+		got := class{jsapi.IsRefused(err), jsapi.IsFull(err), jsapi.IsTooLarge(err), jsapi.IsPermanent(err), jsapi.IsUnknown(err)}
+		check.That(t, got == tt.want, "%#v is %+v, want %+v", tt.err, got, tt.want)
+	}
+}
+
+// Whatever the leader answers, nothing panics, and there is a message or an error or neither.
+func FuzzGet(f *testing.F) {
+	for _, answer := range []string{
+		message, failure(10037), failure(10008), `{}`, `{"message":null}`, "",
+		`{"message":{"subject":"a","seq":7,"hdrs":"TkFUUy8xLjANCmE6IGINCg0K"}}`, `{"message":{"subject":"a","seq":7,"hdrs":"TkFUUy8xLjA="}}`,
+	} {
+		f.Add(answer)
+	}
+	f.Fuzz(func(t *testing.T, answer string) {
+		m, ok, err := jsapi.Client{Sender: &server{answers: []string{answer}}}.Get(t.Context(), "S", jsapi.Query{Sequence: 7})
+		check.That(t, (!ok || err == nil) && (ok || m.Sequence == 0), "%+v, %v, %v", m, ok, err)
+	})
+}

@@ -1,0 +1,114 @@
+package shown_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// failure is an error, nil or not, whose methods panic with a value.
+type failure struct{ with any }
+
+func (f *failure) Error() string   { panic(f.with) }
+func (f *failure) String() string  { panic(f.with) }
+func (f *failure) Is(error) bool   { panic(f.with) }
+func (f *failure) As(any) bool     { panic(f.with) }
+func (f *failure) Unwrap() []error { panic(f.with) }
+
+// circle is an error that wraps itself, twice.
+type circle struct{ failure }
+
+func (c circle) Error() string   { return "circle" }
+func (c circle) Is(error) bool   { return false }
+func (c circle) As(any) bool     { return false }
+func (c circle) Unwrap() []error { return []error{c, nil, c, fs.ErrExist} }
+
+// vague is an error that says it is all others, and gives none.
+type vague struct{}
+
+func (vague) Error() string { return "vague" }
+func (vague) As(any) bool   { return true }
+
+func evil() (values []any) {
+	own := &failure{}
+	own.with = own // it panics with itself
+	loop := map[string]any{}
+	loop["loop"] = loop
+	return []any{(*failure)(nil), (*fs.PathError)(nil), &failure{with: "boom"}, own, loop, circle{}}
+}
+
+func TestNoValueEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	for _, v := range evil() {
+		check.That(t, shown.Text(v) != "", "%T has no text", v)
+		bad, ok := v.(error)
+		if !ok {
+			continue
+		}
+		err := fmt.Errorf("outer: %w", shown.Error(errors.Join(errors.New("first"), bad, fs.ErrNotExist, &fs.PathError{Op: "open", Err: fs.ErrClosed})))
+		path, ok := errors.AsType[*fs.PathError](err)
+		check.That(t, ok && path.Op == "open", "%T hides another error", v)
+		for _, target := range []error{bad, fs.ErrNotExist, fs.ErrClosed} {
+			check.That(t, errors.Is(err, target), "%T hides %T", v, target)
+		}
+		check.That(t, !errors.Is(err, context.Canceled) && err.Error() != "", "%T: %v", v, err)
+		_, ok = errors.AsType[*failure](shown.Error(errors.Join((*failure)(nil), vague{})))
+		check.That(t, !ok, "an error is a *failure without a value")
+	}
+	check.Is(t, shown.Error(nil), nil)
+}
+
+func TestTextsAreClear(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 10_000)
+	for _, tt := range []struct{ got, want string }{
+		{shown.Text(fs.ErrExist), "file already exists"},
+		{shown.Text("fire"), "fire"},
+		{shown.Text(7), "7"},
+		{shown.Text(slog.LevelWarn), "WARN"},
+		{shown.Text([]int{7}), "[]int"},
+		{shown.Text(nil), "<nil>"},
+		{shown.Text((*failure)(nil)), "*shown_test.failure without a text: runtime error: invalid memory address or nil pointer dereference"},
+		{shown.Text(&failure{with: "boom"}), "*shown_test.failure without a text: boom"},
+		{shown.Quote("a\n\xff"), `"a\n\xff"`},
+		{shown.Quote(long), `"` + long[:128] + `"… (10000 bytes)`},
+	} {
+		check.Same(t, "text", tt.got, tt.want)
+	}
+	huge := shown.Text(errors.New(strings.Repeat(long, 1000)))
+	check.That(t, len(huge) < 100_000, "a text of %d bytes", len(huge))
+}
+
+// broken is a handler that panics in each method but those that make another.
+type broken struct{ slog.Handler }
+
+func (broken) Enabled(context.Context, slog.Level) bool  { return true }
+func (broken) Handle(context.Context, slog.Record) error { panic(&failure{}) }
+func (b broken) WithAttrs([]slog.Attr) slog.Handler      { return b }
+func (b broken) WithGroup(string) slog.Handler           { return b }
+
+func TestCallbacksAndHandlersThatPanic(t *testing.T) {
+	t.Parallel()
+	shown.Logger(slog.New(broken{})).With("a", 1).WithGroup("g").Error("lost")
+	var log bytes.Buffer
+	for _, v := range evil() {
+		func() {
+			defer shown.Catch(slog.New(slog.NewTextHandler(&log, nil)), "Observe")
+			panic(v)
+		}()
+	}
+	check.Same(t, "lines", strings.Count(log.String(), "callback=Observe"), len(evil()))
+	check.Says(t, log.String(), "shown_test.go") // the stack
+}
