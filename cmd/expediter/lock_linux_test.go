@@ -175,7 +175,7 @@ func (p lockPlace) awaitWaiters(name string, n int) {
 	p.Helper()
 	want := fmt.Sprintf(`"waiters":%d,"queue"`, n)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		shown := p.start("locks", "show", name, "-o", "json")
+		shown := p.start("locks", "list", "-o", "jsonl")
 		line, err := io.ReadAll(shown.stdout)
 		if err := errors.Join(err, shown.cmd.Wait()); err == nil && strings.Contains(string(line), want) {
 			return
@@ -245,7 +245,7 @@ func TestSignalsArePassedOnToTheCommand(t *testing.T) {
 		ended.signal(s)
 		ended.exits(128+int(s), "")
 	}
-	p.start("locks", "show", "x").exits(3, `the lock "x" is free`)
+	p.start("locks", "steal", "x").exits(3, `the lock "x" is free`)
 }
 
 // A signal that expediter was started to ignore, as by nohup, does not end the command.

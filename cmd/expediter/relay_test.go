@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -61,6 +57,8 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	status, err = exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
 	check.That(t, err == nil && regexp.MustCompile(`^Waiting: 2, the oldest for \d+\w*s; set aside: 0\.\n$`).Match(status),
 		"--status says %s, %v", status, err)
+	status, err = exec.CommandContext(t.Context(), "expediter", "relay", "--status", "-o", "json", "--database", database).Output()
+	check.That(t, err == nil && regexp.MustCompile(`^{"oldest_seconds":\d+,"set_aside":0,"waiting":2}\n$`).Match(status), "as JSON: %s, %v", status, err)
 	r := startRelay(t, flags...)
 	insert("e2")
 	for n := range 3 {
@@ -146,35 +144,4 @@ func TestDoctorOfAnOutbox(t *testing.T) { //nolint:paralleltest // the environme
 	cure("outbox.aside")
 	change("UPDATE event_outbox SET created_at = now() - interval '1 hour'")
 	cure("outbox.waits")
-}
-
-// statuses asks a service about the places of a file, and counts the statuses.
-func statuses(t *testing.T, service, places string) map[string]int {
-	t.Helper()
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "expediter", "enrich", "--url", service, places)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	check.Require(t, err == nil, "%v: %s", err, &stderr)
-	counts := map[string]int{}
-	for line := range bytes.Lines(out) {
-		place := check.Must(contracts.Decode[contracts.Restaurant](line))(t)
-		state, _ := place.State(contracts.ProviderWolt)
-		counts[string(state.Status)]++
-	}
-	return counts
-}
-
-// The enrichers answer a file of places alike, and the second time with the same results.
-func TestEnrichAsksARunningService(t *testing.T) {
-	t.Parallel()
-	places := filepath.Join(t.TempDir(), "places.json")
-	data := check.Must(json.Marshal(check.Must(sample.Load())(t).Places))(t)
-	check.OK(t, os.WriteFile(places, data, 0o600))
-	r := up(t)
-	services := strings.Fields(r.find(t, `enrichers  http://127\.0\.0\.1:\d+ +http://127\.0\.0\.1:\d+`))[1:]
-	first, second := statuses(t, services[0], places), statuses(t, services[1], places)
-	check.Require(t, first["FOUND"] != 0 && first["NOT_FOUND"] != 0, "the service answers %v", first)
-	check.Equal(t, first, second) // ambiguous places stay pending
-	r.Interrupt()
 }

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +26,17 @@ type running struct{ *crash.Process }
 // up starts `expediter up` on free ports and returns when it has said all that it says.
 func up(t *testing.T, args ...string) running {
 	t.Helper()
-	return start(t, "Ctrl-C", exec.Command("expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0"}, args...)...))
+	return start(t, "Ctrl-C", exec.Command("expediter", slices.Concat([]string{"up"}, freePorts, args)...))
+}
+
+var freePorts = strings.Fields("--http-port 0 --importer-port 0 --nats-port 0 --notifier-port 0 --console-port 0")
+
+// refuses runs `expediter up`, which has to end with a code and to say why.
+func refuses(t *testing.T, code int, args []string, says ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "expediter", slices.Concat([]string{"up"}, freePorts, args)...).CombinedOutput()
+	check.Same(t, fmt.Sprintf("exit code with %q", args), exitCode(t, err), code)
+	check.Says(t, string(out), says...)
 }
 
 // start starts a program and returns when it has printed a line with a text.
@@ -103,7 +115,7 @@ func decode(t *testing.T, text string) answer {
 const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
 
 // The lines work as they are printed: the first asks, the second follows, and the third, over NATS, gets the results so
-// far. The fourth imports a recipe; the last two are about notifications.
+// far. The fourth imports a recipe; the last two are about notifications. The console beside it finds no problem.
 func TestUpSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	r := up(t)
@@ -119,32 +131,9 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	diff := cmp.Diff(want, third.Results[0].Providers)
 	check.That(t, diff == "" && third.Pending == 0, "%d pending, %s", third.Pending, diff)
 	check.Says(t, shell(t, lines[3]), "1 tablespoon butter", "3. Pour in the eggs")
+	check.Says(t, shell(t, "curl -s '"+r.find(t, `http://127\.0\.0\.1:\d+/console/`)+"doctor?run=1'"), "Healthy.")
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
-}
-
-// The console beside it runs doctor, which finds no problem in the deployment of up.
-func TestUpIsHealthy(t *testing.T) {
-	t.Parallel()
-	r := up(t)
-	page := r.find(t, `http://127\.0\.0\.1:\d+/console/`)
-	check.Says(t, shell(t, "curl -s '"+page+"doctor?run=1'"), "Healthy.")
-	r.Interrupt()
-}
-
-// With --dir results are known after a restart.
-func TestUpKeepsResults(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	r := up(t, "--dir", dir)
-	ask := strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)
-	before := decode(t, shell(t, ask))
-	check.Require(t, before.Pending == 0, "still pending: %+v", before)
-	r.Interrupt()
-	r = up(t, "--dir", dir)
-	after := decode(t, shell(t, r.lines()[0])) // without waiting
-	check.Equal(t, before, after)
-	r.Interrupt()
 }
 
 func TestUpOnACluster(t *testing.T) {
@@ -174,14 +163,10 @@ func TestUpInterruptedWhileItStarts(t *testing.T) {
 // A reason not to start is reported in the words of its flags, with advice.
 func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
-	var taken [2]string
-	for i := range taken {
-		listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-		t.Cleanup(func() { listener.Close() })
-		_, port, err := net.SplitHostPort(listener.Addr().String())
-		check.OK(t, err)
-		taken[i] = port
-	}
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { listener.Close() })
+	_, taken, err := net.SplitHostPort(listener.Addr().String())
+	check.OK(t, err)
 	dir := t.TempDir()
 	r := up(t, "--dir", dir)
 	file := filepath.Join(t.TempDir(), "file")
@@ -196,26 +181,18 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 		want string
 	}{
 		{[]string{"--dir", everybodys}, 1, "error: --dir " + everybodys + " cannot be used (start NATS: natsrun: store directory cannot be used: " + everybodys + ": another user may change what is in it"},
-		{[]string{"--importer-port", taken[0]}, 1, "error: taken: --importer-port " + taken[0] + "; is another one up? Stop it, or take free ports with --importer-port 0 ("},
-		{[]string{"--notifier-port", taken[0]}, 1, "error: taken: --notifier-port " + taken[0] + "; is another one up? Stop it, or take free ports with --notifier-port 0 ("},
-		{[]string{"--http-port", taken[0]}, 1, "error: taken: --http-port " + taken[0] + "; is another one up? Stop it, or take free ports with --http-port 0 ("},
-		{[]string{"--nats-port", taken[0]}, 1, "error: taken: --nats-port " + taken[0] + "; is another one up? Stop it, or take free ports with --nats-port 0 ("},
-		{[]string{"--console-port", taken[0], "--http-port", taken[1]}, 1, "error: taken: --console-port " + taken[0] + ", --http-port " + taken[1] + "; is another one up? Stop it, or take free ports with --console-port 0 --http-port 0 ("},
-		{[]string{"--console-port", taken[0]}, 1, "error: taken: --console-port " + taken[0] + "; is another one up?"},
-		{[]string{"--http-port", "7000", "--importer-port", "7000"}, 2, "--importer-port 7000: that is the port of --http-port"},
+		{[]string{"--importer-port", taken}, 1, "is another one up? Stop it, or take free ports with --console-port 0 "},
+		{[]string{"--http-port", taken}, 1, "is another one up? Stop it, or take free ports with --console-port 0 "},
+		{[]string{"--nats-port", taken}, 1, "is another one up? Stop it, or take free ports with --console-port 0 "},
+		{[]string{"--console-port", taken}, 1, "is another one up? Stop it, or take free ports with --console-port 0 "},
 		{[]string{"--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},
 		{[]string{"--dir", file}, 1, "error: --dir " + file + " cannot be used"},
 		{[]string{"--catalog", "nowhere.csv"}, 3, "nowhere.csv: no such file"},
 		{[]string{"--cluster", "2"}, 2, "--cluster 2: want 1, or 3 to 9"},
-		{[]string{"--http-port", "-1", "--nats-port", "65536"}, 2, "--http-port -1: want 0 to 65535\n--nats-port 65536: want 0 to 65535\nSee expediter up --help."},
+		{[]string{"--http-port", "-1"}, 2, `invalid argument "-1" for "--http-port" flag`},
+		{[]string{"--nats-port", "65536"}, 2, `invalid argument "65536" for "--nats-port" flag`},
 	} {
-		var stderr bytes.Buffer
-		args := append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0"}, tc.args...)
-		cmd := exec.CommandContext(t.Context(), "expediter", args...)
-		cmd.Stderr = &stderr
-		if code := exitCode(t, cmd.Run()); code != tc.code || !strings.Contains(stderr.String(), tc.want) {
-			t.Errorf("%q: exits with %d, want %d and %q:\n%s", tc.args, code, tc.code, tc.want, &stderr)
-		}
+		refuses(t, tc.code, tc.args, tc.want)
 	}
 	r.Interrupt()
 }
@@ -262,28 +239,22 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	check.Says(t, r.Output(), "a yt-dlp that works, so no videos of YouTube")
 	r.Interrupt()
 	t.Setenv("IMPORTER_YOUTUBE", "true")
-	var stderr bytes.Buffer
-	asked := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0")
-	asked.Stderr = &stderr
-	code := exitCode(t, asked.Run())
-	check.That(t, code == 1 && strings.Contains(stderr.String(), "yt-dlp --version exits with 3"), "it ends with %d: %s", code, &stderr)
+	refuses(t, 1, nil, "yt-dlp --version exits with 3")
 	t.Setenv("IMPORTER_YUOTUBE", "true")
-	stderr.Reset()
-	misspelt := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0")
-	misspelt.Stderr = &stderr
-	code = exitCode(t, misspelt.Run())
-	check.That(t, code == 2 && strings.Contains(stderr.String(), "IMPORTER_YUOTUBE: is it misspelt?"), "it ends with %d: %s", code, &stderr)
+	refuses(t, 2, nil, "IMPORTER_YUOTUBE: is it misspelt?")
 }
 
 // The commands that up prints work as they are: the event reaches its recipients, and notifications shows that.
 func TestUpTellsPeople(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "data")
 	r := up(t, "--dir", dir)
 	url := strings.Fields(r.find(t, `notifier   http://127\.0\.0\.1:\d+`))[1]
 	server := strings.Fields(r.find(t, `NATS       nats://127\.0\.0\.1:\d+`))[1]
 	lines := r.lines()
 	emit, inbox := lines[len(lines)-2], lines[len(lines)-1]
+	before := decode(t, shell(t, strings.Replace(lines[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)))
+	check.Require(t, before.Pending == 0, "still pending: %+v", before)
 	check.Same(t, emit, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n")
 	out := shell(t, inbox)
 	check.That(t, strings.Contains(out, "unread") && strings.Contains(out, `{"guests":4}`), "%s: %s", inbox, out)
@@ -301,10 +272,11 @@ func TestUpTellsPeople(t *testing.T) {
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 
-	// Delivered events are not delivered again.
+	// Delivered events are not delivered again, and results are known.
 	r = up(t, "--dir", dir)
 	lines = r.lines()
-	check.Same(t, "again", shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED\n")
+	check.Equal(t, before, decode(t, shell(t, lines[0])))
+	check.Same(t, "again", shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED (exists already)\n")
 	out = shell(t, lines[len(lines)-1])
 	check.That(t, strings.Contains(out, "archived") && !strings.Contains(out, "unread"), "again: %s", out)
 	r.Interrupt()
@@ -326,12 +298,6 @@ func TestUpWithRules(t *testing.T) {
 		if tc.rules != "" {
 			writeFile(t, path, tc.rules)
 		}
-		cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0",
-			"--notifier-port", "0", "--console-port", "0", "--rules", path)
-		out, err := cmd.CombinedOutput()
-		check.Same(t, "exits with", exitCode(t, err), tc.code)
-		for _, want := range tc.want {
-			check.That(t, strings.Contains(string(out), want), "no %q in %s", want, out)
-		}
+		refuses(t, tc.code, []string{"--rules", path}, tc.want...)
 	}
 }

@@ -34,6 +34,9 @@ var (
 	// service answers that it cannot work now.
 	ErrBusy = fmt.Errorf("%w", ErrUnavailable)
 
+	// ErrInvalid is returned for a request whose content is wrong.
+	ErrInvalid = errors.New("invalid")
+
 	// ErrNotFound is returned when the service does not have the thing that is asked for.
 	ErrNotFound = errors.New("not found")
 
@@ -50,23 +53,12 @@ var defaultClient = &http.Client{}
 
 // Client asks one service. Its methods may be called from several goroutines.
 type Client struct {
-	// HTTP sends the requests, without a time limit of its own. Defaults to a client that all Clients share.
-	HTTP *http.Client
-
-	// Key is the key of the caller. Defaults to none.
-	Key string
-
-	// Pause is the time before another request after a connection was lost. Defaults to half a second.
-	Pause time.Duration
-
-	// Patience is the time for which Follow asks again before it gives up. Defaults to 20 seconds.
-	Patience time.Duration
-
-	// Service is the name of the service in errors. Required.
-	Service string
-
-	// URL is the address of the service, such as http://127.0.0.1:8005. Required.
-	URL string
+	HTTP     *http.Client  // without a time limit; defaults to a client that all Clients share
+	Key      string        // of the caller, "" for none
+	Pause    time.Duration // before another request after a connection was lost; defaults to half a second
+	Patience time.Duration // for which Follow asks again before it gives up; defaults to 20 seconds
+	Service  string        // its name in errors
+	URL      string        // its address, such as http://127.0.0.1:8005
 }
 
 // Do makes a request, whose body is JSON unless the header has another type. It decodes the answer, or copies it if into is a *[]byte. It
@@ -194,7 +186,6 @@ func (c *Client) silent(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: no %s answers at %s: %w", ErrBusy, c.Service, c.URL, err)
 }
 
-// refused returns the error for an answer that is not the requested one.
 func (c *Client) refused(status int, body []byte) error {
 	var p service.Problem
 	known := json.Unmarshal(body, &p) == nil && p.Status != 0
@@ -216,22 +207,36 @@ func (c *Client) refused(status int, body []byte) error {
 
 // RefusedError is returned for a request that the service did not take.
 type RefusedError struct {
-	// Problem is the answer.
-	Problem service.Problem
+	Problem service.Problem // the answer
 
 	// Service and URL are those of the client.
 	Service, URL string
+}
+
+// Is reports whether the content of the request was wrong, for [ErrInvalid].
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrInvalid && (e.Problem.Status == http.StatusBadRequest || e.Problem.Status == http.StatusUnprocessableEntity)
 }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
 	text := e.Problem.Detail
 	if len(e.Problem.Errors) > 0 {
-		fields := make([]string, len(e.Problem.Errors))
-		for i, f := range e.Problem.Errors {
-			fields[i] = strings.TrimPrefix(f.Path, "/") + " " + f.Problem
-		}
-		text = strings.Join(fields, "; ")
+		text = Fields(e.Problem.Errors)
 	}
 	return fmt.Sprintf("the %s at %s refuses: %s", e.Service, e.URL, text)
+}
+
+// Fields returns a text with the problems of a message's fields.
+func Fields(errs []contracts.FieldError) string {
+	const most = 10
+	texts := make([]string, 0, most+1)
+	for i, f := range errs {
+		if i == most {
+			texts = append(texts, fmt.Sprintf("and %d more", len(errs)-i))
+			break
+		}
+		texts = append(texts, strings.TrimSpace(strings.TrimLeft(f.Path, "/?")+" "+f.Problem))
+	}
+	return strings.Join(texts, "; ")
 }

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"mime/multipart"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -24,14 +22,9 @@ import (
 type Submission struct {
 	contracts.ImportJob
 
-	// Content is the content of a file, which is then the source instead of the URL. Defaults to none.
-	Content []byte
-
-	// Key is an idempotency key: the same key of the same owner is the same job. Defaults to none.
-	Key string
-
-	// Name is the name of the file.
-	Name string
+	Content []byte // the content of a file, which is then the source instead of the URL; defaults to none
+	Key     string // an idempotency key: the same key of the same owner is the same job; defaults to none
+	Name    string // the name of the file
 }
 
 // Submit submits a source, and reports whether the job is new.
@@ -106,24 +99,6 @@ func (c *Client) Recipe(ctx context.Context, id string) (stored kvstore.Stored, 
 	return stored, err
 }
 
-// Recipes lists recipes of an owner, the newest first, and reports whether there are more than the limit. The error
-// wraps ErrNoRoute when another service keeps the recipes.
-func (c *Client) Recipes(ctx context.Context, q kvstore.Query) (list []kvstore.Summary, more bool, err error) {
-	query := url.Values{"owner": {q.OwnerID}}
-	if q.Text != "" {
-		query.Set("q", q.Text)
-	}
-	if q.Limit > 0 {
-		query.Set("limit", strconv.Itoa(q.Limit))
-	}
-	var answer struct {
-		Recipes []kvstore.Summary `json:"recipes"`
-		More    bool              `json:"more"`
-	}
-	_, err = c.Do(ctx, http.MethodGet, "/v1/recipes?"+query.Encode(), nil, nil, &answer)
-	return answer.Recipes, answer.More, err
-}
-
 const (
 	defaultPause    = 500 * time.Millisecond
 	defaultPatience = 20 * time.Second
@@ -155,7 +130,6 @@ func (c *Client) Follow(ctx context.Context, id string, report func(importer.Job
 	}
 }
 
-// follower is one call of Follow.
 type follower struct {
 	*Client
 

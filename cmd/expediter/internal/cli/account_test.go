@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,10 +20,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -46,19 +50,16 @@ func TestEveryUserIsToldWhatIsMissing(t *testing.T) {
 		{"console", "dead list --account IMPORTER", ""},
 		{"console", "dead groups --account NOTIFIER", ""},
 		{"console", "limits --account ENRICHER", ""},
-		{"console", "results enrich --account ENRICHER", ""},
 		{"console", "audit", ""},
 		{"console", "locks list", ""},
-		{"console", "results inbox --account NOTIFIER", "$JS.NOTIFIER.API.DIRECT.GET.KV_inbox"},
 		{"console", "apply --account ENRICHER --services enricher --dry-run", ""},
 		{"console", "apply --account ENRICHER --services enricher", "$JS.ENRICHER.API.STREAM.UPDATE."},
 		{"console", "restored --account ENRICHER", "$JS.ENRICHER.API."},
-		{"publisher", "jobs list --stream EVENTS", "$JS.API.CONSUMER.LIST.EVENTS"},
+		{"publisher", "jobs list --stream EVENTS", "$JS.API.STREAM.INFO.EVENTS"},
 		{"publisher", "dead list", "$JS.API.STREAM.INFO.DEAD"},
 		{"publisher", "audit", "$JS.API.STREAM.INFO.AUDIT"},
 		{"publisher", "inbox carla", "$JS.API."},
 		{"publisher", "locks list", "$JS.API.STREAM.INFO.KV_locks"},
-		{"publisher", "results enrich", "$JS.API."},
 		{"admin", "lock nightly -- true", ""},
 		{"publisher", "lock nightly -- true", "$JS.API.STREAM.INFO.KV_locks"},
 		{"importer", "lock nightly -- true", "_INBOX"},
@@ -78,6 +79,33 @@ func TestEveryUserIsToldWhatIsMissing(t *testing.T) {
 			check.That(t, ctx.Err() == nil && (c.missing == "" && code == ExitOK || c.missing != "" && (lock || code == ExitUnavailable) && strings.Contains(out.String(), c.missing)),
 				"it ends with %d: %s", code, &out)
 		})
+	}
+}
+
+// A user who may read locks and not take them is told at once, and so is one for whom nothing answers to a read of the audit.
+func TestWhatIsMissingIsToldInTheMiddle(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true },
+		natstest.Restrict(server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$KV.locks.>"}}}))
+	_, js := natstest.Connect(t, srv)
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceLock}})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	check.OK(t, audit.New(audit.Config{JetStream: js, Logger: slog.New(slog.DiscardHandler), Source: "cli"}).Do(t.Context(), "x", "y",
+		func(context.Context) (int, error) { return 1, nil }))
+	records := check.Must(js.Stream(t.Context(), contracts.StreamAudit))(t).CachedInfo().Config
+	records.AllowDirect = false
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), records)))
+	for command, want := range map[string]string{
+		"lock nightly -- true": "the user may not publish to $KV.locks.", "lock nightly -w 0s -- true": "the user may not publish to $KV.locks.",
+		"audit": "nothing answers to $JS.API.DIRECT.GET.AUDIT",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var out bytes.Buffer
+		code := Run(ctx, Config{Getenv: func(string) string { return "" }, Stderr: &out, Stdout: &out},
+			append([]string{"--timeout=1h", "--server", strings.Replace(srv.URL(), "//", "//restricted:x@", 1)}, strings.Fields(command)...))
+		check.That(t, ctx.Err() == nil && (code == ExitUnavailable || code == exitLockNotOpen) && strings.Contains(out.String(), want),
+			"%s ends with %d: %s", command, code, &out)
+		cancel()
 	}
 }
 
@@ -230,7 +258,7 @@ func TestConsoleTakesTokens(t *testing.T) {
 	n := check.Must(reader.Read(line))(t)
 	go io.Copy(io.Discard, reader) //nolint:errcheck // the log
 	_, url, _ := strings.Cut(strings.TrimSpace(string(line[:n])), "Console: ")
-	for path, want := range map[string]int{"": ExitFailure, "livez": ExitOK, "readyz": ExitOK} { // a page needs a token
+	for path, want := range map[string]int{"": ExitUnavailable, "livez": ExitOK, "readyz": ExitOK} { // a page needs a token
 		check.Same(t, "code of ready /"+path, Run(t.Context(), Config{Stderr: io.Discard}, []string{"ready", url + path}), want)
 	}
 	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
 // errRefused is returned when a stream or a consumer differs in a setting that no update can change.
@@ -25,7 +27,6 @@ var channelName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 var errDenied = errors.New("the user may not do this: it needs an administrator's permissions, " +
 	"and --account (or NATS_ACCOUNT) the account of a service")
 
-// applyFlags are the flags of apply.
 type applyFlags struct {
 	natsFlags
 
@@ -69,7 +70,6 @@ func (f *applyFlags) check() error {
 	)
 }
 
-// checkReplicas returns a UsageError for an invalid number of replicas.
 func checkReplicas(n int) error {
 	if n != 1 && n != 3 && n != 5 {
 		return &UsageError{Err: fmt.Errorf("--replicas %d: use 1, 3 or 5", n)}
@@ -108,8 +108,8 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 
 // report writes the changes, a row for each stream and consumer and for each of their settings, and then the settings
 // that were left unchanged.
-func (f *applyFlags) report(changes []contracts.Change) (err error) {
-	out := f.rows(f.format, "STREAM", "CONSUMER", "ACTION", "SETTING", "IS~", "DECLARED~", "DROPS~")
+func (f *applyFlags) report(changes []contracts.Change) error {
+	out := f.rows(f.format, "", "STREAM", "CONSUMER", "ACTION", "SETTING", "IS~", "DECLARED~", "DROPS~")
 	refused, changed, larger := false, 0, 0
 	for _, c := range changes {
 		if c.Action == contracts.ActionCreate || c.Action == contracts.ActionUpdate {
@@ -121,26 +121,21 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 				larger++
 			}
 		}
-		if err := f.write(out, c); err != nil {
-			return err
-		}
-	}
-	if err := out.Close(); err != nil {
-		return err
+		f.write(out, c)
 	}
 	if f.options.DryRun && changed > 0 {
-		f.notef("Nothing was changed: %d of %d would be, without --dry-run.\n", changed, len(changes))
+		out.Notef("Nothing was changed: %d of %d would be, without --dry-run.", changed, len(changes))
 	}
 	if larger > 0 {
-		f.notef("%d settings are larger than declared and stay as they are, without --allow-shrink.\n", larger)
+		out.Notef("%d settings are larger than declared and stay as they are, without --allow-shrink.", larger)
 	}
-	if refused {
-		return errRefused
+	if err := out.Close(nil); err != nil || !refused {
+		return err
 	}
-	return nil
+	return errRefused
 }
 
-func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) error {
+func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) {
 	row := struct {
 		contracts.Change
 
@@ -150,8 +145,9 @@ func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) error {
 	if c.Err != nil {
 		action, row.Error = "failed", c.Err.Error()
 	}
-	if f.format != listFormats[0] || len(c.Differences) == 0 || c.Differences[0].Missing {
-		return out.Write(row, c.Stream, c.Consumer, action)
+	if asJSON(f.format) || len(c.Differences) == 0 || c.Differences[0].Missing {
+		out.Add(row, c.Stream, c.Consumer, action)
+		return
 	}
 	for _, d := range c.Differences {
 		did := action
@@ -161,9 +157,42 @@ func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) error {
 		case !d.Fixed:
 			did = string(contracts.ActionRefuse)
 		}
-		if err := out.Write(row, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops); err != nil {
-			return err
+		out.Add(row, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops)
+	}
+}
+
+func newRestored(g *globals) *cobra.Command {
+	f := &natsFlags{globals: g}
+	cmd := action("restored", func(ctx context.Context, _ []string) error {
+		return f.with(ctx, "expediter restored", f.markRestored)
+	})
+	f.register(cmd.Flags())
+	f.registerAccount(cmd.Flags())
+	return cmd
+}
+
+// markRestored marks every bucket of the account. Those of other programs are marked too: they may hold locks of pkg/kvlock, and the mark
+// is metadata that nothing else reads.
+func (f *natsFlags) markRestored(ctx context.Context, js jetstream.JetStream) error {
+	var buckets []string
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+		buckets, err = bucketNames(ctx, js, nil)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: list the buckets: %w", errUnavailable, err)
+	}
+	if len(buckets) == 0 {
+		return fmt.Errorf("%w: the account has no bucket: restore it first, and name another account with --account", ErrNotFound)
+	}
+	slices.Sort(buckets)
+	for _, bucket := range buckets {
+		// A cluster may still elect the leader of a stream that was just restored.
+		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { return kvlock.MarkRestored(ctx, js, bucket) })
+		if err != nil {
+			return fmt.Errorf("%w: %w (call it again: a bucket may be marked twice)", errUnavailable, err)
 		}
 	}
+	f.notef("%d buckets are marked as restored.\n", len(buckets))
 	return nil
 }

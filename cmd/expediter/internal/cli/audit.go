@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
@@ -18,9 +20,6 @@ func newAudit(g *globals) *cobra.Command {
 	limit, list := 0, audit.List
 	var users bool
 	cmd := f.listing("audit", func(ctx context.Context, _ []string, format string) error {
-		if limit < 1 || limit > audit.MaxList {
-			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))
-		}
 		if users {
 			list = audit.ListUsers
 		}
@@ -31,6 +30,7 @@ func newAudit(g *globals) *cobra.Command {
 	})
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")
+	f.want(cmd.Flags(), "limit", fmt.Sprint("1 to ", audit.MaxList), func() bool { return limit >= 1 && limit <= audit.MaxList })
 	cmd.Flags().BoolVar(&users, "users", false, "list the requests of callers who are no operators")
 	return cmd
 }
@@ -42,11 +42,11 @@ func (f *natsFlags) audit(records []audit.Record, err error, format string) erro
 	if err != nil {
 		return err
 	}
-	out := f.rows(format, "TIME", "SOURCE", "ACTOR", "ACTION", "COUNT", "OUTCOME", "TARGET~~")
+	out := f.rows(format, "No records: no action was recorded yet.", "TIME", "SOURCE-", "ACTOR", "ACTION", "COUNT", "OUTCOME", "TARGET")
 	for _, r := range records {
 		out.Add(r, r.At, r.Source, r.Actor, r.Action, r.Count, r.Outcome, r.Target)
 	}
-	return out.Close()
+	return out.Close(nil)
 }
 
 // audited acts and writes a record into the audit of the user's account. It asks the server for the user's name. js
@@ -65,6 +65,30 @@ func (f *natsFlags) audited(
 	log := audit.New(audit.Config{Actor: func(context.Context) string { return user }, JetStream: own, Logger: f.logger, Source: "cli"})
 	if err = log.Do(ctx, action, target, act); errors.Is(err, audit.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return err
+}
+
+// perform carries out an action and says what it did, or without yes what it would do.
+func (f *natsFlags) perform(ctx context.Context, js jetstream.JetStream, a operate.Action, yes bool) error {
+	if !yes {
+		return f.would("%s", terminal.Printable(a.Plan))
+	}
+	done := ""
+	err := f.audited(ctx, js, a.Name, a.Target, func(ctx context.Context) (n int, err error) {
+		n, done, err = a.Do(ctx)
+		return n, err
+	})
+	if err != nil {
+		return gone(err)
+	}
+	return f.say("%s\n", terminal.Printable(done))
+}
+
+// gone gives the error of an action on something that is not there its exit code.
+func gone(err error) error {
+	if _, ok := errors.AsType[operate.GoneError](err); ok {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	return err
 }

@@ -14,34 +14,27 @@ import (
 	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
-// captionsFlags are the flags of the captions command.
-type captionsFlags struct {
-	encoding string
-	format   string
-}
+const encodingUsage = "encoding of the text, such as windows-1251 (default: UTF-8 if the text is, else a guess)"
 
-const encodingUsage = "encoding of the text, such as windows-1251 (default: UTF-8 if the text is, else windows-1252)"
-
-// checkEncoding returns an error for an unknown encoding.
 func checkEncoding(name string) error {
 	_, err := charset.Canonical(name)
 	return refuse(err != nil, "--encoding: %w", err)
 }
 
 func newCaptions(g *globals) *cobra.Command {
-	f := captionsFlags{}
-	cmd := action("captions FILE", func(ctx context.Context, args []string) error { return g.captions(ctx, f, args[0]) })
-	flags := cmd.Flags()
-	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
-	g.outputFlag(cmd, &f.format, "text", "segments", "json")
+	var encoding, format string
+	cmd := action("captions FILE", func(ctx context.Context, args []string) error {
+		if err := g.usage(checkEncoding(encoding)); err != nil {
+			return err
+		}
+		return g.captions(ctx, encoding, format, args[0])
+	})
+	cmd.Flags().StringVar(&encoding, "encoding", "", encodingUsage)
+	g.outputFlag(cmd, &format, "text", "json", jsonLines)
 	return cmd
 }
 
-// captions runs the command, once its flags are read.
-func (g *globals) captions(ctx context.Context, f captionsFlags, path string) error {
-	if err := g.usage(checkEncoding(f.encoding)); err != nil {
-		return err
-	}
+func (g *globals) captions(ctx context.Context, encoding, format, path string) error {
 	source, err := g.openInput(ctx, path)
 	if err != nil {
 		return err
@@ -54,25 +47,25 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	text, encoding, err := charset.Decode(data, f.encoding, "")
+	text, found, err := charset.Decode(data, encoding, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if encoding.Guessed {
-		g.notef("%s: it is not UTF-8, and is read as %s (name another with --encoding)\n", name, encoding.Name)
+	if found.Guessed {
+		g.notef("%s: it is not UTF-8, and is read as %s (name another with --encoding)\n", name, found.Name)
 	}
-	track, err := caption.Parse(text, caption.Options{Timed: timed})
+	track, err := caption.Parse(text, caption.Options{Lenient: true, Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	transcript := track.Transcript()
-	switch stdout := g.config.stdout(); f.format {
-	case "segments":
-		err = transcript.WriteSegments(stdout)
-	case "text":
-		err = transcript.WriteText(stdout)
-	default:
-		err = track.WriteJSON(stdout, transcript)
+	if transcript := track.Transcript(); asJSON(format) {
+		out := g.rows(format, "")
+		for _, s := range transcript.Segments {
+			out.Add(segment{float64(s.Start.Milliseconds()) / 1000, float64(s.Dur.Milliseconds()) / 1000, s.Text})
+		}
+		err = out.Close(nil)
+	} else {
+		err = transcript.WriteText(g.config.Stdout)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the output: %w", err)
@@ -80,12 +73,16 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	return g.notice(name, track)
 }
 
+// segment is a part of a transcript, with its times in seconds.
+type segment struct {
+	Start float64 `json:"start"`
+	Dur   float64 `json:"dur"`
+	Text  string  `json:"text"`
+}
+
 // notice reports the missing parts of a track: an error when a limit cut it, a line on the standard error when the file
 // itself is at fault.
 func (g *globals) notice(name string, track caption.Track) error {
-	if track.Skipped > 0 {
-		g.notef("%s: %d cues left out: their times cannot be read\n", name, track.Skipped)
-	}
 	lost := 0
 	for _, cue := range track.Cues {
 		lost += strings.Count(cue.Text, "\ufffd")
@@ -96,9 +93,5 @@ func (g *globals) notice(name string, track caption.Track) error {
 	if !track.Truncated {
 		return nil
 	}
-	parts := make([]string, len(track.Cuts))
-	for i, cut := range track.Cuts {
-		parts[i] = cut.String()
-	}
-	return fmt.Errorf("%s: not all of it was read: %s", name, strings.Join(parts, "; "))
+	return fmt.Errorf("%s: not all of it was read: %s", name, strings.Trim(fmt.Sprint(track.Cuts), "[]"))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -32,20 +33,15 @@ import (
 // TestCaptionsSayWhatWasCut hands the command more cues than it takes.
 func TestCaptionsSayWhatWasCut(t *testing.T) {
 	t.Parallel()
-	const cue = "00:00.000 --> 00:01.000\na\n\n"
-	cfg, stdout, stderr := captionsConfig("WEBVTT\n\n" + strings.Repeat(cue, caption.DefaultMaxCues+1))
-	check.Same(t, "exits with", Run(t.Context(), cfg, []string{"captions", "-o", "json", "-"}), ExitFailure)
+	file := []byte("WEBVTT\n\n")
+	for n := range caption.DefaultMaxCues + 1 { // equal ones would be one
+		file = fmt.Appendf(file, "00:00.000 --> 00:01.000\n%d\n\n", n)
+	}
+	cfg, stdout, stderr := captionsConfig(string(file))
+	check.Same(t, "exits with", Run(t.Context(), cfg, []string{"captions", "-o", "jsonl", "-"}), ExitFailure)
 	got, want := stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n"
 	check.That(t, got == want, "stderr %q, want %q", got, want)
-	var out struct {
-		Cues      []struct{}        `json:"cues"`
-		Cuts      []caption.Cut     `json:"cuts"`
-		Segments  []caption.Segment `json:"segments"`
-		Truncated bool              `json:"truncated"`
-	}
-	check.OK(t, json.Unmarshal(stdout.Bytes(), &out))
-	check.That(t, out.Truncated && len(out.Cuts) == 1 && len(out.Cues) == caption.DefaultMaxCues && len(out.Segments) == caption.DefaultMaxCues,
-		"truncated %t, cuts %v, %d cues, %d segments", out.Truncated, out.Cuts, len(out.Cues), len(out.Segments))
+	check.Same(t, "segments", strings.Count(stdout.String(), "\n"), caption.DefaultMaxCues)
 }
 
 // TestCaptionsEndWithAnInterrupt: also of a file that would never end.
@@ -103,7 +99,7 @@ func TestCaptionsEncodings(t *testing.T) {
 // TestCaptionsOutputFails has a standard output that is gone.
 func TestCaptionsOutputFails(t *testing.T) {
 	t.Parallel()
-	for _, format := range []string{"segments", "text", "json"} {
+	for _, format := range []string{"jsonl", "text", "json"} {
 		cfg, _, stderr := captionsConfig("WEBVTT\n\n00:00.000 --> 00:01.000\na\n")
 		cfg.Stdout = closedPipe{}
 		check.Same(t, format+": exits with", Run(t.Context(), cfg, []string{"captions", "-o", format, "-"}), ExitFailure)
@@ -155,7 +151,7 @@ func saved(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], text[:max(len(text)-1, 0)])
 }
 
-// The texts of the example are files, and on one page; a text that cannot be made is reported, and all others are shown.
+// The texts of the example are on one page; a text that cannot be made is reported, and all others are shown.
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	const examples = "../../../../examples/"
@@ -163,17 +159,16 @@ func TestPreview(t *testing.T) {
 	data := check.Must(os.ReadFile(examples + "templates.json"))(t)
 	cfg := preview{Templates: set}
 	check.OK(t, json.Unmarshal(data, &cfg.Data))
-	folder := t.TempDir()
-	path, failed, err := cfg.writeTo(folder)
+	path, failed, err := cfg.writeTo(t.TempDir())
 	check.OK(t, err)
 	check.Same(t, "failures", len(failed), 0)
 	read := func(path string) string {
 		data := check.Must(os.ReadFile(path))(t)
 		return string(data)
 	}
-	check.Says(t, read(filepath.Join(folder, "RESERVATION_REQUESTED", "he.email.html")), "\ufeff<!doctype", `dir="rtl"`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample")
-	check.Says(t, read(filepath.Join(folder, "RESERVATION_REQUESTED", "default.email.txt")), "A table for 4 guests, 2026-01-16 18:30 UTC\n\nCarla", "token=sample")
-	check.Says(t, read(path), `src="RESERVATION_REQUESTED/he.email.html"`, "digest (built in)", "leads to https://cucina.example/reservations/r-17")
+	check.Says(t, read(path), `srcdoc="&lt;!doctype`, `dir=&#34;rtl&#34;`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample",
+		"<strong dir=\"auto\">A table for 4 guests, 2026-01-16 18:30 UTC</strong>", "token=sample", "digest (built in)",
+		"leads to https://cucina.example/reservations/r-17")
 	cfg.Data = map[string]json.RawMessage{"reservations.digest": cfg.Data["reservations.digest"], "nobody": nil}
 	cfg.Locales = []string{"it"}
 	path, failed, err = cfg.writeTo(t.TempDir())
@@ -221,24 +216,20 @@ Steps
 ! It was long.
 ! What is marked (?) was not found in the source.
 `
-	check.Equal(t, want, newRecipeCard(&r, "https://example.com/tart", false))
-	bold := newRecipeCard(&r, "", true)
-	for _, heading := range []string{"Leek tart", "Ingredients", "Steps"} {
-		check.That(t, strings.Contains(bold, "\x1b[1m"+heading+"\x1b[0m\n"), "%s is not bold", heading)
-	}
+	check.Equal(t, want, newRecipeCard(&r, "https://example.com/tart"))
 }
 
-// Texts of strangers cannot move the cursor, and a description that is the list of ingredients once more is left out.
+// Texts of strangers cannot move the cursor.
 func TestRecipeCardOfStrangers(t *testing.T) {
 	t.Parallel()
 	evil := "麺 שלום \x1b[2Jevil\r \u202e"
 	out := newRecipeCard(&recipe.Recipe{
-		Title: evil, Description: "Buy this\n1 cup water\n1 bag tea", Servings: "1 loaf\a",
+		Title: evil, Description: "Buy\x1b this", Servings: "1 loaf\a",
 		Ingredients: []recipe.Ingredient{
 			{Qty: "2", Unit: "Tasse\x1b", Item: evil, Raw: "1 cup water", Section: "\x1b[31m"}, {Item: "tea", Raw: "1 bag tea"},
 		},
 		Steps: []recipe.Step{{Text: evil}}, Warnings: []recipe.Warning{{Code: "x\x07"}},
-	}, "a\x00b", false)
-	check.That(t, !strings.ContainsAny(out, "\x1b\x07\x00\r\u202e") && !strings.Contains(out, "Buy this"), "%q", out)
+	}, "a\x00b")
+	check.That(t, !strings.ContainsAny(out, "\x1b\x07\x00\r\u202e"), "%q", out)
 	check.Says(t, out, "Makes 1 loaf", "2 Tasse\ufffd ")
 }

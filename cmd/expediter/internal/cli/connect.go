@@ -14,19 +14,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
-// natsFlags are the flags of all commands that ask a NATS server.
 type natsFlags struct {
 	*globals
 
 	service.NATSConfig
 
 	account string // "" for the user's own account
+	named   string // the stream or bucket that the command is about, for the error when it does not exist
 	timeout time.Duration
 }
 
@@ -53,6 +52,8 @@ func (f *natsFlags) registerAccount(flags *pflag.FlagSet) {
 
 // accountName is one token of a subject.
 var accountName = regexp.MustCompile(`^[-_A-Za-z0-9]+$`)
+
+var assetName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,250}$`)
 
 func (f *natsFlags) checkAccount() error {
 	return refuse(f.account != "" && !accountName.MatchString(f.account), "--account %q: use A-Z, a-z, 0-9, _ and -", f.account)
@@ -86,6 +87,10 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 // with connects to the server for fn, as a client of the given name. The context of fn ends at the first request that the server denies,
 // because the server answers none. An error with an exit code of its own is not replaced by the denial.
 func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error, more ...nats.Option) error {
+	bad := f.named != "" && !assetName.MatchString(f.named)
+	if err := refuse(bad, "%q is no name of a stream or bucket: use A-Z, a-z, 0-9, _ and -", f.named); err != nil {
+		return usage(err)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := denied.New(func(err *denied.Error) { cancel(err) })
@@ -103,6 +108,11 @@ func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Conte
 	watch.Conn = js.Conn()
 	if js, err = denied.JetStream(ctx, js); err == nil {
 		err = fn(ctx, js)
+	}
+	if f.named != "" && isStreamMissing(err) {
+		streams, _ := streamNames(ctx, js, nil) // without suggestions when they cannot be listed
+		buckets, _ := bucketNames(ctx, js, nil)
+		err = fmt.Errorf("%w%s", err, didYouMean(f.named, append(streams, buckets...)...))
 	}
 	denied.From(ctx).Failed(err)
 	cause := context.Cause(ctx)
@@ -147,11 +157,10 @@ type Config struct {
 	// Getenv reads the environment. Defaults to os.Getenv.
 	Getenv func(string) string
 
-	// Stderr takes log lines, lines of status and error messages. Defaults to os.Stderr.
+	// Stderr takes log lines and error messages. Defaults to os.Stderr.
 	Stderr io.Writer
 
-	// Stdin is read for the file "-". Defaults to os.Stdin.
-	Stdin io.Reader
+	Stdin io.Reader // read for the file "-"; defaults to os.Stdin
 
 	// Stdout takes results. Defaults to os.Stdout.
 	Stdout io.Writer
@@ -168,6 +177,3 @@ func (c Config) withDefaults() Config {
 	c.Stdin = cmp.Or[io.Reader](c.Stdin, os.Stdin)
 	return c
 }
-
-func (c Config) stdout() terminal.Stream { return terminal.NewStream(c.Stdout, c.Getenv) }
-func (c Config) stderr() terminal.Stream { return terminal.NewStream(c.Stderr, c.Getenv) }

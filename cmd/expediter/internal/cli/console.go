@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
-// consoleFlags are the flags of console.
 type consoleFlags struct {
 	natsFlags
 
@@ -140,10 +140,9 @@ func (f *consoleFlags) admit(cfg *console.Config) (background []func(context.Con
 	return background, nil
 }
 
-// withProbes adds the probes of the services to the pages.
-func withProbes(pages http.Handler, cfg console.Config) http.Handler {
+func withProbes(pages http.Handler, cfg console.Config, exports *export.Exports) http.Handler {
 	probes := service.NewRouter(service.RouterConfig{
-		Access: cfg.Access, Hosts: cfg.Hosts, Logger: cfg.Logger, Name: "console", Version: cfg.Version,
+		Access: cfg.Access, Exports: exports, Hosts: cfg.Hosts, Logger: cfg.Logger, Name: "console", Version: cfg.Version,
 		Ready: func() map[string]error {
 			if cfg.Conn.IsConnected() {
 				return map[string]error{"nats": nil}
@@ -155,6 +154,7 @@ func withProbes(pages http.Handler, cfg console.Config) http.Handler {
 	all.Handle("/", pages)
 	all.Handle("GET /livez", probes)
 	all.Handle("GET /readyz", probes)
+	all.Handle("GET /metrics", probes)
 	return all
 }
 
@@ -165,6 +165,11 @@ func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg co
 		return err
 	}
 	cfg.Audit = audit.New(audit.Config{JetStream: js, Logger: f.logger, Source: "console"})
+	exports, err := export.Start(ctx, export.Config{Service: "console", Version: cfg.Version})
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	cfg.Meters = exports.Meters
 	c, err := console.New(cfg)
 	if err != nil {
 		return &UsageError{Err: err}
@@ -177,11 +182,11 @@ func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg co
 		return err
 	}
 	group := service.NewGroup(ctx)
-	server.Serve(group, service.ServerConfig{Handler: withProbes(c, cfg), Logger: f.logger, Name: "console"})
+	server.Serve(group, service.ServerConfig{Handler: withProbes(c, cfg, exports), Logger: f.logger, Name: "console"})
 	for _, run := range append(background, c.Run) {
 		group.Go(run)
 	}
 	f.notef("Console: %s\n", server.URL()+strings.TrimSuffix(f.prefix, "/")+"/")
 	<-ctx.Done()
-	return errors.Join(server.Stop(), group.Stop())
+	return errors.Join(server.Stop(), group.Stop(), service.StopExports(context.WithoutCancel(ctx), exports))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,39 +27,13 @@ import (
 
 // deadLetters is `deadletters`: it starts a NATS server with dead letters, until the script ends, and sets NATS_URL. The
 // letters are 1 to 3 of one kind of error, 4 of another, 5 was not written by a worker, and 6 is about a stranded message. IMPORT_JOBS
-// has that message and one that no consumer takes.
-func deadLetters(ts *testscript.TestScript, _ bool, _ []string) {
-	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
-	ts.Check(err)
-	ts.Defer(srv.Stop)
-	ts.Setenv("NATS_URL", srv.URL())
-	ts.Check(deadLetter(srv))
-}
-
-// emptyServer is `emptyserver`: it starts a NATS server without streams, until the script ends, and sets NATS_URL.
-func emptyServer(ts *testscript.TestScript, _ bool, _ []string) {
-	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
-	ts.Check(err)
-	ts.Defer(srv.Stop)
-	ts.Setenv("NATS_URL", srv.URL())
-}
-
-func deadLetter(srv *natsrun.Server) error {
+// has that message and one that no consumer takes. With the argument EVENTS there is a letter 7 of that stream.
+func deadLetters(ts *testscript.TestScript, _ bool, streams []string) {
+	js := startServer(ts)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	nc, err := srv.Connect()
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
 	options := contracts.AssetOptions{MaxBytes: 64 << 20, Storage: jetstream.MemoryStorage}
-	if _, err := contracts.Apply(ctx, js, contracts.Streams(options), contracts.ApplyOptions{}); err != nil {
-		return err
-	}
+	ts.Check(check.Err(contracts.Apply(ctx, js, contracts.Streams(options), contracts.ApplyOptions{})))
 	for i, text := range []string{"status 503 of p1", "status 503 of p2", "status 502 of p3", "no such place"} {
 		letter := worker.DeadLetter{
 			Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Deliveries: 6, EnqueuedAt: time.Unix(1700000000, 0), Error: text,
@@ -69,33 +44,40 @@ func deadLetter(srv *natsrun.Server) error {
 		if !strings.HasPrefix(text, "status") {
 			letter.Reason, letter.Signature, letter.Stack = worker.ReasonCancelled, text, "goroutine 1 [running]:\n\tmain.go:1"
 		}
-		if _, err := worker.PublishDeadLetter(ctx, js, "dead", letter); err != nil {
-			return err
-		}
+		ts.Check(check.Err(worker.PublishDeadLetter(ctx, js, "dead", letter)))
 	}
-	for subject, data := range map[string]string{"jobs.import.high.j1": "{}", "jobs.import.typo.j2": "{}"} {
-		if _, err := js.Publish(ctx, subject, []byte(data)); err != nil {
-			return err
-		}
-	}
+	publish := func(subject, data string) { ts.Check(check.Err(js.Publish(ctx, subject, []byte(data)))) }
+	publish("jobs.import.high.j1", "{}")
+	publish("jobs.import.typo.j2", "{}")
 	imports, err := js.Stream(ctx, contracts.StreamImportJobs)
-	if err != nil {
-		return err
-	}
+	ts.Check(err)
 	stuck, err := imports.GetLastMsgForSubject(ctx, "jobs.import.high.j1")
-	if err != nil {
-		return err
-	}
+	ts.Check(err)
 	consumer := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "importer", FilterSubject: "jobs.import.high.>"}
-	if _, err := imports.CreateConsumer(ctx, consumer); err != nil {
-		return err
+	ts.Check(check.Err(imports.CreateConsumer(ctx, consumer)))
+	publish("dead.ENRICH_JOBS.jobs.note", "\x00\x01 someone else's \x1b[31m")
+	publish("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.IMPORT_JOBS.importer", fmt.Sprintf(`{"stream_seq":%d,"deliveries":5}`, stuck.Sequence))
+	for _, stream := range streams {
+		ts.Check(check.Err(worker.PublishDeadLetter(ctx, js, "dead", worker.DeadLetter{
+			DeadAt: time.Now(), ID: "e1", Payload: []byte("{}"), Reason: worker.ReasonExhausted, Sequence: 1, Stream: stream, Subject: "events.USER.HELLO",
+		})))
 	}
-	if _, err := js.Publish(ctx, "dead.ENRICH_JOBS.jobs.note", []byte("\x00\x01 someone else's \x1b[31m")); err != nil {
-		return err
-	}
-	_, err = js.Publish(ctx, "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.IMPORT_JOBS.importer",
-		fmt.Appendf(nil, `{"stream_seq":%d,"deliveries":5}`, stuck.Sequence))
-	return err
+}
+
+// emptyServer is `emptyserver`: it starts a NATS server without streams, until the script ends, and sets NATS_URL.
+func emptyServer(ts *testscript.TestScript, _ bool, _ []string) { startServer(ts) }
+
+func startServer(ts *testscript.TestScript) jetstream.JetStream {
+	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
+	ts.Check(err)
+	ts.Defer(srv.Stop)
+	ts.Setenv("NATS_URL", srv.URL())
+	nc, err := srv.Connect()
+	ts.Check(err)
+	ts.Defer(nc.Close)
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	return js
 }
 
 func TestTimesOfFilters(t *testing.T) {
@@ -113,19 +95,39 @@ func TestTimesOfFilters(t *testing.T) {
 	}
 }
 
-// A column has as many cells as its marks say, and one without marks has any number.
+// A column has as many cells as its marks say, and one without marks has any number. Where lines are wider than 100 cells, spare columns are
+// left out first, from the right, and then the widest are shortened.
 func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	rows := (&globals{config: Config{Stdout: &out}}).rows("table", "A~", "B~~", "C")
-	text := strings.Repeat("x", 200)
-	rows.Add(nil, text, text, text)
-	check.OK(t, rows.Close())
-	var widths []int
-	for _, cell := range strings.Fields(out.String())[3:] {
-		widths = append(widths, utf8.RuneCountInString(cell))
+	for _, c := range []struct {
+		length        int
+		columns, want string
+	}{
+		{200, "A~", "60"}, {200, "A~~ B~", "49 49"}, {200, "A~ B C~ D", "24 200 24 200"}, {200, "A- B~", "60"}, {40, "A B- C~ D-", "40 40"}, {20, "A B- C D- E-", "20 20 20 20"},
+	} {
+		var out strings.Builder
+		columns := strings.Fields(c.columns)
+		rows := (&globals{config: Config{Stdout: &out}}).rows("table", "", columns...)
+		rows.Add(nil, slices.Repeat([]any{strings.Repeat("x", c.length)}, len(columns))...)
+		check.OK(t, rows.Close(nil))
+		_, line, _ := strings.Cut(out.String(), "\n")
+		var widths []int
+		for cell := range strings.FieldsSeq(line) {
+			widths = append(widths, utf8.RuneCountInString(cell))
+		}
+		check.Equal(t, "["+c.want+"]", fmt.Sprint(widths))
 	}
-	check.Equal(t, []int{60, 120, 200}, widths)
+}
+
+// A failed job that is due says "now", as on the console.
+func TestNextOfAJob(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
+	for want, as := range map[string]worker.StoredJob{
+		"now": {State: worker.StateRetrying}, "2026-01-10T12:00:00Z": {Next: at, State: worker.StateRetrying}, "": {State: worker.StateRunning},
+	} {
+		check.Same(t, string(as.State), nextOf(worker.StoredJob{}, &as), want)
+	}
 }
 
 // A payload of bytes is not written to a terminal as it is.
@@ -155,25 +157,16 @@ func TestErrorsAreHarmlessToATerminal(t *testing.T) {
 // for the payload "fail", hangs for "hang", and sends back others. It ends with the script, and sets NATS_URL. The first job has failed,
 // and the second one hangs.
 func works(ts *testscript.TestScript, _ bool, _ []string) {
-	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
-	ts.Check(err)
-	ts.Defer(srv.Stop)
-	ts.Setenv("NATS_URL", srv.URL())
-	ts.Check(work(ts, srv))
-}
-
-func work(ts *testscript.TestScript, srv *natsrun.Server) error {
+	js := startServer(ts)
 	ctx, cancel := context.WithCancel(context.Background())
-	nc, err := srv.Connect()
-	if err != nil {
-		cancel()
-		return err
+	ts.Defer(cancel)
+	ts.Check(check.Err(js.CreateStream(ctx, worker.StreamConfig("JOBS", "jobs.>"))))
+	log := worker.StreamConfig("LOG", "log.>")
+	log.Retention = jetstream.LimitsPolicy
+	ts.Check(check.Err(js.CreateStream(ctx, log)))
+	for _, name := range []string{"audit", "kitchen"} {
+		ts.Check(check.Err(js.CreateConsumer(ctx, "LOG", jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: name})))
 	}
-	ts.Defer(func() { cancel(); nc.Close() })
-	js, err := jetstream.New(nc)
-	ts.Check(err)
-	_, err = js.CreateStream(ctx, worker.StreamConfig("JOBS", "jobs.>"))
-	ts.Check(err)
 	settled, hangs := make(chan struct{}, 10), make(chan struct{}, 10)
 	w, err := worker.New(js, worker.Config{
 		AutoCreate: true, Concurrency: 4, Consumer: "cook", ID: "vm-3", Logger: slog.New(slog.DiscardHandler), Stream: "JOBS", Version: "v1.2.3",
@@ -188,6 +181,8 @@ func work(ts *testscript.TestScript, srv *natsrun.Server) error {
 			hangs <- struct{}{}
 			<-ctx.Done()
 			return context.Cause(ctx)
+		case "retry":
+			return worker.Retry(time.Hour, errors.New("bank http://ada:secret@bank.example: 503"))
 		}
 		return worker.Snooze(time.Hour)
 	}))
@@ -200,19 +195,21 @@ func work(ts *testscript.TestScript, srv *natsrun.Server) error {
 		{Cron: "0 9 * * *", Name: "digest", Subject: "jobs.work", TimeZone: "Asia/Jerusalem"},
 		{Every: 90 * time.Minute, Name: "sweep", Subject: "jobs.work"},
 	} {
-		_, err := client.Schedule(ctx, p)
-		ts.Check(err)
+		ts.Check(check.Err(client.Schedule(ctx, p)))
 	}
-	for _, payload := range []string{"fail", "hang"} {
-		_, err := client.Insert(ctx, worker.NewJob{Args: payload, ID: "id-" + payload, Subject: "jobs.work." + payload})
-		ts.Check(err)
+	for _, payload := range []string{"fail", "hang", "retry"} {
+		ts.Check(check.Err(client.Insert(ctx, worker.NewJob{Args: payload, ID: "id-" + payload, Subject: "jobs.work." + payload})))
 	}
 	<-settled
+	<-settled
 	<-hangs
-	return nil
+	for job := (worker.StoredJob{}); job.State != worker.StateRetrying; {
+		job, err = client.Job(ctx, worker.JobRef{Subject: "jobs.work.retry"})
+		ts.Check(err)
+	}
 }
 
-// inserts is `inserts STREAM SUBJECT...`: it inserts a job on each subject.
+// inserts is `inserts STREAM SUBJECT...`: it inserts a job on each subject, and one behind "later:" with a delay.
 func inserts(ts *testscript.TestScript, _ bool, args []string) {
 	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
 	ts.Check(err)
@@ -222,7 +219,11 @@ func inserts(ts *testscript.TestScript, _ bool, args []string) {
 	client, err := worker.NewClient(js, worker.ClientConfig{Stream: args[0]})
 	ts.Check(err)
 	for _, subject := range args[1:] {
-		_, err := client.Insert(context.Background(), worker.NewJob{Subject: subject})
+		job := worker.NewJob{Subject: strings.TrimPrefix(subject, "later:")}
+		if job.Subject != subject {
+			job.Delay = time.Hour
+		}
+		_, err := client.Insert(context.Background(), job)
 		ts.Check(err)
 	}
 }

@@ -22,7 +22,6 @@ import (
 // examineTime bounds doctor for the console, whose page waits a little longer.
 const examineTime = 25 * time.Second
 
-// doctorFlags are the flags of doctor.
 type doctorFlags struct {
 	natsFlags
 
@@ -48,7 +47,7 @@ func newDoctor(g *globals) *cobra.Command {
 	f.registerServer(flags)
 	f.registerAccount(flags)
 	f.choice(cmd, &f.as, "as", "", "user of deploy/nats whose permissions are checked: "+strings.Join(doctor.Users(), ", "), doctor.Users()...)
-	f.outputFlag(cmd, &f.format, textFormats...)
+	f.outputFlag(cmd, &f.format, listFormats...)
 	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "--max-bytes of expediter apply (default as declared)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 0, "servers that keep each stream: 1, 3 or 5 (default 3 in a cluster, else 1)")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
@@ -83,7 +82,6 @@ func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// serverURL returns the address of the server.
 func (f *natsFlags) serverURL() string {
 	return cmp.Or(f.NATSURL, f.config.Getenv("NATS_URL"), nats.DefaultURL)
 }
@@ -142,7 +140,7 @@ func given(flags *pflag.FlagSet) string {
 }
 
 func (f *doctorFlags) show(report doctor.Report) error {
-	if f.format == "json" {
+	if asJSON(f.format) {
 		return f.writeLine(report)
 	}
 	var text strings.Builder

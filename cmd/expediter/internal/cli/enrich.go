@@ -1,16 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -34,26 +35,28 @@ var (
 	errPending   = errors.New("places are still pending")
 )
 
-// enrichment is a run of the enrich command.
 type enrichment struct {
 	serviceFlags
 
 	city    string
+	out     *terminal.Rows
 	timeout time.Duration
 
 	batches              [][]contracts.Restaurant
 	bad, pending, places int
-	status               *terminal.Status
 }
 
 func newEnrich(g *globals) *cobra.Command {
 	e := &enrichment{serviceFlags: serviceFlags{globals: g}}
+	var format string
 	cmd := action("enrich FILE", func(ctx context.Context, args []string) (err error) {
 		if err := e.usage(e.check(), refuse(e.timeout <= 0, "--timeout %s: want more than 0", e.timeout)); err != nil {
 			return err
 		}
-		return e.run(ctx, args[0])
+		e.out = e.rows(format, "No places.", "PLACE", "NAME~", "STATUS", "URL")
+		return e.out.Close(e.run(ctx, args[0]))
 	})
+	e.outputFlag(cmd, &format, exportFormats...)
 	flags := cmd.Flags()
 	e.register(flags, "enricher", defaultEnricher)
 	flags.StringVar(&e.city, "city", "", "city of places that name none")
@@ -62,10 +65,7 @@ func newEnrich(g *globals) *cobra.Command {
 }
 
 func (e *enrichment) run(ctx context.Context, path string) error {
-	e.status = terminal.NewStatus(e.config.stderr())
-	err := e.read(ctx, path)
-	e.status.Close()
-	switch {
+	switch err := e.read(ctx, path); {
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted after %s", counted(e.places, "place"))
 	case err != nil:
@@ -91,7 +91,7 @@ func (e *enrichment) read(ctx context.Context, path string) error {
 		}
 		if err != nil {
 			e.bad++
-			e.notef("%s: %s\n", record.Where(), err)
+			e.out.Notef("%s: %s", record.Where(), err)
 			continue
 		}
 		if last := len(e.batches) - 1; last < 0 || len(e.batches[last]) == placesAsked {
@@ -108,7 +108,6 @@ func (e *enrichment) read(ctx context.Context, path string) error {
 	return e.flush(ctx)
 }
 
-// place returns the place of a record.
 func (e *enrichment) place(record rows.Record) (contracts.Restaurant, error) {
 	place, err := contracts.Decode[contracts.Restaurant](record.Body)
 	if err == nil && place.CityText == "" {
@@ -116,7 +115,7 @@ func (e *enrichment) place(record rows.Record) (contracts.Restaurant, error) {
 		err = place.Validate()
 	}
 	if invalid, ok := errors.AsType[*contracts.ValidationError](err); ok {
-		err = errors.New(notify.Fields(invalid.Fields))
+		err = errors.New(api.Fields(invalid.Fields))
 	}
 	return place, err
 }
@@ -133,10 +132,10 @@ func (e *enrichment) flush(ctx context.Context) error {
 	for _, batch := range e.batches {
 		for _, place := range batch {
 			line, err := place.AppendJSON(nil)
-			if err == nil {
-				err = e.say("%s\n", line)
+			if state, _ := place.State(contracts.ProviderWolt); err == nil {
+				e.out.Add(json.RawMessage(line), place.PlaceID, place.Name, state.Status, *cmp.Or(state.URL, new(string)))
 			}
-			if err != nil {
+			if err = cmp.Or(err, e.out.Err()); err != nil {
 				return fmt.Errorf("write place %q: %w", place.PlaceID, err)
 			}
 			e.places++
@@ -146,7 +145,6 @@ func (e *enrichment) flush(ctx context.Context) error {
 		}
 	}
 	e.batches = e.batches[:0]
-	e.status.Setf("%d places, %d pending", e.places, e.pending)
 	return nil
 }
 
@@ -169,13 +167,13 @@ func (e *enrichment) ask(ctx context.Context, places []contracts.Restaurant) err
 		for _, at := range open {
 			req.Results = append(req.Results, places[at])
 		}
-		results, err := e.post(ctx, req)
+		answer, err := e.api.Enrich(ctx, req)
 		if err != nil {
 			return fmt.Errorf("place %q and those after it: %w", places[open[0]].PlaceID, advise(err))
 		}
 		left := open[:0]
 		for i, at := range open {
-			if places[at] = results[i]; isOpen(results[i]) {
+			if places[at] = answer.Results[i]; isOpen(places[at]) {
 				left = append(left, at)
 			}
 		}
@@ -184,24 +182,4 @@ func (e *enrichment) ask(ctx context.Context, places []contracts.Restaurant) err
 		}
 	}
 	return ctx.Err()
-}
-
-// post sends a request, and returns the same places with their results.
-func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]contracts.Restaurant, error) {
-	body, err := contracts.Encode(req)
-	if err != nil {
-		return nil, err
-	}
-	var data []byte
-	if _, err := e.api.Do(ctx, http.MethodPost, "/v1/enrich", nil, body, &data); err != nil {
-		return nil, err
-	}
-	resp, err := contracts.Decode[contracts.EnrichResponse](data)
-	if err == nil && len(resp.Results) != len(req.Results) {
-		err = fmt.Errorf("it has %d places, %d were asked for", len(resp.Results), len(req.Results))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the answer of %s: %w", e.api.URL, err)
-	}
-	return resp.Results, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -29,30 +30,34 @@ type exportLine struct {
 
 func newExport(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	var kind string
+	var kind, format string
 	cmd := action("export USER", func(ctx context.Context, args []string) error {
-		if err := f.usage(checkID("user", args[0])); err != nil {
+		if err := f.usage(); err != nil {
 			return err
 		}
-		return f.export(ctx, args[0], kind)
+		out := f.rows(format, "Nothing is stored under this id.", "STORED", "STREAM", "SUBJECT~")
+		return out.Close(f.export(ctx, args[0], kind, out))
 	})
+	f.outputFlag(cmd, &format, exportFormats...)
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
 	f.kindFlag(cmd, cmd.Flags(), &kind, "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	return cmd
 }
 
-func (f *natsFlags) export(ctx context.Context, user, kind string) error {
+func (f *natsFlags) export(ctx context.Context, user, kind string, out *terminal.Rows) error {
 	kind = cmp.Or(kind, "*")
 	return f.with(ctx, "expediter export", func(ctx context.Context, js jetstream.JetStream) error {
 		return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
-			return f.exportFrom(ctx, js, user, kind)
+			return f.exportFrom(ctx, js, user, kind, out)
 		})
 	})
 }
 
 // exportFrom writes the messages of a user, and returns their number.
-func (f *natsFlags) exportFrom(ctx context.Context, js jetstream.JetStream, user, kind string) (n int, err error) {
+func (f *natsFlags) exportFrom(
+	ctx context.Context, js jetstream.JetStream, user, kind string, out *terminal.Rows,
+) (n int, err error) {
 	id, err := contracts.EncodeToken(user)
 	if err != nil {
 		return 0, &UsageError{Err: err}
@@ -64,7 +69,7 @@ func (f *natsFlags) exportFrom(ctx context.Context, js jetstream.JetStream, user
 	}
 	defer records.Close()
 	for _, of := range append([]kept{{"KV_" + contracts.BucketDirectory, []string{"$KV.directory." + who}}}, keptOf(who)...) {
-		written, err := f.exportStream(ctx, records.Stream(of.stream), of)
+		written, err := exportStream(ctx, records.Stream(of.stream), of, out)
 		if n += written; err != nil {
 			return n, fmt.Errorf("%w: export from %s: %w", errUnavailable, of.stream, err)
 		}
@@ -103,7 +108,7 @@ func sentTo(who string) string { return "notify.send.*." + who + ".>" }
 
 // exportStream writes the messages of a stream, in the order of their subjects, except the marks of deleted keys, and returns their number.
 // One round trip for each filter and each message.
-func (f *natsFlags) exportStream(ctx context.Context, stream *kvrecord.Stream, of kept) (n int, err error) {
+func exportStream(ctx context.Context, stream *kvrecord.Stream, of kept, out *terminal.Rows) (n int, err error) {
 	for _, filter := range of.filters {
 		subjects, err := subjectsUnder(ctx, stream, filter)
 		if err != nil {
@@ -121,8 +126,9 @@ func (f *natsFlags) exportStream(ctx context.Context, stream *kvrecord.Stream, o
 			if len(line.Data) > 0 && !json.Valid(line.Data) {
 				line.Data, _ = json.Marshal(string(r.Data)) //nolint:errchkjson // a text
 			}
-			if err := f.writeLine(line); err != nil {
-				return n, err
+			out.Add(line, line.StoredAt, line.Stream, line.Subject)
+			if out.Err() != nil {
+				return n, nil //nolint:nilerr // Close returns it
 			}
 			n++
 		}
@@ -152,7 +158,7 @@ func newForget(g *globals) *cobra.Command {
 		yes  bool
 	)
 	cmd := action("forget USER", func(ctx context.Context, args []string) error {
-		if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
+		if err := f.usage(needKind(kind)); err != nil {
 			return err
 		}
 		return f.with(ctx, "expediter forget", func(ctx context.Context, js jetstream.JetStream) error {
@@ -200,7 +206,7 @@ func (f *natsFlags) erase(
 	if dry {
 		known, err = hasRecord(ctx, records, who)
 	} else {
-		known, err = eraseRecord(ctx, js, records, user, kind)
+		known, err = recipient.NewDirectory(js, records).Forget(ctx, kind, user)
 	}
 	if err != nil {
 		return 0, err
@@ -226,18 +232,6 @@ func (f *natsFlags) erase(
 	return n + done.Done, err
 }
 
-// eraseRecord removes the record of the directory, and reports whether there was one.
-func eraseRecord(
-	ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, user string, kind contracts.RecipientType,
-) (bool, error) {
-	directory, err := recipient.OpenDirectory(ctx, js, records)
-	if err != nil {
-		return false, err
-	}
-	return directory.Forget(ctx, kind, user)
-}
-
-// hasRecord reports whether the directory has a record of a user.
 func hasRecord(ctx context.Context, records *kvrecord.Client, who string) (bool, error) {
 	r, err := records.Bucket(contracts.BucketDirectory).Latest(ctx, "$KV.directory."+who)
 	return r.Revision != 0 && !r.Deleted(), err

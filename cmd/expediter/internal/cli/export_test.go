@@ -235,7 +235,7 @@ func TestExportThroughLostMessages(t *testing.T) {
 			harm(proxy)
 			var out bytes.Buffer
 			f := commandTo(&out)
-			n := check.Must(f.exportFrom(t.Context(), js, oddUser, "CUSTOMER"))(t)
+			n := check.Must(f.exportFrom(t.Context(), js, oddUser, "CUSTOMER", f.rows(jsonLines, "")))(t)
 			check.Equal(t, slices.Sorted(slices.Values(customer)), subjectsIn(t, out.String()))
 			check.Same(t, "messages", n, len(customer))
 		})
@@ -255,7 +255,7 @@ func TestForgetThroughLostMessages(t *testing.T) {
 			check.Same(t, "messages", n, len(customer)+1) // and the mark of an item
 		}
 		for kind, want := range map[string]int{"CUSTOMER": 0, "ADMIN": len(admin)} {
-			check.Same(t, kind, check.Must(f.exportFrom(t.Context(), direct, oddUser, kind))(t), want)
+			check.Same(t, kind, check.Must(f.exportFrom(t.Context(), direct, oddUser, kind, f.rows(jsonLines, "")))(t), want)
 		}
 	})
 }

@@ -2,6 +2,10 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,6 +26,7 @@ type choices struct {
 	given bool
 	name  string
 	of    []string // nil for a kind of recipient
+	join  bool     // one has several words
 	one   *string
 	some  *[]string // nil for one
 }
@@ -48,14 +53,17 @@ func (c *choices) Type() string {
 // Set sets the value. The words of a flag that is given again are appended.
 func (c *choices) Set(text string) error {
 	words := []string{text}
-	if c.some != nil {
+	if c.some != nil || c.join {
 		words = strings.Split(text, ",")
 	}
 	for i := range words {
 		c.mistakes = append(c.mistakes, c.check(&words[i]))
 	}
 	if c.some == nil {
-		*c.one = words[0]
+		if c.join && *c.one != "" {
+			words = append([]string{*c.one}, words...)
+		}
+		*c.one = strings.Join(words, ",")
 		return nil
 	}
 	if !c.given {
@@ -73,10 +81,10 @@ func (c *choices) check(word *string) error {
 			"--%s %.80q: want a kind of recipient such as %s", c.name, *word, strings.Join(recipientKinds, ", "))
 	}
 	*word = strings.ToLower(*word)
-	return refuse(!slices.Contains(c.of, *word), "--%s %q: want %s or %s", c.name, *word, strings.Join(c.of[:last], ", "), c.of[last])
+	return refuse(!slices.Contains(c.of, *word), "--%s %q: want %s or %s%s", c.name, *word, strings.Join(c.of[:last], ", "), c.of[last],
+		didYouMean(*word, c.of...))
 }
 
-// kindFlag adds the flag for a kind of recipient.
 func (g *globals) kindFlag(cmd *cobra.Command, flags *pflag.FlagSet, into *string, usage string) {
 	flags.Var(&choices{globals: g, name: "type", one: into}, "type", usage)
 	completeWith(cmd, "type", recipientKinds...)
@@ -88,19 +96,16 @@ func (g *globals) choice(cmd *cobra.Command, into *string, name, short, usage st
 	completeWith(cmd, name, values...)
 }
 
-// servicesFlag adds the flag for some of the services.
 func (g *globals) servicesFlag(cmd *cobra.Command, into *[]string, usage string) {
 	*into = contracts.Services()
 	g.severalOf(cmd, into, "services", usage+", separated by commas", contracts.Services()...)
 }
 
-// severalOf adds a flag for some of several values, as choice does.
 func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage string, values ...string) {
 	cmd.Flags().Var(&choices{globals: g, name: name, of: values, some: into}, name, usage)
 	completeWith(cmd, name, values...)
 }
 
-// filterFlags adds the flags of a filter.
 func (g *globals) filterFlags(cmd *cobra.Command, filter operate.Filter) {
 	for _, f := range filter.Fields() {
 		switch {
@@ -113,19 +118,45 @@ func (g *globals) filterFlags(cmd *cobra.Command, filter operate.Filter) {
 	}
 }
 
+// want has a flag refused, with all other mistakes of the command line, while its value does not hold.
+func (g *globals) want(flags *pflag.FlagSet, name, wanted string, holds func() bool) {
+	flag := flags.Lookup(name)
+	flag.Value = &wanting{flag.Value, g, name, wanted, holds}
+}
+
+// wanting is the value of a flag that is wanted in a range.
+type wanting struct {
+	pflag.Value
+
+	*globals
+
+	name, wanted string
+	holds        func() bool
+}
+
+// Set sets the value.
+func (w *wanting) Set(text string) error {
+	if err := w.Value.Set(text); err != nil {
+		w.mistakes = append(w.mistakes, fmt.Errorf("--%s %s: want %s: %w", w.name, text, w.wanted, err))
+	} else {
+		w.mistakes = append(w.mistakes, refuse(!w.holds(), "--%s %s: want %s", w.name, text, w.wanted))
+	}
+	return nil
+}
+
 // usage is the function usage, with the mistakes in the values of flags added.
 func (g *globals) usage(mistakes ...error) error { return usage(append(g.mistakes, mistakes...)...) }
 
-// listFormats are the formats of a list, and textFormats those of other outputs.
-var (
-	listFormats = []string{"table", "json", jsonLines}
-	textFormats = []string{"text", "json"}
-)
+// jsonLines is the format with a line of JSON for each thing, or for each change of a thing that is followed.
+const jsonLines = "jsonl"
 
-// stateColors has the colours of the states of items and notifications.
-var stateColors = map[string]string{
-	"unread": "\x1b[1m", "archived": "\x1b[2m", "failed": "\x1b[31m", "bounced": "\x1b[31m", "sent": "\x1b[32m", "delivered": "\x1b[32m",
-}
+// listFormats are the formats of every command that prints data; the first is for people. One thing is a line in both other formats.
+var listFormats = []string{"table", "json", jsonLines}
+
+// exportFormats are those of commands that write a file for another program.
+var exportFormats = []string{jsonLines, "json", "table"}
+
+func asJSON(format string) bool { return format == "json" || format == jsonLines }
 
 // cells is the largest width of a long text, in terminal cells.
 const cells = 60
@@ -141,16 +172,10 @@ func action(use string, run func(context.Context, []string) error) *cobra.Comman
 	return &cobra.Command{Use: use, RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) }}
 }
 
-// listing returns a command that writes a list, or output in one of the given formats, with the flag for the format.
-func (g *globals) listing(
-	use string, list func(ctx context.Context, args []string, format string) error, formats ...string,
-) *cobra.Command {
-	if formats == nil {
-		formats = listFormats
-	}
+func (g *globals) listing(use string, list func(ctx context.Context, args []string, format string) error) *cobra.Command {
 	var format string
 	cmd := action(use, func(ctx context.Context, args []string) error { return list(ctx, args, format) })
-	g.outputFlag(cmd, &format, formats...)
+	g.outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -160,6 +185,7 @@ func (f *natsFlags) asking(
 ) *cobra.Command {
 	name, _, _ := strings.Cut(use, " ")
 	cmd := f.listing(use, func(ctx context.Context, args []string, format string) error {
+		f.named = strings.Join(args, "")
 		return f.with(ctx, "expediter "+name, func(ctx context.Context, js jetstream.JetStream) error { return list(ctx, js, args, format) })
 	})
 	f.register(cmd.Flags())
@@ -167,19 +193,18 @@ func (f *natsFlags) asking(
 	return cmd
 }
 
-// rows returns the writer of a list. Marks may follow the name of a column: its texts are cut to 60 cells for each ~, "?" leaves it out
-// while it is empty, and "!" colours states.
-func (g *globals) rows(format string, columns ...string) *terminal.Rows {
+// rows returns the writer of a list. empty is the sentence for a table without rows. Marks may follow the name of a column: its texts are
+// cut to 60 cells for each ~, "?" leaves it out while it is empty, and "-" while the lines are too wide.
+func (g *globals) rows(format, empty string, columns ...string) *terminal.Rows {
 	all := make([]terminal.Column, len(columns))
 	for i, column := range columns {
-		name := strings.TrimRight(column, "~?!")
+		name := strings.TrimRight(column, "~?-")
 		marks := column[len(name):]
-		all[i] = terminal.Column{Name: name, Optional: strings.Contains(marks, "?"), Width: cells * strings.Count(marks, "~")}
-		if strings.Contains(marks, "!") && g.config.stdout().Color {
-			all[i].Colors = stateColors
+		all[i] = terminal.Column{
+			Name: name, Optional: strings.Contains(marks, "?"), Spare: strings.Contains(marks, "-"), Width: cells * strings.Count(marks, "~"),
 		}
 	}
-	return terminal.NewRows(g.config.Stdout, terminal.Format(format), all...)
+	return terminal.NewRows(g.config.Stdout, terminal.Format(format), func(note string) { g.notef("%s\n", note) }, empty, all...)
 }
 
 // completeWith offers fixed values for a flag. It panics on a name that is not a flag, which is a mistake in this
@@ -188,6 +213,24 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
+}
+
+// object writes one thing: as a line of JSON, or its fields for a person.
+func (g *globals) object(format string, value any) error {
+	line, err := json.Marshal(value)
+	if err != nil || asJSON(format) {
+		return errors.Join(err, g.writeLine(value))
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if err == nil {
+			err = g.say("%-16s %s\n", name, terminal.Printable(strings.Trim(string(fields[name]), `"`)))
+		}
+	}
+	return err
 }
 
 // yesFlag adds the flag without which a command that changes something only shows what it would do.

@@ -1,23 +1,36 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/net/publicsuffix"
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	sources "github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 const (
@@ -40,14 +53,12 @@ type serviceFlags struct {
 	usual   string // the URL without a flag
 }
 
-// register adds the flags for a service, by its name and the address of the one of up.
 func (f *serviceFlags) register(flags *pflag.FlagSet, service, usual string) {
 	f.api.Service, f.usual = service, usual
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the key of the caller (default $EXPEDITER_KEY)")
 	flags.StringVar(&f.api.URL, "url", usual, "running "+service+" to ask")
 }
 
-// check returns an error for an invalid flag.
 func (f *serviceFlags) check() error {
 	if u, err := url.Parse(f.api.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--url %q: want a URL such as %s", f.api.URL, f.usual)
@@ -68,11 +79,11 @@ func advise(err error) error {
 	return err
 }
 
-// importFlags are the flags of the import command itself.
 type importFlags struct {
 	followFlags
 
 	encoding string
+	from     string
 	key      string
 	language string
 	name     string
@@ -89,10 +100,11 @@ var (
 func newImport(g *globals) *cobra.Command {
 	shared := &serviceFlags{globals: g}
 	f := &importFlags{followFlags: followFlags{serviceFlags: shared}}
-	cmd := action("import SOURCE", func(ctx context.Context, args []string) error { return f.run(ctx, args[0]) })
+	cmd := action("import [SOURCE]", func(ctx context.Context, args []string) error { return f.run(ctx, strings.Join(args, "")) })
 	shared.register(cmd.PersistentFlags(), "importer", defaultImporter)
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
+	flags.StringVar(&f.from, "from", "", "file with an address on each line (- for the standard input), instead of SOURCE")
 	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
 	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default the spoken language)")
 	flags.StringVar(&f.name, "name", "", "name of the file, which is also the title of a recipe without one (default its own name)")
@@ -112,7 +124,10 @@ func (f *importFlags) check(source string) error {
 	errs := []error{
 		f.followFlags.check(),
 		refuse(f.owner == "", "--owner is empty: want the id of a person"),
-		refuse(f.name != "" && isAddress(source), "--name is for files"),
+		refuse(f.name != "" && (f.from != "" || isAddress(source)), "--name is for files"),
+		refuse(source == "" && f.from == "", "SOURCE is missing: %s", arguments["SOURCE"]),
+		refuse(source != "" && f.from != "", "--from %q: want it without SOURCE", f.from),
+		refuse(f.from != "" && f.format == "schema-org", "--output schema-org is for one import: want table, json or jsonl with --from"),
 		checkEncoding(f.encoding),
 	}
 	if _, err := language.Parse(f.language); f.language != "" && err != nil {
@@ -128,21 +143,35 @@ func (f *importFlags) check(source string) error {
 	return f.usage(errs...)
 }
 
-// isAddress reports whether the importer fetches a source, rather than this command reading it.
+// isAddress reports whether the importer fetches a source, rather than this command reading it. An address without a scheme has a path and
+// a known domain, and is no file.
 func isAddress(source string) bool {
 	lower := strings.ToLower(source)
-	return strings.HasPrefix(lower, "http://") || strings.HasPrefix(lower, "https://")
+	if strings.HasPrefix(lower, "http://") || strings.HasPrefix(lower, "https://") {
+		return true
+	}
+	host, _, hasPath := strings.Cut(lower, "/")
+	_, known := publicsuffix.PublicSuffix(host)
+	_, err := os.Stat(source)
+	return hasPath && known && sources.Complete(source) != source && errors.Is(err, fs.ErrNotExist)
 }
 
-// run runs the command, once its flags are read.
+// submission returns what all submissions of the command have in common.
+func (f *importFlags) submission() api.Submission {
+	return api.Submission{Key: f.key, ImportJob: contracts.ImportJob{
+		Encoding: f.encoding, Language: f.language, OwnerID: f.owner, Priority: contracts.ImportPriority(f.priority),
+		RequestedAt: time.Now().UTC(), SourceType: f.kind,
+	}}
+}
+
 func (f *importFlags) run(ctx context.Context, source string) error {
 	if err := f.check(source); err != nil {
 		return err
 	}
-	sub := api.Submission{Key: f.key, ImportJob: contracts.ImportJob{
-		Encoding: f.encoding, Language: f.language, OwnerID: f.owner, Priority: contracts.ImportPriority(f.priority),
-		RequestedAt: time.Now().UTC(), SourceType: f.kind,
-	}}
+	if f.from != "" {
+		return f.runFrom(ctx)
+	}
+	sub := f.submission()
 	if isAddress(source) {
 		sub.URL = source
 	} else {
@@ -164,13 +193,13 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	switch {
 	case f.follow:
 		return f.watch(ctx, job.JobID)
-	case f.format == jsonLines:
+	case asJSON(f.format):
 		return f.writeLine(job)
 	}
 	if created {
 		f.notef("Queued. Watch it with: %s\n", f.statusCommand(job.JobID))
 	} else {
-		f.notef("Known already: it is %s. See: %s\n", job.Status, f.statusCommand(job.JobID))
+		f.notef("Import %s exists already: it is %s. See: %s\n", job.JobID, job.Status, f.statusCommand(job.JobID))
 	}
 	return f.say("%s\n", job.JobID)
 }
@@ -187,13 +216,12 @@ func (f *importFlags) content(ctx context.Context, path string) ([]byte, error) 
 	return content, err
 }
 
-// newImportAbout returns a command about one import, which do changes or reads.
 func newImportAbout(
 	shared *serviceFlags, name string, do func(*api.Client, context.Context, string) (importer.Job, error),
 ) *cobra.Command {
 	f := &followFlags{serviceFlags: shared}
 	cmd := &cobra.Command{
-		Use: name + " JOB",
+		Use: name + " IMPORT",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err
@@ -218,7 +246,14 @@ func newImportAbout(
 	return cmd
 }
 
-// verdict returns an error for an import without a recipe.
+type followFlags struct {
+	*serviceFlags
+
+	follow  bool
+	format  string
+	timeout time.Duration
+}
+
 func (f *followFlags) verdict(job importer.Job) error {
 	switch {
 	case job.Status == contracts.ImportFailed:
@@ -229,9 +264,8 @@ func (f *followFlags) verdict(job importer.Job) error {
 	return nil
 }
 
-// tell writes the state of an import.
 func (f *followFlags) tell(job importer.Job) error {
-	if f.format == "json" || f.format == jsonLines {
+	if asJSON(f.format) {
 		return f.writeLine(job)
 	}
 	var text details
@@ -241,9 +275,8 @@ func (f *followFlags) tell(job importer.Job) error {
 		{"title", job.Title},
 		{"source", sourceLabel(job.URL)},
 		{"owner", job.OwnerID},
-		{"step", job.Step},
-		{"since", stamp(job.UpdatedAt)},
-		{"waits", waiting(job)},
+		{"since", terminal.Time(job.UpdatedAt)},
+		{"step", doing(job)},
 		{"recipe", job.RecipeID},
 	} {
 		text.line(line[0], line[1])
@@ -251,10 +284,220 @@ func (f *followFlags) tell(job importer.Job) error {
 	return f.say("%s", text.String())
 }
 
-// waiting describes the far side for which a job waits, with the time since when and the reason.
-func waiting(job importer.Job) string {
-	if job.WaitingFor == "" {
+var (
+	// errImportFailed is returned for an import that has failed.
+	errImportFailed = errors.New("the import failed")
+
+	// errStillRunning is returned for an import that has not ended in time.
+	errStillRunning = errors.New("the import is still running")
+)
+
+func (f *followFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.outputFlag(cmd, &f.format, append(slices.Clone(listFormats), "schema-org")...)
+	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
+	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "longest time to watch")
+}
+
+func (f *followFlags) check() error {
+	return errors.Join(refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout), f.serviceFlags.check())
+}
+
+func (f *serviceFlags) statusCommand(id string) string { return f.command("status --follow", id) }
+
+func (f *serviceFlags) command(name, id string) string {
+	line := "expediter import " + name
+	if f.api.URL != f.usual {
+		line += " --url " + f.api.URL
+	}
+	return line + " " + id
+}
+
+// watch follows an import to its end and writes the recipe.
+func (f *followFlags) watch(ctx context.Context, id string) error {
+	limit, cancel := context.WithTimeoutCause(ctx, f.timeout, errStillRunning)
+	defer cancel()
+	var last importer.Job
+	said := ""
+	err := f.api.Follow(limit, id, func(job importer.Job) error {
+		last = job
+		if f.format == jsonLines && job.Status != contracts.ImportReady { // a READY job is written with its recipe
+			return f.writeLine(job)
+		}
+		if text := doing(job); text != said && !job.Status.Final() {
+			said = text
+			f.notef("%s\n", text)
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errStillRunning):
+		return fmt.Errorf("%w after %s; go on with: %s", errStillRunning, f.timeout, f.statusCommand(id))
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w; go on with: %s", errStillRunning, f.statusCommand(id))
+	case err != nil:
+		return advise(err)
+	}
+	return f.ended(ctx, last)
+}
+
+// ended writes the recipe of an import, or returns the reason why there is none.
+func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
+	if job.Status != contracts.ImportReady {
+		return f.failure(job)
+	}
+	stored, err := f.api.Recipe(ctx, job.RecipeID)
+	if errors.Is(err, api.ErrNoRoute) { // another service has the recipe
+		if f.format == jsonLines {
+			return f.writeLine(job)
+		}
+		f.notef("%s is recipe %s, which the Recipe Service keeps.\n", terminal.Printable(job.Title), job.RecipeID)
+		return nil
+	}
+	if err != nil {
+		return advise(err)
+	}
+	if f.format == jsonLines {
+		return f.writeLine(struct {
+			importer.Job
+
+			Recipe recipe.Recipe `json:"recipe"`
+		}{job, stored.Recipe})
+	}
+	return f.writeRecipe(stored, f.format)
+}
+
+// failure returns the error of a failed import, with a remedy.
+func (f *followFlags) failure(job importer.Job) error {
+	text := fmt.Sprintf("%s (%s)", strings.TrimRight(terminal.Printable(job.Error), "."), job.Code)
+	if job.Retryable {
+		text += "; try again with: " + f.command("retry --follow", job.JobID)
+	}
+	return fmt.Errorf("%w: %s", errImportFailed, text)
+}
+
+func (f *serviceFlags) writeRecipe(stored kvstore.Stored, format string) error {
+	r := &stored.Recipe
+	var data []byte
+	var err error
+	switch format {
+	case "json":
+		data, err = json.MarshalIndent(stored, "", "  ")
+	case "schema-org":
+		data, err = r.JSONLD()
+	default:
+		return f.say("%s", newRecipeCard(r, sourceLabel(r.Source.Ref)))
+	}
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	return f.say("%s\n", data)
+}
+
+// sourceLabel returns an address for display, for a file its name.
+func sourceLabel(address string) string {
+	if file, err := contracts.ParseFileURL(address); err == nil {
+		return cmp.Or(file.Name, "a file without a name")
+	}
+	return address
+}
+
+// doing describes the present step of an import in words.
+func doing(job importer.Job) string {
+	return terminal.Printable(operate.ImportWords(job.ImportStatus, job.WaitingFor))
+}
+
+// recipeCard is a recipe as a text for a person: its title, yield and times, the ingredients, the steps with their times in the video,
+// and remarks.
+type recipeCard struct {
+	out    strings.Builder
+	unsure bool // a field was marked
+}
+
+// line writes a line, unless there is no text.
+func (c *recipeCard) line(indent, text string) {
+	if text = strings.Join(strings.Fields(terminal.Printable(text)), " "); text != "" {
+		c.out.WriteString(indent + text + "\n")
+	}
+}
+
+// mark returns the mark for fields that the source does not confirm, or "".
+func (c *recipeCard) mark(unverified []string, fields ...string) string {
+	if !slices.ContainsFunc(fields, func(field string) bool { return slices.Contains(unverified, field) }) {
 		return ""
 	}
-	return fmt.Sprintf("for %s since %s: %s", job.WaitingFor, stamp(job.WaitingSince), job.Error)
+	c.unsure = true
+	return " (?)"
+}
+
+// newRecipeCard writes a recipe with a source in the reader's words.
+func newRecipeCard(r *recipe.Recipe, source string) string {
+	c := recipeCard{}
+	c.line("", r.Title+c.mark(r.Unverified, "title"))
+	c.line("", yieldAndTimes(r))
+	c.line("", source)
+	c.line("\n", r.Description)
+	c.line("\n", "Ingredients")
+	section := ""
+	for _, i := range r.Ingredients {
+		if i.Section != section {
+			section = i.Section
+			c.line("  ", strings.TrimSuffix(section, ":")+":")
+		}
+		text := string(i.Qty) + " " + i.Unit + " " + i.Item
+		if i.Note != "" {
+			text += ", " + i.Note
+		}
+		c.line("  ", text+c.mark(i.Unverified, "item", "qty", "unit"))
+	}
+	c.line("\n", "Steps")
+	for n, s := range r.Steps {
+		text := strconv.Itoa(n+1) + ". "
+		if s.Timestamp != nil {
+			at := time.Duration(*s.Timestamp) * time.Second
+			text += fmt.Sprintf("[%s] ", at)
+		}
+		c.line("  ", text+s.Text+c.mark(s.Unverified, "text", "timestamp_sec", "times", "temperatures"))
+	}
+	c.remarks(r.Warnings)
+	return c.out.String()
+}
+
+func yieldAndTimes(r *recipe.Recipe) string {
+	var facts []string
+	switch s := r.Servings; {
+	case s == "":
+	case strings.ContainsFunc(s, unicode.IsLetter):
+		facts = append(facts, "Makes "+s)
+	default:
+		facts = append(facts, "Serves "+s)
+	}
+	for _, t := range []struct {
+		name    string
+		seconds int
+	}{{"prep", r.Times.PrepSec}, {"cook", r.Times.CookSec}, {"total", r.Times.TotalSec}} {
+		if t.seconds > 0 {
+			took := time.Duration(t.seconds) * time.Second
+			facts = append(facts, t.name+" "+strings.Replace(took.String(), "m0s", "m", 1))
+		}
+	}
+	return strings.Join(facts, ", ")
+}
+
+func (c *recipeCard) remarks(warnings []recipe.Warning) {
+	var texts []string
+	for _, w := range warnings {
+		if w.Code != extract.WarnUnverified { // which the marks show
+			texts = append(texts, cmp.Or(w.Text, w.Code))
+		}
+	}
+	if c.unsure {
+		texts = append(texts, "What is marked (?) was not found in the source.")
+	}
+	if len(texts) > 0 {
+		c.out.WriteByte('\n')
+	}
+	for _, text := range texts {
+		c.line("! ", text)
+	}
 }

@@ -26,7 +26,6 @@ var (
 	}
 )
 
-// inboxFlags are the flags of the inbox command.
 type inboxFlags struct {
 	natsFlags
 
@@ -40,30 +39,21 @@ type inboxFlags struct {
 func newInbox(g *globals) *cobra.Command {
 	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
 	cmd := action("inbox USER", func(ctx context.Context, args []string) error {
-		if err := f.check(args[0]); err != nil {
-			return err
-		}
 		return f.use(ctx, func(ctx context.Context, inbox *inapp.Inbox) error { return f.show(ctx, inbox, args[0]) })
 	})
 	flags := cmd.Flags()
 	f.register(flags)
 	f.registerAccount(flags)
-	f.outputFlag(cmd, &f.format, "table", "json")
+	f.outputFlag(cmd, &f.format, listFormats...)
 	f.kindFlag(cmd, flags, &f.kind, "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags.BoolVar(&f.follow, "follow", false, "go on with new and changed items, until it is interrupted")
 	flags.IntVar(&f.limit, "limit", 100, fmt.Sprintf("most items to list, up to %d; not with --follow", maxItems))
+	f.want(flags, "limit", fmt.Sprint("1 to ", maxItems), func() bool { return f.limit >= 1 && f.limit <= maxItems })
 	f.states = inboxStates
 	f.severalOf(cmd, &f.states, "state", "states of the items, with commas", inboxStates...)
 	return cmd
 }
 
-// check returns every mistake that can be found before a connection is opened.
-func (f *inboxFlags) check(userID string) error {
-	return f.usage(refuse(f.limit < 1 || f.limit > maxItems, "--limit %d: want 1 to %d", f.limit, maxItems),
-		checkID("user", userID))
-}
-
-// checkID returns an error for an invalid id.
 func checkID(of, id string) error {
 	if _, err := contracts.EncodeToken(id); err != nil {
 		return fmt.Errorf("%s %.80q: want an id of 1 to %d bytes", of, id, contracts.MaxID)
@@ -71,7 +61,6 @@ func checkID(of, id string) error {
 	return nil
 }
 
-// use connects, and opens the inboxes for fn.
 func (f *inboxFlags) use(ctx context.Context, fn func(context.Context, *inapp.Inbox) error) error {
 	return f.with(ctx, "expediter inbox", func(ctx context.Context, js jetstream.JetStream) error {
 		limit, cancel := context.WithTimeout(ctx, f.timeout)
@@ -81,14 +70,13 @@ func (f *inboxFlags) use(ctx context.Context, fn func(context.Context, *inapp.In
 			return err
 		}
 		defer records.Close()
-		inbox, err := inapp.Open(limit, js, records, inapp.Config{})
-		switch {
+		switch _, err := js.KeyValue(limit, contracts.BucketInbox); {
 		case errors.Is(err, jetstream.ErrBucketNotFound):
 			return fmt.Errorf("%w: the server has no inboxes: %w (make them with \"expediter apply\")", errUnavailable, err)
 		case err != nil:
 			return fmt.Errorf("%w: %w", errUnavailable, err)
 		}
-		return fn(ctx, inbox)
+		return fn(ctx, inapp.New(js, records, nil))
 	})
 }
 
@@ -116,29 +104,21 @@ func (f *inboxFlags) wanted() []inapp.State {
 	return states
 }
 
-// list writes a page for a person.
-func (f *inboxFlags) list(userID string, page inapp.Page) (err error) {
+func (f *inboxFlags) list(userID string, page inapp.Page) error {
 	counts := page.Counts
 	if counts == (inapp.Counts{}) {
 		f.notef("The inbox of %s is empty%s.\n", terminal.Printable(userID), f.asKind())
 		return nil
 	}
-	out := f.rows(f.format, "STATE!", "TIME", "AS", "EVENT~", "WHAT~", "PRIORITY?", "CATEGORY?", "PAYLOAD~")
+	out := f.rows(f.format, "No items are in these states.", "STATE", "TIME", "AS-", "EVENT~", "WHAT~", "PRIORITY?", "CATEGORY?", "PAYLOAD~")
 	for _, item := range page.Items {
-		if err := out.Write(item, itemCells(item)...); err != nil {
-			return err
-		}
+		out.Add(item, itemCells(item)...)
 	}
-	if len(page.Items) > 0 {
-		if err := out.Close(); err != nil {
-			return err
-		}
-	}
-	f.notef("%d unread, %d read, %d archived.\n", counts.Unread, counts.Read, counts.Archived)
+	out.Notef("%d unread, %d read, %d archived.", counts.Unread, counts.Read, counts.Archived)
 	if page.More {
-		f.notef("Only %d are shown: see --limit.\n", len(page.Items))
+		out.Notef("Only %d are shown: see --limit.", len(page.Items))
 	}
-	return nil
+	return out.Close(nil)
 }
 
 // asKind returns words for a restriction to one kind of recipient, or "".
@@ -149,14 +129,12 @@ func (f *inboxFlags) asKind() string {
 	return " as " + f.kind
 }
 
-func itemCells(item inapp.Item) []string {
-	priority := string(item.Priority)
+func itemCells(item inapp.Item) []any {
 	if item.Priority == contracts.UrgencyNormal {
-		priority = ""
+		item.Priority = ""
 	}
-	return []string{
-		string(item.State), stamp(item.CreatedAt), string(item.RecipientType), item.EventID, item.EventType, priority, item.Category,
-		string(item.Payload),
+	return []any{
+		item.State, item.CreatedAt, item.RecipientType, item.EventID, item.EventType, item.Priority, item.Category, string(item.Payload),
 	}
 }
 
@@ -167,7 +145,7 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 		return err
 	}
 	defer feed.Close()
-	if f.format != "json" {
+	if !asJSON(f.format) {
 		f.notef("Following the inbox of %s%s. Stop with Ctrl-C.\n", terminal.Printable(userID), f.asKind())
 	}
 	wanted := f.wanted()
@@ -180,18 +158,20 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 			return err
 		case !slices.Contains(wanted, item.State):
 			continue
-		case f.format == "json":
+		case asJSON(f.format):
 			err = f.writeLine(item)
 		default:
 			cells := itemCells(item)
-			err = f.say("%-8s  %s  %s\n", cells[0], cells[1], terminal.Printable(strings.Join(notEmpty(cells[2:]), "  ")))
+			line := []string{fmt.Sprintf("%-8s", cells[0]), terminal.Time(item.CreatedAt)}
+			for _, cell := range cells[2:] {
+				if text := fmt.Sprint(cell); text != "" {
+					line = append(line, text)
+				}
+			}
+			err = f.say("%s\n", terminal.Printable(strings.Join(line, "  ")))
 		}
 		if err != nil {
 			return err
 		}
 	}
-}
-
-func notEmpty(texts []string) []string {
-	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }

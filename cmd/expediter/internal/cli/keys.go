@@ -15,7 +15,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// keysFlags are the flags of the keys commands.
 type keysFlags struct {
 	*globals
 
@@ -81,35 +80,44 @@ func (f *keysFlags) add(key access.Key) (err error) {
 	return err
 }
 
+func (f *keysFlags) readKeys() ([]access.Key, error) {
+	keys, err := access.ReadFile(f.file)
+	if err != nil {
+		err = fmt.Errorf("%w (--file names the file of keys)", err)
+	}
+	return keys, err
+}
+
 func (f *keysFlags) newList() *cobra.Command {
-	return action("list", func(_ context.Context, _ []string) error {
-		keys, err := access.ReadFile(f.file)
+	return f.listing("list", func(_ context.Context, _ []string, format string) error {
+		keys, err := f.readKeys()
 		if err != nil {
 			return err
 		}
+		out := f.rows(format, "No keys: expediter keys add makes one.", "NAME", "SCOPES", "TYPE?", "USER?", "UNTIL?")
 		for _, k := range keys {
-			scopes := make([]string, len(k.Scopes))
-			for i, s := range k.Scopes {
-				scopes[i] = string(s)
-			}
-			slices.Sort(scopes)
-			line := k.Name + "\t" + strings.Join(scopes, ",")
-			if k.User != "" {
-				line += fmt.Sprintf("\tuser %q", strings.TrimPrefix(k.RecipientType+":"+k.User, ":"))
-			}
-			if !k.Expires.IsZero() {
-				line += "\tuntil " + k.Expires.Format(time.RFC3339)
-			}
-			if err := f.say("%s\n", line); err != nil {
-				return err
-			}
+			slices.Sort(k.Scopes)
+			out.Add(k, k.Name, strings.Trim(strings.ReplaceAll(fmt.Sprint(k.Scopes), " ", ","), "[]"), k.RecipientType, k.User, k.Expires)
 		}
-		return nil
+		return out.Close(nil)
 	})
 }
 
 func (f *keysFlags) newRevoke() *cobra.Command {
-	return action("revoke NAME", func(_ context.Context, args []string) error { return access.Revoke(f.file, args[0]) })
+	return action("revoke NAME", func(_ context.Context, args []string) error {
+		keys, err := f.readKeys()
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, k := range keys {
+			names = append(names, k.Name)
+		}
+		if !slices.Contains(names, args[0]) {
+			return fmt.Errorf("%w: %s has no key %q%s", ErrNotFound, f.file, args[0], didYouMean(args[0], names...))
+		}
+		return access.Revoke(f.file, args[0])
+	})
 }
 
 // maxKey bounds a file or a variable with one key, in bytes.

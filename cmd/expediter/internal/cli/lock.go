@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
@@ -37,7 +39,6 @@ const (
 // errLockLost is returned when another process may have held the lock before the command had ended.
 var errLockLost = errors.New("the lock was lost")
 
-// lockerFlags are the flags of all commands about locks.
 type lockerFlags struct {
 	natsFlags
 
@@ -60,7 +61,7 @@ func (f *lockerFlags) open(ctx context.Context, js jetstream.JetStream, ttl time
 			locks, err = kvlock.NewLocker(ctx, js, config)
 		}
 	}
-	f.js = js
+	f.js, f.named = js, f.bucket
 	return locks, f.explain(err)
 }
 
@@ -68,7 +69,7 @@ func (f *lockerFlags) open(ctx context.Context, js jetstream.JetStream, ttl time
 func (f *lockerFlags) explain(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("%w: bucket %q: make it with expediter apply, or expediter lock --create", ErrNotFound, f.bucket)
+		return fmt.Errorf("%w: bucket %q: make it with expediter apply, or expediter lock --create: %w", ErrNotFound, f.bucket, err)
 	case errors.Is(err, kvlock.ErrInvalidKey):
 		return &UsageError{Err: err}
 	case errors.Is(err, kvlock.ErrUnavailable):
@@ -77,7 +78,6 @@ func (f *lockerFlags) explain(err error) error {
 	return err
 }
 
-// lockFlags are the flags of lock.
 type lockFlags struct {
 	lockerFlags
 
@@ -100,7 +100,7 @@ func newLock(g *globals) *cobra.Command {
 			return f.exit(f.run(context.WithoutCancel(cmd.Context()), args[0], args[1:])) // the command gets the signals that end other commands
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return f.exit(&UsageError{Err: err}) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return f.exit(flagError(cmd, err)) })
 	flags := cmd.Flags()
 	f.register(flags)
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", ExitFailure, "exit code when the lock was not free in time, 0 to 255")
@@ -108,23 +108,19 @@ func newLock(g *globals) *cobra.Command {
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL for a command that has lost its lock")
 	flags.DurationVar(&f.ttl, "ttl", 30*time.Second, "time until the lock of a killed holder is free, in whole seconds")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "longest time to wait for the lock, 0 for not at all (default for ever)")
+	f.want(flags, "conflict-exit-code", "0 to 255", func() bool { return f.conflict >= 0 && f.conflict <= 255 })
+	f.want(flags, "grace", "0 or more", func() bool { return f.grace >= 0 })
+	f.want(flags, "ttl", "whole seconds", func() bool { return f.ttl >= time.Second && f.ttl%time.Second == 0 })
+	f.want(flags, "wait", "0 or more", func() bool { return f.wait >= 0 })
 	return cmd
 }
 
 func checkLockArgs(cmd *cobra.Command, args []string) error {
 	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-		return &UsageError{Err: errors.New("want NAME -- COMMAND: one name, and a command after --")}
+		return &UsageError{Err: errors.New("want NAME -- COMMAND: the name of a lock, and a command after --, " +
+			"such as nightly-report -- ./report.sh")}
 	}
 	return nil
-}
-
-func (f *lockFlags) check() error {
-	return usage(
-		refuse(f.conflict < 0 || f.conflict > 255, "--conflict-exit-code %d: want 0 to 255", f.conflict),
-		refuse(f.grace < 0, "--grace %s: want 0 or more", f.grace),
-		refuse(f.ttl < time.Second || f.ttl%time.Second != 0, "--ttl %s: want whole seconds", f.ttl),
-		refuse(f.wait < 0, "--wait %s: want 0 or more", f.wait),
-	)
 }
 
 // exit gives an error its exit code by the help.
@@ -146,9 +142,8 @@ func (f *lockFlags) exit(err error) error {
 	return &codeError{exitLockNotOpen, err}
 }
 
-// run runs the command while it holds the lock.
 func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
-	if err := f.check(); err != nil {
+	if err := f.usage(); err != nil {
 		return err
 	}
 	if _, err := exec.LookPath(args[0]); err != nil { // fails before a long wait
@@ -161,14 +156,21 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 	}, nats.MaxReconnects(-1))
 }
 
-// hold runs the command under the lock. A denied request ends it as long as it opens the locks: a waiter outlasts the loss of a node, and
-// so does the command.
+// hold runs the command under the lock. Until it has the lock, a request that the user may not make ends it. A waiter outlasts the loss of
+// a node, and so does the command.
 func (f *lockFlags) hold(ctx context.Context, js jetstream.JetStream, signals <-chan os.Signal, name string, args []string) error {
 	locks, err := f.open(ctx, js, f.ttl, f.create)
 	if err != nil {
 		return err
 	}
 	defer locks.Close()
+	opening := ctx
+	stop := context.AfterFunc(opening, func() {
+		if errors.Is(context.Cause(opening), nats.ErrPermissionViolation) {
+			js.Conn().Close() // ends the wait for an answer
+		}
+	})
+	defer stop()
 	ctx = context.WithoutCancel(ctx)
 	lease, err := f.acquire(ctx, locks, signals, name, kvlock.AcquireOptions{
 		Metadata: map[string]string{metadataCommand: filepath.Base(args[0])}, Wait: f.wait, // arguments may be secret
@@ -176,10 +178,10 @@ func (f *lockFlags) hold(ctx context.Context, js jetstream.JetStream, signals <-
 	if err != nil {
 		return f.explain(err)
 	}
+	stop()
 	return f.exit(f.execute(ctx, lease, signals, name, args))
 }
 
-// execute runs the command, and releases the lock.
 func (f *lockFlags) execute(ctx context.Context, lease *kvlock.Lease, signals <-chan os.Signal, name string, args []string) error {
 	f.logger.InfoContext(ctx, "lock.acquired", "name", name, "token", lease.Token().String())
 	code, err := terminal.Run(lease.Context(), terminal.Command{
@@ -245,4 +247,99 @@ func catch() (signals chan os.Signal, stop func()) {
 		}
 	}
 	return signals, func() { signal.Stop(signals) }
+}
+
+func newLocks(g *globals) *cobra.Command {
+	f := &lockerFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{Use: "locks"}
+	f.register(cmd.PersistentFlags())
+	cmd.AddCommand(newLocksList(f), newLocksSteal(f))
+	return cmd
+}
+
+func (f *lockerFlags) use(ctx context.Context, fn func(context.Context, *kvlock.Locker) error) error {
+	f.named = f.bucket
+	return f.with(ctx, "expediter lock", func(ctx context.Context, js jetstream.JetStream) error {
+		locks, err := f.open(ctx, js, 0, false)
+		if err != nil {
+			return err
+		}
+		defer locks.Close()
+		return f.explain(fn(ctx, locks))
+	})
+}
+
+type lockRow struct {
+	kvlock.Lock
+
+	Token string `json:"token"`
+	TTL   string `json:"ttl"`
+}
+
+func newLocksList(f *lockerFlags) *cobra.Command {
+	return f.listing("list [PREFIX]", func(ctx context.Context, args []string, format string) error {
+		return f.use(ctx, func(ctx context.Context, locks *kvlock.Locker) error {
+			return f.list(ctx, locks, strings.Join(args, ""), format)
+		})
+	})
+}
+
+func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, format string) error {
+	out := f.rows(format, "No locks: nobody holds one, such as expediter lock does.",
+		"NAME", "HOLDER", "TOKEN-", "SINCE", "EXPIRES-", "WAITERS", "COMMAND~")
+	var unread []error
+	for l, err := range locks.List(ctx, prefix) {
+		switch {
+		case err == nil:
+			row := lockRow{l, l.Token.String(), l.TTL.String()}
+			out.Add(row, l.Name, l.Holder, row.Token, l.Since, l.Expires, l.Waiters, l.Metadata[metadataCommand])
+		case l.Name == "":
+			return err
+		default:
+			unread = append(unread, fmt.Errorf("lock %q: %w", l.Name, err))
+		}
+	}
+	return out.Close(errors.Join(unread...))
+}
+
+func newLocksSteal(f *lockerFlags) *cobra.Command {
+	var yes bool
+	cmd := action("steal LOCK", func(ctx context.Context, args []string) error {
+		return f.use(ctx, func(ctx context.Context, locks *kvlock.Locker) error {
+			a, err := operate.StealLock(ctx, locks, args[0], "", "expediter locks steal")
+			if err != nil {
+				return gone(err)
+			}
+			return f.perform(ctx, f.js, a, yes)
+		})
+	})
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+// mostLimits is the largest number of keys of limits of a bucket that are listed.
+const mostLimits = 10_000
+
+func newLimits(g *globals) *cobra.Command {
+	f := &natsFlags{globals: g}
+	return f.asking("limits [BUCKET]", f.limits)
+}
+
+func (f *natsFlags) limits(ctx context.Context, js jetstream.JetStream, args []string, format string) error {
+	bucket := strings.Join(args, "")
+	all, total, err := operate.Limits(ctx, js, bucket, mostLimits)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: bucket %s: %w", ErrNotFound, bucket, err)
+	}
+	if err != nil {
+		return err
+	}
+	out := f.rows(format, "No limits: no key of a limit is in use.", "LIMIT", "KEY", "HELD", "IN LINE", "NEXT", "BUCKET")
+	for _, l := range all {
+		out.Add(l, l.Name, fmt.Sprintf("%.12s", l.Key), l.Permits(), len(l.Queue), l.Next, l.Bucket)
+	}
+	if total > len(all) {
+		out.Notef("%d of %d keys are listed.", len(all), total)
+	}
+	return out.Close(nil)
 }

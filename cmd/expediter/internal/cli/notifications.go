@@ -1,10 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 )
@@ -19,20 +20,13 @@ import (
 // listTimeout bounds reading a whole inbox.
 const listTimeout = time.Minute
 
-// notificationsFlags are the flags of the commands about notifications.
 type notificationsFlags struct {
 	natsFlags
+	operate.Notifications
 
-	address  string
 	attempts bool
-	channel  string
-	event    string
 	format   string
-	kind     string
 	limit    int
-	reason   string
-	state    string
-	user     string
 }
 
 func newNotifications(g *globals) *cobra.Command {
@@ -40,7 +34,11 @@ func newNotifications(g *globals) *cobra.Command {
 	cmd := action("notifications", func(ctx context.Context, _ []string) error { return f.run(ctx) })
 	f.register(cmd.PersistentFlags())
 	f.outputFlag(cmd, &f.format, listFormats...)
-	f.selecting(cmd, "pending", "deferred", "sending", "sent", "delivered", "bounced", "suppressed", "split", "failed")
+	states := make([]string, 0, len(operate.NotificationStates))
+	for _, s := range operate.NotificationStates {
+		states = append(states, s[0])
+	}
+	f.selecting(cmd, states...)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.attempts, "attempts", false, "write a line for each attempt")
 	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
@@ -48,23 +46,16 @@ func newNotifications(g *globals) *cobra.Command {
 	return cmd
 }
 
-// selecting adds the flags that select rows, which may be in some states.
 func (f *notificationsFlags) selecting(cmd *cobra.Command, states ...string) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.address, "address", "", "rows of this one of the user's addresses on a channel, such as main")
-	flags.StringVar(&f.channel, "channel", "", "rows of this channel, such as inapp or email")
-	flags.StringVar(&f.event, "event", "", "rows of this event")
-	f.kindFlag(cmd, flags, &f.kind, "rows of this kind of recipient, such as CUSTOMER")
-	flags.StringVar(&f.reason, "reason", "", "rows that are in their state for this reason, such as exhausted or opt_out")
-	f.choice(cmd, &f.state, "state", "", "rows in this state", states...)
-	flags.StringVar(&f.user, "user", "", "rows of this user")
+	f.filterFlags(cmd, &f.Notifications)
+	f.kindFlag(cmd, cmd.Flags(), &f.RecipientType, "notifications of this kind of recipient, such as CUSTOMER")
+	f.choice(cmd, &f.State, "state", "", "notifications in this state", states...)
 }
 
-// query returns the query by the flags.
 func (f *notificationsFlags) query() notifier.Query {
 	return notifier.Query{
-		Address: f.address, Channel: f.channel, EventID: f.event, Reason: f.reason, RecipientType: contracts.RecipientType(f.kind),
-		State: notifier.State(f.state), UserID: f.user,
+		Address: f.Address, Channel: f.Channel, EventID: f.EventID, Reason: f.Reason, RecipientType: contracts.RecipientType(f.RecipientType),
+		State: notifier.State(f.State), UserID: f.UserID,
 	}
 }
 
@@ -72,9 +63,9 @@ func (f *notificationsFlags) query() notifier.Query {
 func (f *notificationsFlags) check() error {
 	errs := []error{
 		refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit),
-		refuse(f.attempts && f.format != listFormats[0], "--attempts goes with a table: JSON has them"),
+		refuse(f.attempts && asJSON(f.format), "--attempts goes with a table: JSON has them"),
 	}
-	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}, {"--address", f.address}} {
+	for _, id := range [][2]string{{"--event", f.EventID}, {"--user", f.UserID}, {"--channel", f.Channel}, {"--address", f.Address}} {
 		if id[1] != "" {
 			errs = append(errs, checkID(id[0], id[1]))
 		}
@@ -87,7 +78,7 @@ func (f *notificationsFlags) run(ctx context.Context) error {
 		return err
 	}
 	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
-		if f.event != "" {
+		if f.EventID != "" {
 			if err := f.describe(ctx, client); err != nil {
 				return err
 			}
@@ -104,22 +95,22 @@ func unknownEvent(id string) error {
 
 // describe writes the facts about the event.
 func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client) error {
-	e, err := client.Event(ctx, f.event)
+	e, err := client.Event(ctx, f.EventID)
 	if errors.Is(err, api.ErrNotFound) {
-		return unknownEvent(f.event)
+		return unknownEvent(f.EventID)
 	}
-	if err != nil || f.format != listFormats[0] {
+	if err != nil || asJSON(f.format) {
 		return err
 	}
 	switch e.State {
 	case "seen":
-		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", stamp(e.At))
+		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", terminal.Time(e.At))
 	case "refused":
-		f.notef("Seen %s; it could not be planned: %s\nMend that, and replay its letter: expediter dead list --job-stream EVENTS\n",
-			stamp(e.At), terminal.Printable(e.Reason))
+		f.notef("Seen %s; it could not be planned: %s\nFix that, and replay its dead letter: expediter dead list --job-stream EVENTS\n",
+			terminal.Time(e.At), terminal.Printable(e.Reason))
 	default:
 		f.notef("%s, seen %s: %s for %s.\n",
-			terminal.Printable(e.EventType), stamp(e.At), counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
+			terminal.Printable(e.EventType), terminal.Time(e.At), counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
 	}
 	return nil
 }
@@ -127,75 +118,51 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (err error) {
 	columns := []string{"EVENT~", "TYPE", "USER~", "CHANNEL", "ADDRESS?"}
 	if f.attempts {
-		columns = append(columns, "TRY", "TIME", "TOOK", "OUTCOME!", "WORKER", "DETAIL")
+		columns = append(columns, "TRY", "TIME", "TOOK-", "OUTCOME", "WORKER-", "DETAIL")
 	} else {
-		columns = append(columns, "STATE!", "REASON?", "TRIES", "TIME", "UNTIL?")
+		columns = append(columns, "STATE", "REASON?", "TRIES", "TIME", "UNTIL?")
 	}
-	out, n := f.rows(f.format, columns...), 0
-	for row, failed := range client.Rows(ctx, f.query()) {
+	out, n := f.rows(f.format, "No notifications: the flags select none.", columns...), 0
+	defer func() { err = out.Close(err) }()
+	for row, err := range client.Rows(ctx, f.query()) {
 		n++
-		if failed == nil && f.limit > 0 && n > f.limit {
-			f.notef("Only %d are shown: see --limit.\n", f.limit)
-			break
+		if err != nil || out.Err() != nil {
+			return err
 		}
-		if failed == nil {
-			failed = f.write(out, row)
+		if f.limit > 0 && n > f.limit {
+			out.Notef("Only %d are shown: see --limit.", f.limit)
+			return nil
 		}
-		if err = failed; err != nil {
-			break
-		}
+		f.write(out, row)
 	}
-	switch {
-	case out.Written() > 0, err == nil && f.format != listFormats[0]:
-		err = errors.Join(out.Close(), err)
-	case err == nil:
-		f.notef("There are no such notifications.\n")
-	}
-	return err
+	return nil
 }
 
-// write writes a row, or its attempts.
-func (f *notificationsFlags) write(out *terminal.Rows, row notifier.Notification) error {
-	whose := []string{row.EventID, string(row.RecipientType), row.UserID, row.Channel, row.Address}
+func (f *notificationsFlags) write(out *terminal.Rows, row notifier.Notification) {
+	whose, at := []any{row.EventID, row.RecipientType, row.UserID, row.Channel, row.Address}, cmp.Or(row.UpdatedAt, row.CreatedAt)
 	if !f.attempts {
-		return out.Write(row, append(whose, string(row.State), row.Reason, strconv.Itoa(len(row.Attempts)), stampOf(row.UpdatedAt, row.CreatedAt),
-			stampOf(row.Until))...)
+		out.Add(row, append(whose, row.State, row.Reason, len(row.Attempts), at, row.Until)...)
+		return
 	}
 	for i, a := range row.Attempts {
 		outcome, took := a.Outcome, (time.Duration(a.TookMS) * time.Millisecond).String()
 		if outcome == "" {
 			outcome, took = "under way", ""
 		}
-		if err := out.Write(row, append(whose, strconv.Itoa(i+1), stamp(a.At), took, outcome, a.Worker, firstLine(a.Detail))...); err != nil {
-			return err
-		}
+		out.Add(row, append(whose, i+1, a.At, took, outcome, a.Worker, firstLine(a.Detail))...)
 	}
 	if len(row.Attempts) == 0 {
-		return out.Write(row, append(whose, "", stampOf(row.UpdatedAt, row.CreatedAt), "", string(row.State), "", row.Reason)...)
+		out.Add(row, append(whose, "", at, "", row.State, "", row.Reason)...)
 	}
-	return nil
-}
-
-// stampOf returns the first of the times that is not zero.
-func stampOf(times ...time.Time) string {
-	for _, at := range times {
-		if !at.IsZero() {
-			return stamp(at)
-		}
-	}
-	return ""
 }
 
 func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 	var kind, user string
 	cmd := shared.listing("cancel EVENT", func(ctx context.Context, args []string, format string) error {
-		if err := shared.usage(checkID("event", args[0])); err != nil {
-			return err
-		}
 		return shared.cancel(ctx, notifier.Cancellation{
 			EventID: args[0], RecipientType: contracts.RecipientType(kind), UserID: user,
 		}, format)
-	}, textFormats...)
+	})
 	flags := cmd.Flags()
 	shared.kindFlag(cmd, flags, &kind, "kind of recipient that the user is, such as CUSTOMER")
 	flags.StringVar(&user, "user", "", "only for this user")
@@ -214,7 +181,7 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 		return unknownEvent(c.EventID)
 	case err != nil:
 		return err
-	case format == "json":
+	case asJSON(format):
 		return f.writeLine(done)
 	}
 	again := ""
@@ -226,7 +193,7 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 }
 
 func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
-	f := &notificationsFlags{state: "failed"}
+	f := &notificationsFlags{Notifications: operate.Notifications{State: "failed"}}
 	var yes bool
 	cmd := shared.listing("replay", func(ctx context.Context, _ []string, format string) error {
 		f.natsFlags = shared.natsFlags
@@ -234,7 +201,7 @@ func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
 			return err
 		}
 		return f.ask(ctx, func(ctx context.Context, client *notify.Client) error { return f.replay(ctx, client, format, yes) })
-	}, textFormats...)
+	})
 	f.globals = shared.globals
 	f.selecting(cmd, "failed", "bounced")
 	yesFlag(cmd, &yes)
@@ -257,7 +224,7 @@ func (f *notificationsFlags) replay(ctx context.Context, client *notify.Client, 
 		return f.would("send %s again.", counted(n, "row"))
 	}
 	done, err := client.Replay(ctx, f.query())
-	if format == "json" {
+	if asJSON(format) {
 		err = errors.Join(err, f.writeLine(done))
 	} else {
 		f.notef("%s sent again.\n", counted(done.Replayed, "row"))

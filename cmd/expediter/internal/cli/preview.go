@@ -5,7 +5,6 @@ import (
 	_ "embed" // the page
 	"encoding/json"
 	"errors"
-	"fmt"
 	"html/template"
 	"os"
 	"path/filepath"
@@ -19,21 +18,12 @@ import (
 	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// preview renders templates, each in every locale and on every channel, before they are used: as
-// files, and as one page that shows all texts.
+// preview renders templates, each in every locale and on every channel, before they are used, on one page.
 type preview struct {
-	// Data has the payloads by the names of templates.
-	Data map[string]json.RawMessage
-
-	// Locales are the locales of the readers. Defaults to the locales for which a template has texts.
-	Locales []string
-
-	// Templates make the texts. Required.
+	Data      map[string]json.RawMessage // payloads by the names of templates
+	Locales   []string                   // of the readers; defaults to those for which a template has texts
 	Templates *texts.Set
 }
-
-// unmadeText is a text that cannot be made.
-type unmadeText struct{ Template, Locale, Channel, Problem string }
 
 // shown is the text of one template for one reader on one channel.
 type shown struct {
@@ -42,30 +32,28 @@ type shown struct {
 	Template, Locale, Channel string
 	Kind                      texts.Kind
 	Data                      string // of a push, on several lines
-	File                      string // with the HTML
 	Problem                   string
 }
 
 // digestName stands for the text of digests without a template.
 const digestName = "digest (built in)"
 
-// page is the name of the page with all texts.
 const page = "index.html"
 
-// at is the time of all messages, so that the files differ only by their templates.
+// at is the time of all messages, so that pages differ only by their templates.
 var at = time.Date(2026, 1, 15, 9, 30, 0, 0, time.UTC)
 
-// writeTo makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and the texts
+// writeTo makes all texts, and writes a page that shows them into a folder. It returns the path of the page, and the texts
 // that could not be made.
-func (cfg preview) writeTo(folder string) (path string, failed []unmadeText, err error) {
+func (cfg preview) writeTo(folder string) (path string, failed []shown, err error) {
 	var all []shown
 	names := cfg.Templates.Names()
 	for name := range cfg.Data {
 		if !slices.Contains(names, name) {
-			failed = append(failed, unmadeText{Template: name, Problem: "there is no such template, but data for it"})
+			failed = append(failed, shown{Template: name, Problem: "there is no such template, but data for it"})
 		}
 	}
-	slices.SortFunc(failed, func(a, b unmadeText) int { return strings.Compare(a.Template, b.Template) })
+	slices.SortFunc(failed, func(a, b shown) int { return strings.Compare(a.Template, b.Template) })
 	for _, name := range append(names, digestName) {
 		locales := cfg.Locales
 		if len(locales) == 0 {
@@ -78,7 +66,7 @@ func (cfg preview) writeTo(folder string) (path string, failed []unmadeText, err
 					continue
 				}
 				if one.Problem != "" {
-					failed = append(failed, unmadeText{name, locale, on, one.Problem})
+					failed = append(failed, one)
 				}
 				all = append(all, one)
 			}
@@ -86,11 +74,6 @@ func (cfg preview) writeTo(folder string) (path string, failed []unmadeText, err
 	}
 	if err := private.Open(folder); err != nil {
 		return "", nil, err
-	}
-	for i := range all {
-		if err := all[i].write(folder); err != nil {
-			return "", nil, err
-		}
 	}
 	var out bytes.Buffer
 	if err := layout.Execute(&out, all); err != nil {
@@ -143,30 +126,6 @@ func (cfg preview) digest() json.RawMessage {
 		return nil // a value that was read from JSON can be written
 	}
 	return data
-}
-
-// write writes a text into files of its own.
-func (s *shown) write(folder string) error {
-	if s.Problem != "" {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Join(folder, s.Template), 0o700); err != nil {
-		return err
-	}
-	base := s.Template + "/" + s.Locale + "." + s.Channel
-	write := func(part, text string) error {
-		// The byte order mark gives the encoding of the file, as a header does for a mail.
-		return os.WriteFile(filepath.Join(folder, base+part), []byte("\ufeff"+text), 0o600)
-	}
-	text := s.Text.Text
-	if s.Subject != "" {
-		text = fmt.Sprintf("%s\n\n%s", s.Subject, text)
-	}
-	err := write(".txt", text)
-	if s.HTML != "" && err == nil {
-		s.File, err = base+".html", write(".html", s.HTML)
-	}
-	return err
 }
 
 //go:embed preview.html

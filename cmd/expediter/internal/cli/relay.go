@@ -21,12 +21,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
-// relayFlags are the flags of relay.
 type relayFlags struct {
 	natsFlags
 
 	concurrency int
 	database    string
+	format      string
 	listen      string
 	migrate     bool
 	printSchema bool
@@ -48,6 +48,7 @@ func newRelay(g *globals) *cobra.Command {
 	flags.BoolVar(&f.requeue, "requeue", false, "make the rows that were set aside pending again, and do nothing else")
 	flags.BoolVar(&f.status, "status", false, "show the backlog, and do nothing else")
 	flags.StringVar(&f.stream, "stream", "", "stream of the events (default EVENTS)")
+	f.outputFlag(cmd, &f.format, listFormats...) // of --status
 	return cmd
 }
 
@@ -87,7 +88,7 @@ func withoutTable(err error) error {
 	return err
 }
 
-// tellBacklog writes the backlog.
+// tellBacklog writes the backlog: for --status it is the result, and otherwise a note.
 func (f *relayFlags) tellBacklog(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -95,8 +96,15 @@ func (f *relayFlags) tellBacklog(ctx context.Context, pool *pgxpool.Pool) error 
 	if err != nil {
 		return err
 	}
-	f.notef("Waiting: %d, the oldest for %s; set aside: %d.\n", b.Rows, b.Oldest.Round(time.Second), b.SetAside)
-	return nil
+	text := fmt.Sprintf("Waiting: %d, the oldest for %s; set aside: %d.\n", b.Rows, b.Oldest.Round(time.Second), b.SetAside)
+	switch {
+	case !f.status:
+		f.notef("%s", text)
+		return nil
+	case asJSON(f.format):
+		return f.writeLine(map[string]int64{"waiting": b.Rows, "oldest_seconds": int64(b.Oldest.Seconds()), "set_aside": b.SetAside})
+	}
+	return f.say("%s", text)
 }
 
 func (f *relayFlags) check() error {
@@ -104,7 +112,7 @@ func (f *relayFlags) check() error {
 	if f.database = cmp.Or(f.database, f.config.Getenv("DATABASE_URL")); f.database == "" {
 		errs = append(errs, errors.New("--database is missing, and there is no DATABASE_URL"))
 	}
-	return usage(errs...)
+	return f.usage(append(errs, refuse(asJSON(f.format) && !f.status, "--output %s goes with --status", f.format))...)
 }
 
 // open connects to the database, with as many connections as the relay needs.
@@ -217,7 +225,6 @@ func (w *watched) hooks(stream string) (outbox.Hooks, error) {
 	return hooks, err
 }
 
-// ready is the Ready hook of the relay.
 func (w *watched) ready(ready bool, reason error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,27 +12,31 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
-// globals are the flags of every command.
 type globals struct {
 	config    Config
 	logFormat string
@@ -56,18 +60,13 @@ func Run(ctx context.Context, cfg Config, args []string) int {
 
 // report writes an error for a person: in full, once, and with a pointer to the help when the command line is at fault.
 func report(cfg Config, cmd *cobra.Command, err error) {
-	stderr := cfg.stderr()
-	label := "error:"
-	if stderr.Color {
-		label = "\x1b[31merror:\x1b[0m"
-	}
-	fmt.Fprintf(stderr, "%s %s\n", label, harmless(err.Error())) //nolint:errcheck // nowhere to say so
+	fmt.Fprintf(cfg.Stderr, "error: %s\n", harmless(err.Error())) //nolint:errcheck // nowhere to say so
 	if _, ok := errors.AsType[*UsageError](err); ok {
-		fmt.Fprintf(stderr, "See %s --help.\n", cmd.CommandPath()) //nolint:errcheck // as above
+		fmt.Fprintf(cfg.Stderr, "See %s --help.\n", cmd.CommandPath()) //nolint:errcheck // as above
 	}
 	if account := cmd.Flags().Lookup("account"); account != nil && account.Value.String() == "" && isStreamMissing(err) {
 		const hint = "With accounts as in deploy/nats, --account or NATS_ACCOUNT names that of the service."
-		fmt.Fprintln(stderr, hint) //nolint:errcheck // as above
+		fmt.Fprintln(cfg.Stderr, hint) //nolint:errcheck // as above
 	}
 }
 
@@ -77,7 +76,7 @@ func isStreamMissing(err error) bool {
 }
 
 func newRoot(cfg Config) *cobra.Command {
-	g := &globals{config: cfg}
+	g := &globals{config: cfg, logger: slog.New(slog.DiscardHandler)}
 	root := &cobra.Command{
 		Use:               "expediter",
 		PersistentPreRunE: g.setup,
@@ -89,7 +88,7 @@ func newRoot(cfg Config) *cobra.Command {
 	root.SetOut(cfg.Stdout)
 	root.SetErr(cfg.Stderr)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
+	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&g.logFormat, "log-format", "text", "form of log lines: text or json")
 	flags.StringVar(&g.logLevel, "log-level", "warn", "least level of log lines: debug, info, warn or error")
@@ -97,11 +96,11 @@ func newRoot(cfg Config) *cobra.Command {
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
 	root.AddCommand(newApply(g), newAudit(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
 		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g),
-		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g),
-		newReady(), newRecipes(g), newRelay(g), newRestored(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
-		newUsers(g), newVersion())
+		newLimits(g), newLock(g), newLocks(g), newMan(), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g),
+		newReady(), newRelay(g), newRestored(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
+		newUsers(g))
 	texts := manual()
-	complete(root, texts)
+	g.complete(root, texts)
 	if len(texts) > 0 {
 		panic(fmt.Sprintf("cli: no command has the texts of %q", slices.Sorted(maps.Keys(texts))))
 	}
@@ -128,7 +127,6 @@ func (g *globals) setup(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// serverLogger returns the logger of embedded NATS servers.
 func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
 // notef writes a note for the person to the standard error.
@@ -136,7 +134,6 @@ func (g *globals) notef(format string, args ...any) {
 	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
 }
 
-// more writes the number of things that are not named one by one.
 func (g *globals) more(n int) {
 	if n > 0 {
 		g.notef("... and %d more\n", n)
@@ -144,27 +141,36 @@ func (g *globals) more(n int) {
 }
 
 // harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
-// come from strangers.
+// come from strangers. It clips each line to a page.
 func harmless(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = terminal.Printable(line)
+		lines[i] = terminal.Printable(redact.Shorten(line, 2000))
 	}
 	return strings.Join(lines, "\n")
 }
 
 func newReady() *cobra.Command {
-	return action("ready URL", func(ctx context.Context, args []string) error { return service.AskReady(ctx, args[0]) })
+	return action("ready URL", func(ctx context.Context, args []string) error {
+		if u, err := url.Parse(args[0]); err != nil || u.Host == "" {
+			return usage(fmt.Errorf("URL %q: want %s", args[0], arguments["URL"]))
+		}
+		if err := service.AskReady(ctx, args[0]); err != nil {
+			return fmt.Errorf("%w: %w", errUnavailable, err)
+		}
+		return nil
+	})
 }
 
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use: "version",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Root().Name(), version())
+// newMan returns a hidden command, which a release calls.
+func newMan() *cobra.Command {
+	return &cobra.Command{Use: "man DIR", Hidden: true, RunE: func(cmd *cobra.Command, args []string) error {
+		if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // pages of a manual are for all
 			return err
-		},
-	}
+		}
+		epoch := time.Unix(0, 0) // the same files from the same commit
+		return doc.GenManTree(cmd.Root(), &doc.GenManHeader{Date: &epoch, Section: "1", Source: "Expediter"}, args[0])
+	}}
 }
 
 // version returns the version that the go command stamped into the binary, which has the commit when it is no released one.
@@ -212,10 +218,7 @@ func (g *globals) read(ctx context.Context, path string, most int64) ([]byte, er
 		return nil, err
 	}
 	defer source.Close()
-	data, err := io.ReadAll(io.LimitReader(source, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("it has more than %d KiB", most>>10)
-	}
+	data, err := limited.Read(source, most)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", inputName(path), err)
 	}
@@ -230,7 +233,6 @@ func inputName(path string) string {
 	return path
 }
 
-// writeLine writes a line of JSON.
 func (g *globals) writeLine(value any) error {
 	line, err := json.Marshal(value)
 	if err != nil {
@@ -239,7 +241,6 @@ func (g *globals) writeLine(value any) error {
 	return g.say("%s\n", line)
 }
 
-// say writes to the standard output.
 func (g *globals) say(format string, args ...any) error {
 	if _, err := fmt.Fprintf(g.config.Stdout, format, args...); err != nil {
 		return fmt.Errorf("write: %w", err)
@@ -255,16 +256,16 @@ const (
 	// ExitFailure means that the command failed, or that a part of the input could not be used.
 	ExitFailure = 1
 
-	// ExitUsage means that the command line has a mistake.
+	// ExitUsage means that the command line has a mistake, or names a thing as none can be named.
 	ExitUsage = 2
 
-	// ExitNotFound means that a named file, letter or stream does not exist.
+	// ExitNotFound means that a named thing, such as a file, job or stream, does not exist.
 	ExitNotFound = 3
 
 	// ExitTimeout means that an outcome, such as the end of an import, was not known in time.
 	ExitTimeout = 4
 
-	// ExitUnavailable means that a service did not answer or refused to work.
+	// ExitUnavailable means that a service did not answer or refused to work, or that the user may not do this.
 	ExitUnavailable = 5
 )
 
@@ -278,8 +279,7 @@ var errUnavailable = api.ErrUnavailable
 
 // UsageError is returned when the command line has a mistake.
 type UsageError struct {
-	// Err is the mistake.
-	Err error
+	Err error // the mistake
 }
 
 // Error implements error.
@@ -330,7 +330,7 @@ func ExitCode(err error) int {
 		return ExitOK
 	case errors.As(err, &own):
 		return own.code
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.Is(err, api.ErrInvalid):
 		return ExitUsage
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, deadletter.ErrNotFound),
 		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, inapp.ErrNotFound):

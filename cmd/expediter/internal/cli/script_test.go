@@ -91,7 +91,13 @@ func TestScripts(t *testing.T) {
 			"inserts":     inserts,
 			"notifier":    startNotifier,
 			"saved":       saved,
-			"works":       works,
+			// substitute FILE... replaces $VARIABLES in files.
+			"substitute": func(ts *testscript.TestScript, _ bool, args []string) {
+				for _, name := range args {
+					ts.Check(os.WriteFile(ts.MkAbs(name), []byte(os.Expand(ts.ReadFile(name), ts.Getenv)), 0o600))
+				}
+			},
+			"works": works,
 			// exits CODE COMMAND ARG... checks the exit code exactly.
 			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
 				want, err := strconv.Atoi(args[0])

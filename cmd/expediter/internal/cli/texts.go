@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,13 +18,11 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// channelNames are the channels that the configuration of a notifier can set up.
 var channelNames = []string{"inapp", "email", "sms", "webhook", "webpush"}
 
 // errMistakes is returned for rules and templates with which a notifier would not start.
 var errMistakes = errors.New("a notifier would not take this into force")
 
-// rulesFlags are the flags of the command that checks rules.
 type rulesFlags struct {
 	*globals
 
@@ -71,31 +68,25 @@ func (f *rulesFlags) run(path string) error {
 // the channels without a setting.
 func (f *rulesFlags) channelConfig() (set notifier.ChannelConfig, others []string) {
 	const something = "-" // settings of channels are not checked
+	if f.templates == "" {
+		others = append(slices.Clone(f.gateways), f.channels...)
+		return set, slices.DeleteFunc(others, func(name string) bool { return name == "inapp" })
+	}
 	set.Templates, set.Gateways = f.templates, map[string]string{}
 	for _, name := range f.gateways {
-		if f.templates == "" {
-			others = append(others, name)
-		} else {
-			set.Gateways[name] = something
-		}
+		set.Gateways[name] = something
 	}
+	with := map[string]*string{"email": &set.EmailServer, "inapp": new(string), "sms": &set.SMSURL, "webpush": &set.WebPushKey}
 	for _, name := range f.channels {
-		switch {
-		case name == "inapp":
-		case f.templates != "" && name == "email":
-			set.EmailServer = something
-		case f.templates != "" && name == "sms":
-			set.SMSURL = something
-		case f.templates != "" && name == "webpush":
-			set.WebPushKey = something
-		case !slices.Contains(others, name):
+		if setting := with[name]; setting != nil {
+			*setting = something
+		} else {
 			others = append(others, name)
 		}
 	}
 	return set, others
 }
 
-// tell writes the mistakes, and returns an error that counts them.
 func (f *rulesFlags) tell(path string, err error) (n int) {
 	at := func(file string, line int, text string) {
 		n++
@@ -125,7 +116,6 @@ var (
 	errTexts   = errors.New("cannot be made, or have data and no template")
 )
 
-// templatesFlags are the flags of the commands about templates.
 type templatesFlags struct {
 	natsFlags
 
@@ -147,10 +137,10 @@ func newTemplates(g *globals) *cobra.Command {
 }
 
 func (f *templatesFlags) newPreview() *cobra.Command {
-	cmd := action("preview DIR", func(_ context.Context, args []string) error { return f.preview(args[0]) })
+	cmd := action("preview DIR", func(ctx context.Context, args []string) error { return f.preview(ctx, args[0]) })
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
-	flags.StringVar(&f.out, "out", "preview", "folder that the files are written into")
+	flags.StringVar(&f.out, "out", "preview", "folder that the page is written into")
 	flags.StringSliceVar(&f.gateways, "gateways", nil, "channels of NOTIFIER_GATEWAYS, with commas")
 	flags.StringSliceVar(&f.locales, "locale", nil, "locales of readers, with commas (default those that each template has)")
 	flags.StringSliceVar(&f.cfg.LinkHosts, "link-hosts", nil, "hosts that links out of payloads may lead to, as NOTIFIER_LINK_HOSTS")
@@ -174,7 +164,7 @@ func (f *templatesFlags) send(ctx context.Context, name string) error {
 	if err := usage(refuse(f.test.To == "", "--to is required: the address")); err != nil {
 		return err
 	}
-	data, err := f.payloads()
+	data, err := f.payloads(ctx)
 	if err != nil {
 		return err
 	}
@@ -197,13 +187,12 @@ func (f *natsFlags) sendTest(ctx context.Context, client *notify.Client, operati
 	return err
 }
 
-// payloads returns the payloads in the file with data.
-func (f *templatesFlags) payloads() (map[string]json.RawMessage, error) {
+func (f *templatesFlags) payloads(ctx context.Context) (map[string]json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	if f.data == "" {
 		return all, nil
 	}
-	data, err := os.ReadFile(f.data)
+	data, err := f.read(ctx, f.data, maxPayload)
 	if err == nil {
 		err = json.Unmarshal(data, &all)
 	}
@@ -213,7 +202,7 @@ func (f *templatesFlags) payloads() (map[string]json.RawMessage, error) {
 	return all, nil
 }
 
-func (f *templatesFlags) preview(folder string) error {
+func (f *templatesFlags) preview(ctx context.Context, folder string) error {
 	f.cfg.Channels = template.Channels(f.gateways...)
 	set, err := template.Load(folder, f.cfg)
 	if broken, ok := errors.AsType[*template.Error](err); ok {
@@ -223,7 +212,7 @@ func (f *templatesFlags) preview(folder string) error {
 	if err != nil {
 		return err
 	}
-	data, err := f.payloads()
+	data, err := f.payloads(ctx)
 	if err != nil {
 		return err
 	}

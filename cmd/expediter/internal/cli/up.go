@@ -6,22 +6,33 @@ import (
 	_ "embed" // the greeting
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
-	"net"
+	"log/slog"
+	"net/http"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"text/template"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/tour"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 	"github.com/expediter-io/expediter/services/importer"
@@ -29,24 +40,20 @@ import (
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
-// upFlags are the flags of the up command.
 type upFlags struct {
-	catalog      string
-	cluster      int
-	consolePort  int
-	dir          string
-	httpPort     int
-	importerPort int
-	natsPort     int
-	notifierPort int
-	rules        string
-	templates    string
+	catalog   string
+	cluster   int
+	dir       string
+	rules     string
+	templates string
+
+	consolePort, httpPort, importerPort, natsPort, notifierPort uint16
 }
 
 func newUp(g *globals) *cobra.Command {
 	var f upFlags
 	cmd := action("up", func(ctx context.Context, _ []string) error {
-		if err := f.check(); err != nil {
+		if err := usage(refuse(f.cluster != 1 && (f.cluster < 3 || f.cluster > 9), "--cluster %d: want 1, or 3 to 9", f.cluster)); err != nil {
 			return err
 		}
 		return g.up(ctx, f)
@@ -54,50 +61,15 @@ func newUp(g *globals) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against (default the sample's)")
 	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 to 9 for a cluster")
-	flags.IntVar(&f.consolePort, "console-port", 8000, "port of the page to try everything on, and of the console, 0 for a free one")
+	flags.Uint16Var(&f.consolePort, "console-port", 8000, "port of the page to try everything on, and of the console, 0 for a free one")
 	flags.StringVar(&f.dir, "dir", "", "directory that keeps the data over a restart (default none)")
-	flags.IntVar(&f.httpPort, "http-port", 8080, "port of the first enricher, 0 for a free one; the second takes a free one")
-	flags.IntVar(&f.importerPort, "importer-port", 8005, "port of the importer, 0 for a free one")
-	flags.IntVar(&f.natsPort, "nats-port", 4222, "port of the NATS server, 0 for a free one; those of a cluster take free ones")
-	flags.IntVar(&f.notifierPort, "notifier-port", 8006, "port of the notifier, 0 for a free one")
+	flags.Uint16Var(&f.httpPort, "http-port", 8080, "port of the first enricher, 0 for a free one; the second takes a free one")
+	flags.Uint16Var(&f.importerPort, "importer-port", 8005, "port of the importer, 0 for a free one")
+	flags.Uint16Var(&f.natsPort, "nats-port", 4222, "port of the NATS server, 0 for a free one; those of a cluster take free ones")
+	flags.Uint16Var(&f.notifierPort, "notifier-port", 8006, "port of the notifier, 0 for a free one")
 	flags.StringVar(&f.rules, "rules", "", "file of the notification rules (default $NOTIFIER_RULES, or the sample's)")
 	flags.StringVar(&f.templates, "templates", "", "folder of the texts of email, SMS and Web Push (default $NOTIFIER_TEMPLATES)")
 	return cmd
-}
-
-// maxPort is the greatest TCP port.
-const maxPort = 1<<16 - 1
-
-// check returns every mistake in the flags that can be found before anything is started.
-func (f upFlags) check() error {
-	errs := []error{refuse(f.cluster != 1 && (f.cluster < 3 || f.cluster > 9), "--cluster %d: want 1, or 3 to 9", f.cluster)}
-	taken := map[int]string{}
-	for _, port := range f.ports() {
-		switch before := taken[port.number]; {
-		case port.number < 0 || port.number > maxPort:
-			errs = append(errs, fmt.Errorf("%s %d: want 0 to %d", port.flag, port.number, maxPort))
-		case port.number > 0 && before != "":
-			errs = append(errs, fmt.Errorf("%s %d: that is the port of %s", port.flag, port.number, before))
-		}
-		taken[port.number] = port.flag
-	}
-	return usage(errs...)
-}
-
-// port is a port, with the flag that names it.
-type port struct {
-	flag   string
-	number int
-}
-
-func (f upFlags) ports() []port {
-	return []port{
-		{"--console-port", f.consolePort},
-		{"--http-port", f.httpPort},
-		{"--importer-port", f.importerPort},
-		{"--nats-port", f.natsPort},
-		{"--notifier-port", f.notifierPort},
-	}
 }
 
 func (g *globals) up(ctx context.Context, f upFlags) (err error) {
@@ -118,21 +90,20 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 		fmt.Fprintf(g.config.Stderr, "Starting %d NATS servers, which takes some seconds.\n", f.cluster)
 	}
 	p, err := startPipeline(ctx, pipeline.Config{
-		Dir: f.dir, Enrichers: []string{"127.0.0.1:" + strconv.Itoa(f.httpPort), "127.0.0.1:0"},
-		Importers: []string{"127.0.0.1:" + strconv.Itoa(f.importerPort)}, Logger: g.logger,
-		NATSPort: f.natsPort, Nodes: f.cluster, Notifier: notifying, Notifiers: []string{"127.0.0.1:" + strconv.Itoa(f.notifierPort)},
+		Dir: f.dir, Enrichers: []string{local(f.httpPort), local(0)}, Importers: []string{local(f.importerPort)}, Logger: g.logger,
+		NATSPort: int(f.natsPort), Nodes: f.cluster, Notifier: notifying, Notifiers: []string{local(f.notifierPort)},
 		Provider: venues, ServerLogger: g.serverLogger(),
 	}, &importing)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil //nolint:nilerr // interrupted while it started
 	case err != nil:
-		return f.explain(ctx, err)
+		return f.explain(err)
 	}
-	pages, err := openSite(ctx, "127.0.0.1:"+strconv.Itoa(f.consolePort), p, g.logger)
+	pages, err := openSite(ctx, local(f.consolePort), p, g.logger)
 	if err != nil {
 		stopErr := p.Stop()
-		return errors.Join(f.explain(ctx, err), stopErr)
+		return errors.Join(f.explain(err), stopErr)
 	}
 	if err := f.greet(g.config.Stdout, pages.URL(), p, &importing); err != nil {
 		return errors.Join(err, pages.stop(), p.Stop())
@@ -142,35 +113,21 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	return errors.Join(pages.stop(), p.Stop())
 }
 
+// local returns the address of a port, for programs of this machine only.
+func local(port uint16) string { return fmt.Sprint("127.0.0.1:", port) }
+
 // explain adds a remedy to the most common errors of a start, in terms of the flags.
-func (f upFlags) explain(ctx context.Context, err error) error {
+func (f upFlags) explain(err error) error {
 	switch {
 	case errors.Is(err, natsrun.ErrPortInUse), errors.Is(err, syscall.EADDRINUSE):
-		taken, free := f.taken(ctx)
-		if taken == "" { // it has been freed since
-			return err
-		}
-		return fmt.Errorf("taken: %s; is another one up? Stop it, or take free ports with %s (%w)", taken, free, err)
+		return fmt.Errorf("%w; is another one up? Stop it, or take free ports with %s", err,
+			"--console-port 0 --http-port 0 --importer-port 0 --nats-port 0 --notifier-port 0")
 	case errors.Is(err, natsrun.ErrDirInUse):
 		return fmt.Errorf("--dir %s is used by another one that is up; stop it, or take another directory (%w)", f.dir, err)
 	case errors.Is(err, natsrun.ErrDirUnusable):
 		return fmt.Errorf("--dir %s cannot be used (%w)", f.dir, err)
 	}
 	return err
-}
-
-// taken returns the flags of all ports on which nobody can listen, and flags to take instead. The pipeline has stopped: its ports are free.
-func (f upFlags) taken(ctx context.Context) (flags, instead string) {
-	var taken, free []string
-	for _, p := range f.ports() {
-		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(p.number))
-		if err != nil {
-			taken, free = append(taken, fmt.Sprint(p.flag, " ", p.number)), append(free, p.flag+" 0")
-			continue
-		}
-		_ = listener.Close() // nobody has connected
-	}
-	return strings.Join(taken, ", "), strings.Join(free, " ")
 }
 
 // openCatalog opens a venue file, or the sample's without a path.
@@ -211,7 +168,6 @@ func (f upFlags) greet(out io.Writer, site string, p *pipeline.Pipeline, importi
 	return nil
 }
 
-// importerSettings are the settings of the importer of `up`.
 type importerSettings struct {
 	importer.Config
 
@@ -257,7 +213,6 @@ func startPipeline(ctx context.Context, cfg pipeline.Config, s *importerSettings
 	return pipeline.Start(ctx, cfg)
 }
 
-// tryImport returns a line to paste that imports a recipe.
 func tryImport(url string) string {
 	flag := ""
 	if url != defaultImporter {
@@ -295,7 +250,7 @@ func newDemo(g *globals) *cobra.Command {
 			Logger: g.logger, Out: g.config.Stdout, TempDir: g.config.Getenv("IMPORTER_TEMP_DIR"),
 		})
 		return g.conclude(report, err, format)
-	}, textFormats...)
+	})
 }
 
 // conclude writes the end of the account, also of a demo that did not run to its end.
@@ -306,8 +261,80 @@ func (g *globals) conclude(report demo.Report, err error, format string) error {
 	case !report.OK:
 		err = fmt.Errorf("%w: %s", errBroken, strings.Join(report.Broken, "; "))
 	}
-	if format == "json" {
+	if asJSON(format) {
 		err = errors.Join(err, g.writeLine(report))
 	}
 	return err
+}
+
+// consolePath is the path of the console beside the page on which to try everything.
+const consolePath = "/console"
+
+type site struct {
+	*service.Server
+
+	conn  *nats.Conn
+	group *service.Group
+}
+
+// openSite serves the page of newcomers and the console at an address. The caller calls stop.
+func openSite(ctx context.Context, address string, p *pipeline.Pipeline, logger *slog.Logger) (_ *site, err error) {
+	server, err := service.Listen(ctx, "console", address)
+	if err != nil {
+		return nil, err
+	}
+	s := &site{Server: server, group: service.NewGroup(ctx)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if s.conn, err = p.Connect(nats.Name("console")); err != nil {
+		return nil, fmt.Errorf("connect the console: %w", err)
+	}
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return nil, fmt.Errorf("use JetStream: %w", err)
+	}
+	operators, err := console.New(console.Config{
+		Accounts: []console.Account{{JetStream: js}}, Audit: audit.New(audit.Config{JetStream: js, Logger: logger, Source: "console"}),
+		Conn: s.conn, Doctor: examiner(doctor.Config{Connect: p.Connect, Flags: "--server " + operate.Quote(p.NATSURL()), Server: p.NATSURL()}),
+		Logger: logger, Prefix: consolePath,
+	})
+	if err != nil {
+		return nil, err
+	}
+	router := service.NewRouter(service.RouterConfig{Logger: logger, Name: "tour", Ready: func() map[string]error { return nil }})
+	err = tour.Add(router, tour.Config{
+		Console: consolePath, Enricher: p.Enrichers[0].URL(), Importer: p.Importers[0].URL(), Notifier: p.Notifiers[0].URL(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle(consolePath+"/", operators)
+	mux.Handle("/", router)
+	s.group.Go(operators.Run)
+	s.Serve(s.group, service.ServerConfig{Handler: mux, Logger: logger, Name: "console"})
+	return s, nil
+}
+
+// stop ends the streams to browsers, and then the console.
+func (s *site) stop() error {
+	err := errors.Join(s.Stop(), s.group.Stop())
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	return err
+}
+
+// distant is a provider with delayed answers, like a remote one, so that pending places can be seen.
+type distant struct{ provider.Provider }
+
+// Search waits for 0.3 to 2.3 seconds, the same for the same place.
+func (d distant) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(place.Name))
+	pause.For(ctx, 300*time.Millisecond+time.Duration(sum.Sum32()%2000)*time.Millisecond)
+	return d.Provider.Search(ctx, place)
 }

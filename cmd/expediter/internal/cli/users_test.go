@@ -154,13 +154,19 @@ const exampleData = "../../../../examples/templates.json"
 
 func TestTemplatesPreview(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
+	folder, deep := t.TempDir(), filepath.Join(t.TempDir(), "deep.json")
+	check.OK(t, os.WriteFile(deep, []byte(`{"a":`+strings.Repeat("[", 1<<20)), 0o600))
 	code, said := runTemplates(t, "preview", "../../../../examples/templates", "--data", exampleData, "--out", folder)
 	check.Same(t, "exit code", code, 0)
 	check.Says(t, said, filepath.Join(folder, "index.html")+" shows all texts.")
 	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--out", folder)
 	check.Same(t, "exit code without data", code, 1)
 	check.Says(t, said, "RESERVATION_REQUESTED he sms: ", "error: 9 texts: cannot be made")
+	for data, want := range map[string]string{"/dev/zero": "has more than", deep: "exceeded max depth"} {
+		code, said = runTemplates(t, "preview", "../../../../examples/templates", "--data", data, "--out", folder)
+		check.Same(t, "exit code with data "+want, code, 1)
+		check.Says(t, said, want)
+	}
 	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--data", exampleData, "--out", "/tmp")
 	check.Same(t, "exit code in a folder of everybody", code, 1)
 	check.Says(t, said, "/tmp: another user may change what is in it")

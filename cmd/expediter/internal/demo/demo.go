@@ -4,7 +4,6 @@ package demo
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -55,8 +54,7 @@ type Config struct {
 	// Out takes the account. Defaults to io.Discard.
 	Out io.Writer
 
-	// TempDir is the folder for temporary files of the importers. Defaults to the system's.
-	TempDir string
+	TempDir string // the folder for temporary files of the importers; defaults to the system's
 }
 
 func (c Config) withDefaults() Config {
@@ -98,10 +96,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 			AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
 			TempDir:       cfg.TempDir,
 		},
-		Notifier: notifier.Config{
-			ChannelConfig: notifier.ChannelConfig{LinkSecrets: []string{rand.Text() + rand.Text()}, PublicURL: public},
-			Channels:      []notifier.Channel{{Channel: d.letters}},
-		},
+		Notifier: notifier.Config{Channels: []notifier.Channel{{Channel: d.letters}}},
 	})
 	if err != nil {
 		return Report{}, err
@@ -214,7 +209,8 @@ func (d *demo) count(ctx context.Context) error {
 		*count = int(stream.CachedInfo().State.LastSeq) //nolint:gosec // a few dozen
 	}
 	r.DuplicateJobs = r.Jobs - r.Distinct
-	d.account()
+	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",
+		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 	return nil
 }
 
@@ -241,20 +237,6 @@ func ended(ctx context.Context, js jetstream.JetStream, name string) error {
 			return fmt.Errorf("%d jobs of %s have not ended: %w", left, name, context.Cause(ctx))
 		}
 	}
-}
-
-// account writes the counts.
-func (d *demo) account() {
-	r, hits := d.report.Enricher, 0
-	for _, u := range d.users {
-		hits += u.hits
-	}
-	late := r.Places - hits - r.PendingLeft
-	d.sayf("           %d places in all, %d different ones; %d were known when asked for, %d were answered later:",
-		r.Places, r.Distinct, hits, late)
-	d.sayf("           %d in the snapshot that a listener gets first, %d each by a patch when it was found out", late-r.Patches, r.Patches)
-	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",
-		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 }
 
 // askAgain makes the searches again, one after the other.

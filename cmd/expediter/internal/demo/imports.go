@@ -69,13 +69,11 @@ func (d *demo) importAll(ctx context.Context) error {
 		return fmt.Errorf("serve the sample's videos: %w", err)
 	}
 	server := &http.Server{Handler: witness, ReadHeaderTimeout: time.Minute}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // imports fail when it does
 	started := time.Now()
-	err = d.handIn(ctx, "http://"+listener.Addr().String())
-	if closeErr := errors.Join(server.Close(), ignore(<-served)); err == nil {
-		err = closeErr
-	}
+	err = errors.Join(d.handIn(ctx, "http://"+listener.Addr().String()), server.Close())
+	serving.Wait()
 	if err != nil {
 		return err
 	}
@@ -88,13 +86,6 @@ func (d *demo) importAll(ctx context.Context) error {
 		r.Sources, owners, r.Ready, r.Failed)
 	d.sayf("           %d recipes and %d fetches, in %s\n", r.Recipes, r.TranscriptFetches, round(time.Since(started)))
 	return nil
-}
-
-func ignore(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
 }
 
 // handIn submits every job to both instances, and follows it at the second.

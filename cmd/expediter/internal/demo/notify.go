@@ -12,11 +12,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const (
@@ -31,9 +31,6 @@ const (
 //
 //go:embed rules.yaml
 var notifyRules []byte
-
-// restaurant is the restaurant of all events.
-var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
 
 // emitted has the types of events, with the number of rows that each is to have.
 var emitted = []struct {
@@ -138,8 +135,8 @@ func (d *demo) notifyAll(ctx context.Context) error {
 // happened returns the n-th event of a type.
 func happened(kind string, n int) contracts.Event {
 	e := contracts.Event{
-		EventID: fmt.Sprintf("demo-%s-%d", kind, n), EventType: kind, AggregateType: restaurant.Type,
-		RestaurantID: json.RawMessage(`"` + restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
+		EventID: fmt.Sprintf("demo-%s-%d", kind, n), EventType: kind, AggregateType: sample.Restaurant.Type,
+		RestaurantID: json.RawMessage(`"` + sample.Restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
 	}
 	if kind == "RESERVATION_CONFIRMED" {
 		e.RecipientType, e.UserID = contracts.RecipientCustomer, customer(n+1)
@@ -197,9 +194,6 @@ func (d *demo) countEvent(ctx context.Context, id string) error {
 				continue // the rows of its addresses have taken its place
 			}
 			r.Rows++
-			if row.Reason == "opt_out" && row.UserID == customer(2) {
-				r.SwitchedOff++
-			}
 			if row.Address != "" {
 				r.Devices++
 			}

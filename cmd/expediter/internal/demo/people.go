@@ -8,37 +8,29 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
-	"regexp"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// public is the URL at which people would reach the pages of the notifiers.
-const public = "https://notify.example.com"
-
 // devices are the devices on which one customer gets letters.
 var devices = []string{"phone", "laptop"}
 
-// customer returns the id of the n-th customer. The first gets letters on several devices, and the second none about
-// reservations.
+// customer returns the id of the n-th customer. The first gets letters on several devices.
 func customer(n int) string { return fmt.Sprintf("%s-%d", contracts.RecipientCustomer, n) }
 
-// enlist adds people over HTTP: each kind has one recipient that wants only critical letters, one customer has devices, and another
-// switches a category off on the page of preferences.
+// enlist adds people over HTTP: each kind has one recipient that wants only critical letters, and one customer has devices.
 func (d *demo) enlist(ctx context.Context) error {
 	var lines bytes.Buffer
 	for _, kind := range []contracts.RecipientType{
 		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
 	} {
 		for n := range people {
-			e := recipient.Entry{Memberships: []recipient.Member{restaurant}, Recipient: contracts.Recipient{
+			e := recipient.Entry{Memberships: []recipient.Member{sample.Restaurant}, Recipient: contracts.Recipient{
 				RecipientType: kind, UserID: fmt.Sprintf("%s-%d", kind, n),
 			}}
 			if n == 0 {
@@ -55,7 +47,7 @@ func (d *demo) enlist(ctx context.Context) error {
 	if stored := bytes.Count(answer, []byte(`"status":"stored"`)); err == nil && stored != 4*people {
 		err = fmt.Errorf("%d of %d people were stored: %s", stored, 4*people, answer)
 	}
-	return errors.Join(err, d.addDevices(ctx, notifier), d.switchOff(ctx, notifier))
+	return errors.Join(err, d.addDevices(ctx, notifier))
 }
 
 // addDevices gives a customer several addresses on one channel.
@@ -72,35 +64,6 @@ func (d *demo) addDevices(ctx context.Context, notifier *api.Client) error {
 	return err
 }
 
-// fields matches the fields of a page, with their names, values, and check marks. It chooses no option of a list.
-var fields = regexp.MustCompile(`<(?:input type="[a-z-]+"|select) name="([^"]*)"(?: value="([^"]*)")?( checked)?>`)
-
-// switchOff acts as a customer who follows the link to the page of preferences, removes one check mark and saves.
-func (d *demo) switchOff(ctx context.Context, notifier *api.Client) error {
-	link := strings.TrimPrefix(d.pipeline.Notifiers[0].PreferencesURL(contracts.RecipientCustomer, customer(2)), public)
-	var page []byte
-	if _, err := notifier.Do(ctx, http.MethodGet, link, nil, nil, &page); err != nil {
-		return err
-	}
-	form := url.Values{}
-	for _, field := range fields.FindAllStringSubmatch(string(page), -1) {
-		if name := field[1]; name != "on" || field[3] != "" {
-			form.Add(name, field[2])
-		}
-	}
-	unwanted := "reservations " + d.letters.Name()
-	if !slices.Contains(form["on"], unwanted) {
-		return fmt.Errorf("the page of preferences has no check mark for %s: %s", unwanted, page)
-	}
-	form["on"] = slices.DeleteFunc(form["on"], func(value string) bool { return value == unwanted })
-	kind := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
-	_, err := notifier.Do(ctx, http.MethodPost, link, kind, []byte(form.Encode()), &page)
-	if err == nil && !bytes.Contains(page, []byte("Saved.")) {
-		err = fmt.Errorf("preferences were not saved: %s", page)
-	}
-	return err
-}
-
 // user sends one request over HTTP and listens until every place has an answer.
 type user struct {
 	asked *api.Client // the instance that gets the request
@@ -108,7 +71,6 @@ type user struct {
 	req   contracts.EnrichRequest
 
 	states  map[string]contracts.ProviderState // by place id, the latest
-	hits    int                                // answered in the response itself
 	patches int
 	pending int // places that were not known in the last answer
 }
@@ -143,25 +105,13 @@ func (u *user) follow(ctx context.Context) error {
 
 // ask sends the request and stores the answers in the response. Its error is [api.ErrBusy] if the patches cannot be followed.
 func (u *user) ask(ctx context.Context) error {
-	body, err := contracts.Encode(u.req)
+	resp, err := u.asked.Enrich(ctx, u.req)
 	if err != nil {
 		return err
 	}
-	var data []byte
-	if _, err := u.asked.Do(ctx, http.MethodPost, "/v1/enrich", nil, body, &data); err != nil {
-		return err
-	}
-	resp, err := contracts.Decode[contracts.EnrichResponse](data)
-	if err != nil {
-		return err
-	}
-	u.states, u.hits, u.pending = map[string]contracts.ProviderState{}, 0, resp.Pending
+	u.states, u.pending = map[string]contracts.ProviderState{}, resp.Pending
 	for _, r := range resp.Results {
-		state, _ := r.State(contracts.ProviderWolt)
-		u.states[r.PlaceID] = state
-		if settled(state) {
-			u.hits++
-		}
+		u.states[r.PlaceID], _ = r.State(contracts.ProviderWolt)
 	}
 	if resp.Skipped == contracts.SkippedStoreDown {
 		return fmt.Errorf("%w: %s answers that it did not record request %s", api.ErrBusy, u.asked.URL, u.req.RequestID)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,11 +26,8 @@ const pageLimit = 100
 
 // Client asks a notifier, or with Ask another service. Its methods may be called from several goroutines.
 type Client struct {
-	// Conn is the connection to the notifier's server. Required.
-	Conn *nats.Conn
-
-	// Service is the name of the service: "notifier", unless only Ask is called. Required.
-	Service string
+	Conn    *nats.Conn // the connection to the notifier's server
+	Service string     // the name of the service: "notifier", unless only Ask is called
 
 	// Timeout bounds one request. Required.
 	Timeout time.Duration
@@ -43,7 +39,6 @@ func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err er
 	return e, err
 }
 
-// page returns a part of the rows that a query selects.
 func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, err error) {
 	q.Limit = pageLimit
 	err = c.Ask(ctx, "list", q, &p)
@@ -52,21 +47,29 @@ func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, e
 
 // Rows yields the rows that a query selects. It holds a page at a time.
 func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.Notification, error] {
-	return func(yield func(notifier.Notification, error) bool) {
-		for {
-			p, err := c.page(ctx, q)
+	return paged(func(cursor string) ([]notifier.Notification, string, error) {
+		q.Cursor = cursor
+		p, err := c.page(ctx, q)
+		return p.Notifications, p.Next, err
+	})
+}
+
+// paged yields what is on all pages. ask returns a page and the cursor of the next one, "" for none.
+func paged[T any](ask func(cursor string) ([]T, string, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for next, more := "", true; more; more = next != "" {
+			all, cursor, err := ask(next)
 			if err != nil {
-				yield(notifier.Notification{}, err)
+				var none T
+				yield(none, err)
 				return
 			}
-			for _, row := range p.Notifications {
-				if !yield(row, nil) {
+			for _, one := range all {
+				if !yield(one, nil) {
 					return
 				}
 			}
-			if q.Cursor = p.Next; q.Cursor == "" {
-				return
-			}
+			next = cursor
 		}
 	}
 }
@@ -124,7 +127,6 @@ func (c *Client) Ask(ctx context.Context, operation string, question, into any) 
 	return nil
 }
 
-// request sends a request, and returns its answer.
 func (c *Client) request(ctx context.Context, subject string, body []byte) ([]byte, error) {
 	limit, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -149,7 +151,6 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 	return answer.Data, nil
 }
 
-// refused returns the error in the answer to a request.
 func (c *Client) refused(code string, answer *nats.Msg) error {
 	text := terminal.Printable(answer.Header.Get(micro.ErrorHeader))
 	var more struct {
@@ -157,31 +158,19 @@ func (c *Client) refused(code string, answer *nats.Msg) error {
 		Errors []contracts.FieldError `json:"errors"`
 	}
 	if json.Unmarshal(answer.Data, &more) == nil && len(more.Errors) > 0 {
-		text = Fields(more.Errors)
+		text = api.Fields(more.Errors)
 	}
 	switch {
 	case code == "404":
 		return fmt.Errorf("%w: %s", api.ErrNotFound, text)
 	case more.Code == "EVENT_MISMATCH":
 		return ErrMismatch
+	case code == "400", code == "422":
+		return fmt.Errorf("%w: the %s refuses: %s", api.ErrInvalid, c.Service, text)
 	case code == "503", code == "507":
 		return fmt.Errorf("%w: the %s says: %s", api.ErrUnavailable, c.Service, text)
 	}
 	return fmt.Errorf("the %s refuses: %s (%s)", c.Service, text, code)
-}
-
-// Fields returns a text with the problems of a message's fields.
-func Fields(errs []contracts.FieldError) string {
-	const most = 10
-	texts := make([]string, 0, most+1)
-	for i, f := range errs {
-		if i == most {
-			texts = append(texts, fmt.Sprintf("and %d more", len(errs)-i))
-			break
-		}
-		texts = append(texts, strings.TrimSpace(strings.TrimLeft(f.Path, "/?")+" "+f.Problem))
-	}
-	return strings.Join(texts, "; ")
 }
 
 // badEvent returns the error for a value of a file that is no event. The text starts with file:line, so that editors
@@ -210,7 +199,7 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 				if err != nil {
 					problem := err.Error()
 					if invalid, ok := errors.AsType[*contracts.ValidationError](err); ok {
-						problem = Fields(invalid.Fields)
+						problem = api.Fields(invalid.Fields)
 					}
 					err = badEvent(doc.Where(), problem)
 				}
@@ -224,23 +213,12 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 
 // Users yields the users of a kind, or all, as lines for [Client.ImportUsers]. It holds a page at a time.
 func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json.RawMessage, error] {
-	return func(yield func(json.RawMessage, error) bool) {
-		for {
-			var page notifier.UserPage
-			if err := retry(func() error { return c.Ask(ctx, "users.list", q, &page) }); err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, line := range page.Users {
-				if !yield(line, nil) {
-					return
-				}
-			}
-			if q.Cursor = page.Next; q.Cursor == "" {
-				return
-			}
-		}
-	}
+	return paged(func(cursor string) ([]json.RawMessage, string, error) {
+		var page notifier.UserPage
+		q.Cursor = cursor
+		err := retry(func() error { return c.Ask(ctx, "users.list", q, &page) })
+		return page.Users, page.Next, err
+	})
 }
 
 // ImportUsers puts users, which are lines of JSON, and returns the outcome of each line. It tries again when the notifier

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"iter"
-	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
@@ -113,82 +112,25 @@ const ahead = 256
 
 // Send publishes events, and calls report for each, in their order. It ends when an event could not be published, or the
 // input has a mistake, after it has called report for all events that it tried, also failed ones. Memory is bounded.
-func Send(ctx context.Context, target Target, messages iter.Seq2[Message, error], report func(Result) error) error {
+func Send(ctx context.Context, target Target, messages iter.Seq2[Message, error], report func(Result) error) (failed error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &sending{target: target, queue: make(chan *pending, ahead)}
-	s.over.Go(func() { s.read(ctx, messages) })
-	err := s.collect(report, cancel)
-	s.over.Wait()
-	return errors.Join(err, s.readErr)
-}
-
-// pending is an event that is under way.
-type pending struct {
-	Result
-
-	done chan struct{}
-}
-
-type sending struct {
-	over    sync.WaitGroup
-	queue   chan *pending // in the order of the input
-	readErr error         // written before queue is closed
-	target  Target
-}
-
-// read hands each event to its lane.
-func (s *sending) read(ctx context.Context, messages iter.Seq2[Message, error]) {
-	defer close(s.queue)
-	ways := make([]chan *pending, lanes)
-	for i := range ways {
-		ways[i] = make(chan *pending, ahead)
-		s.over.Go(func() { s.lane(ctx, ways[i]) })
-	}
-	defer func() {
-		for _, way := range ways {
-			close(way)
+	queue := make(chan *pending, ahead) // in the order of the input
+	var readErr error                   // written before queue is closed
+	go func() {
+		defer close(queue)
+		var last [lanes]*pending
+		for message, err := range messages {
+			if readErr = err; err != nil || ctx.Err() != nil {
+				return
+			}
+			p, lane := &pending{Result: Result{Message: message}, done: make(chan struct{})}, laneOf(message.Event)
+			go p.publish(ctx, target, last[lane])
+			last[lane] = p
+			queue <- p
 		}
 	}()
-	for message, err := range messages {
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			s.readErr = err
-			return
-		}
-		p := &pending{Result: Result{Message: message}, done: make(chan struct{})}
-		s.queue <- p // first, so that a lane is full only while earlier events are under way
-		ways[laneOf(message.Event)] <- p
-	}
-}
-
-// laneOf returns the lane of the event's aggregate.
-func laneOf(e contracts.Event) int {
-	h := fnv.New32a()
-	for _, part := range []string{e.AggregateType, e.AggregateID, string(e.RestaurantID)} {
-		_, _ = h.Write([]byte(part + "\x00"))
-	}
-	return int(h.Sum32() % lanes)
-}
-
-func (s *sending) lane(ctx context.Context, way <-chan *pending) {
-	for p := range way {
-		if p.Err = context.Cause(ctx); p.Err == nil {
-			p.Outcome, p.Err = s.target.Publish(ctx, p.Event)
-		}
-		close(p.done)
-	}
-}
-
-// errGivenUp is the error of events after one that could not be published.
-var errGivenUp = errors.New("an earlier event could not be published")
-
-// collect reports the outcome of each event, and ends all lanes when one event failed.
-func (s *sending) collect(report func(Result) error, cancel context.CancelCauseFunc) error {
-	var failed error
-	for p := range s.queue {
+	for p := range queue {
 		<-p.done
 		switch {
 		case errors.Is(p.Err, errGivenUp):
@@ -202,7 +144,35 @@ func (s *sending) collect(report func(Result) error, cancel context.CancelCauseF
 			cancel(errGivenUp)
 		}
 	}
-	return failed
+	return errors.Join(failed, readErr)
+}
+
+// pending is an event that is under way, until done is closed.
+type pending struct {
+	Result
+
+	done chan struct{}
+}
+
+// publish publishes the event once the one before it in its lane, if any, is done.
+func (p *pending) publish(ctx context.Context, target Target, before *pending) {
+	defer close(p.done)
+	if before != nil {
+		<-before.done
+	}
+	if p.Err = context.Cause(ctx); p.Err == nil {
+		p.Outcome, p.Err = target.Publish(ctx, p.Event)
+	}
+}
+
+var errGivenUp = errors.New("an earlier event could not be published")
+
+func laneOf(e contracts.Event) int {
+	h := fnv.New32a()
+	for _, part := range []string{e.AggregateType, e.AggregateID, string(e.RestaurantID)} {
+		_, _ = h.Write([]byte(part + "\x00"))
+	}
+	return int(h.Sum32() % lanes)
 }
 
 // The waits between two requests for rows that have not ended.
@@ -286,7 +256,6 @@ const (
 	stateRefused   = "refused"   // the event could not be planned
 )
 
-// tallied returns a page and its tally.
 func (c *Client) tallied(ctx context.Context, q notifier.Query) (notifier.Page, Tally, error) {
 	page, err := c.page(ctx, q)
 	of := Tally{}

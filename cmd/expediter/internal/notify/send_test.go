@@ -151,6 +151,7 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 		want       error
 	}{
 		{"404", "", api.ErrNotFound},
+		{"422", "", api.ErrInvalid},
 		{"409", `{"code":"EVENT_MISMATCH"}`, ErrMismatch},
 		{"503", `{"code":"STORE_UNAVAILABLE"}`, api.ErrUnavailable},
 		{"507", `{"code":"STORE_FULL"}`, api.ErrUnavailable},
@@ -161,7 +162,7 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 		t.Error(err)
 	}
 	err := answer("400", "contracts: invalid query", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`)
-	check.That(t, err != nil && err.Error() == "the notifier refuses: state must be sent; a/b is required (400)", "%v", err)
+	check.That(t, err != nil && err.Error() == "invalid: the notifier refuses: state must be sent; a/b is required", "%v", err)
 	err = answer("500", "see the service's log\x1b", "no JSON")
 	check.That(t, err != nil && err.Error() == "the notifier refuses: see the service's log\ufffd (500)", "%v", err)
 }

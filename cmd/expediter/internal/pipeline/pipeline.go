@@ -59,11 +59,8 @@ type Config struct {
 	// on free ports. Defaults to 0.
 	NATSPort int
 
-	// Nodes is the number of servers: 1, or 3 and more for a cluster. Defaults to 1.
-	Nodes int
-
-	// Notifier is the configuration of the notifiers. The pipeline overwrites the settings that all services share.
-	Notifier notifier.Config
+	Nodes    int             // the number of servers: 1, or 3 and more for a cluster; defaults to 1
+	Notifier notifier.Config // the configuration of the notifiers; the pipeline overwrites the settings that all services share
 
 	// Notifiers has the listen address of each instance of the notifier, "-" for an instance that does not listen.
 	// Defaults to no instance.
@@ -83,17 +80,10 @@ type Config struct {
 
 // Pipeline is a running server with running services.
 type Pipeline struct {
-	// Conns are the connections of the instances, one each.
-	Conns []*nats.Conn
-
-	// Enrichers are the instances of the enricher.
-	Enrichers []*enricher.Enricher
-
-	// Importers are the instances of the importer.
-	Importers []*importer.Importer
-
-	// Notifiers are the instances of the notifier.
-	Notifiers []*notifier.Notifier
+	Conns     []*nats.Conn         // the connections of the instances, one each
+	Enrichers []*enricher.Enricher // the instances of the enricher
+	Importers []*importer.Importer // the instances of the importer
+	Notifiers []*notifier.Notifier // the instances of the notifier
 
 	cluster *natsrun.Cluster
 	logger  *slog.Logger

@@ -1,5 +1,5 @@
 // Package sample holds a hand-written sample of the enricher's work: places as a search would return them, the searches,
-// a catalogue of venues, and the venue of each place. Names, addresses and ratings are fiction, and the telephone
+// and a catalogue of venues. Names, addresses and ratings are fiction, and the telephone
 // numbers are from ranges that are never assigned.
 //
 // Most places are in the catalogue under another spelling, in another script, or can be recognised by telephone or
@@ -30,36 +30,13 @@ var (
 
 	//go:embed requests.json
 	requestsJSON []byte
-
-	//go:embed truth.json
-	truthJSON []byte
 )
-
-// ambiguous marks a place in truth.json that may be one of several venues.
-const ambiguous = "ambiguous"
 
 // Sample is the sample, decoded.
 type Sample struct {
-	// Places are all places, each once, in the order of the file.
-	Places []contracts.Restaurant
-
-	// Queries are the words of each of the Requests, as typed by a person.
-	Queries []string
-
-	// Requests are the searches. They overlap: every place is asked for more than once.
-	Requests []contracts.EnrichRequest
-
-	// Truth is the decision of a careful person for each place id.
-	Truth map[string]Truth
-}
-
-// Truth is the right decision for one place.
-type Truth struct {
-	// Outcome is FOUND, NOT_FOUND or AMBIGUOUS.
-	Outcome contracts.Outcome
-
-	// VenueID is the venue in the catalogue when Outcome is FOUND, empty otherwise.
-	VenueID string
+	Places   []contracts.Restaurant    // all places, each once, in the order of the file
+	Queries  []string                  // the words of each of the Requests, as typed by a person
+	Requests []contracts.EnrichRequest // the searches; they overlap: every place is asked for more than once
 }
 
 // search is a request in requests.json, with the ids of its places instead of the places.
@@ -77,11 +54,7 @@ func Catalog() io.Reader { return bytes.NewReader(catalogJSON) }
 func Load() (Sample, error) {
 	var s Sample
 	var searches []search
-	var truth map[string]*string
-	err := errors.Join(
-		json.Unmarshal(placesJSON, &s.Places), json.Unmarshal(requestsJSON, &searches), json.Unmarshal(truthJSON, &truth),
-	)
-	if err != nil {
+	if err := errors.Join(json.Unmarshal(placesJSON, &s.Places), json.Unmarshal(requestsJSON, &searches)); err != nil {
 		return Sample{}, fmt.Errorf("sample: %w", err)
 	}
 	byID := make(map[string]contracts.Restaurant, len(s.Places))
@@ -103,21 +76,7 @@ func Load() (Sample, error) {
 		}
 		s.Queries, s.Requests = append(s.Queries, search.Query), append(s.Requests, req)
 	}
-	s.Truth = make(map[string]Truth, len(truth))
-	for id, venue := range truth {
-		s.Truth[id] = decided(venue)
-	}
 	return s, nil
-}
-
-func decided(venue *string) Truth {
-	switch {
-	case venue == nil:
-		return Truth{Outcome: contracts.OutcomeNotFound}
-	case *venue == ambiguous:
-		return Truth{Outcome: contracts.OutcomeAmbiguous}
-	}
-	return Truth{Outcome: contracts.OutcomeFound, VenueID: *venue}
 }
 
 //go:embed rules.yaml

@@ -1,3 +1,4 @@
+// Package terminal writes tables and lines, and runs commands.
 package terminal
 
 import (
@@ -17,17 +18,10 @@ var ErrNotStarted = errors.New("the command could not be started")
 
 // Command is a program that runs for as long as a lease is held.
 type Command struct {
-	// Args are the program and its arguments. Required.
-	Args []string
-
-	// Env is the environment, as in exec.Cmd. Defaults to the environment of this process.
-	Env []string
-
-	// Grace is the time from SIGTERM to SIGKILL once the lease has ended. Defaults to 0, SIGKILL at once.
-	Grace time.Duration
-
-	// Signals are passed on to the program. Defaults to none.
-	Signals <-chan os.Signal
+	Args    []string         // the program and its arguments
+	Env     []string         // as in exec.Cmd
+	Grace   time.Duration    // from SIGTERM to SIGKILL once the lease has ended
+	Signals <-chan os.Signal // passed on to the program
 
 	// Stdin, Stdout and Stderr are passed to the program directly when they are files. Each defaults to the null device.
 	Stdin  io.Reader
@@ -76,7 +70,6 @@ func Run(held context.Context, cfg Command) (code int, err error) {
 	}
 }
 
-// exitCode returns the exit code of a process as a shell does.
 func exitCode(state *os.ProcessState) int {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return SignalCode(status.Signal())

@@ -3,9 +3,12 @@ package terminal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/expediter-io/expediter/internal/operate"
 )
 
 // Format is the form in which rows are written.
@@ -13,57 +16,62 @@ type Format string
 
 // The formats that can be written.
 const (
-	// FormatJSON is one array of objects, written while the rows come.
-	FormatJSON Format = "json"
-
-	// FormatJSONLines is one object per line.
-	FormatJSONLines Format = "jsonl"
-
-	// FormatTable is for people: columns of equal width, long names cut, control characters replaced.
-	FormatTable Format = "table"
+	FormatJSON      Format = "json"  // one array of objects, written while the rows come
+	FormatJSONLines Format = "jsonl" // one object per line
+	FormatTable     Format = "table" // for people: columns of equal width, long names cut, control characters replaced
 )
 
 // Rows writes rows one by one. Each row is a JSON value, and the cells of a table.
 type Rows struct {
+	empty  string
 	failed error // of the first Add that failed
 	format Format
 	n      int
+	note   func(string)
+	notes  []string // for after the rows
 	out    io.Writer
 	table  *Table
 }
 
-// NewRows returns a writer to w. The columns are those of a table.
-func NewRows(w io.Writer, format Format, columns ...Column) *Rows {
-	r := &Rows{format: format, out: w}
+// NewRows returns a writer to w. The columns are those of a table. note takes lines for the person, among them empty, for a table without
+// rows.
+func NewRows(w io.Writer, format Format, note func(string), empty string, columns ...Column) *Rows {
+	r := &Rows{empty: empty, format: format, note: note, out: w}
 	if format == FormatTable {
 		r.table = NewTable(w, columns...)
 	}
 	return r
 }
 
-// Written returns the number of rows that were written.
-func (r *Rows) Written() int { return r.n }
+// Err returns the error of the first row that could not be written. A command that would go on to read what cannot be shown asks for it.
+func (r *Rows) Err() error { return r.failed }
 
-// Add adds a row of a list that is in memory. Cells are formatted as by fmt, times in UTC to the second, and the zero time as
-// empty. [Rows.Close] returns the error.
+// Time returns a time as every output for people has it, in UTC to the second, and "" for the zero time.
+func Time(at time.Time) string { return operate.Stamp(at) }
+
+// Notef has a line for the person written once the rows are written: on a terminal it would otherwise stand in the middle of one.
+func (r *Rows) Notef(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// Add adds a row. Cells are formatted as by fmt, and times as by [Time]. [Rows.Close] returns the error; rows after the first that
+// failed are left out.
 func (r *Rows) Add(value any, cells ...any) {
 	if r.failed != nil {
 		return
 	}
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
-		if at, ok := cell.(time.Time); !ok {
-			texts[i] = fmt.Sprint(cell)
-		} else if !at.IsZero() {
-			texts[i] = at.UTC().Format(time.DateTime)
+		if at, ok := cell.(time.Time); ok {
+			cell = Time(at)
 		}
+		texts[i] = fmt.Sprint(cell)
 	}
-	r.failed = r.Write(value, texts...)
+	r.n++
+	r.failed = r.write(value, texts)
 }
 
-// Write adds a row.
-func (r *Rows) Write(value any, cells ...string) error {
-	r.n++
+func (r *Rows) write(value any, cells []string) error {
 	if r.format == FormatTable {
 		return r.table.Write(cells...)
 	}
@@ -88,12 +96,23 @@ func (r *Rows) Write(value any, cells ...string) error {
 	return err
 }
 
-// Close writes the rows that are still held, and the end of the format. It does not close the underlying writer. After an Add
-// that failed it only returns the error.
-func (r *Rows) Close() error {
+// Close writes the rows that are still held, the end of the format, and the notes, for a list that ended with an error or nil. It does not
+// close the underlying writer. Of a list that failed before its first row, or of a row that could not be written, it writes notes only.
+func (r *Rows) Close(err error) error {
+	if err = errors.Join(err, r.failed); err == nil || r.n > 0 && r.failed == nil {
+		err = errors.Join(err, r.end())
+	}
+	for _, note := range r.notes {
+		r.note(note)
+	}
+	return err
+}
+
+func (r *Rows) end() error {
 	switch {
-	case r.failed != nil:
-		return r.failed
+	case r.table != nil && r.n == 0:
+		r.notes = append(r.notes, r.empty)
+		return nil
 	case r.table != nil:
 		return r.table.Close()
 	case r.format == FormatJSONLines:

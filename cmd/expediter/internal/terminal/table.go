@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"cmp"
 	"io"
+	"os"
 	"strings"
 	"unicode"
 
 	"github.com/rivo/uniseg"
+	"golang.org/x/term"
 	"golang.org/x/text/unicode/bidi"
 )
 
@@ -20,21 +22,21 @@ const (
 
 	// blank is the text of an empty cell.
 	blank = "-"
+
+	// usual is the widest line unless it is written to a terminal, which may be wider or narrower.
+	usual = 100
+
+	// leastCut is the width to which columns are shortened at most so that a line fits, and mostLast the width of a last column that is not
+	// cut, such as that of errors, for which room is made: the rest sticks out.
+	leastCut, mostLast = 24, 24
 )
 
 // Column configures one column.
 type Column struct {
-	// Colors are ANSI sequences by cell text. Defaults to none.
-	Colors map[string]string
-
-	// Name is the column's header. Required.
-	Name string
-
-	// Optional leaves out the column when it is empty in all of the first rows. Defaults to false.
-	Optional bool
-
-	// Width is the largest width of a text, in terminal cells; a longer text is cut. Defaults to 0: any width.
-	Width int
+	Name     string // its header
+	Optional bool   // left out when it is empty in all of the first rows
+	Spare    bool   // left out when the lines are too wide
+	Width    int    // the largest of a text, in terminal cells, and less when the lines are too wide; 0 for any
 }
 
 // Table writes text in columns, row by row. It keeps only the first rows, which decide the widths. Scripts of double width, combining marks
@@ -43,24 +45,29 @@ type Table struct {
 	buf     *bufio.Writer
 	columns []Column
 	held    [][]string
+	limit   int   // of the width of a line, in terminal cells
 	widths  []int // of the columns, -1 for a column that is left out; nil until the widths are known
 }
 
 // NewTable returns a table that is written to w. Long values belong into the last column.
 func NewTable(w io.Writer, columns ...Column) *Table {
-	return &Table{buf: bufio.NewWriter(w), columns: columns}
+	t := &Table{buf: bufio.NewWriter(w), columns: columns, limit: usual}
+	if file, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			t.limit = width
+		}
+	}
+	return t
 }
 
 // Write adds a row. When there are fewer cells than columns, the last columns are empty.
 func (w *Table) Write(cells ...string) error {
 	row := make([]string, len(w.columns))
 	for i, cell := range cells[:min(len(row), len(cells))] {
-		if row[i] = Printable(cell); w.columns[i].Width > 0 {
-			row[i] = cut(row[i], w.columns[i].Width)
-		}
+		row[i] = Printable(cell)
 	}
 	if w.widths != nil {
-		return w.line(row, true)
+		return w.line(row)
 	}
 	if w.held = append(w.held, row); len(w.held) < sampleRows {
 		return nil
@@ -90,20 +97,23 @@ func (w *Table) release() error {
 		head[i] = c.Name
 		w.widths[i] = width(c, i, w.held)
 	}
-	err := w.line(head, false)
+	w.fit()
+	err := w.line(head)
 	for i := 0; err == nil && i < len(w.held); i++ {
-		err = w.line(w.held[i], true)
+		err = w.line(w.held[i])
 	}
 	w.held = nil
 	return err
 }
 
-// width returns the width that the rows need in column i.
 func width(c Column, i int, rows [][]string) int {
 	most, empty := uniseg.StringWidth(c.Name), true
 	for _, row := range rows {
 		most = max(most, uniseg.StringWidth(row[i]))
 		empty = empty && row[i] == ""
+	}
+	if c.Width > 0 {
+		most = min(most, max(c.Width, uniseg.StringWidth(c.Name)))
 	}
 	if c.Optional && empty && len(rows) > 0 {
 		return -1
@@ -111,21 +121,52 @@ func width(c Column, i int, rows [][]string) int {
 	return most
 }
 
-func (w *Table) line(cells []string, colored bool) error {
+// fit leaves out spare columns, from the right, and shortens those whose texts are cut, the widest first, until the lines fit.
+func (w *Table) fit() {
+	over := -len(gap) - w.limit
+	for i, width := range w.widths {
+		if i == len(w.widths)-1 && w.columns[i].Width == 0 {
+			width = min(width, mostLast)
+		}
+		if width >= 0 {
+			over += width + len(gap)
+		}
+	}
+	for i := len(w.widths) - 1; i >= 0 && over > 0; i-- {
+		if w.columns[i].Spare && w.widths[i] >= 0 {
+			over -= w.widths[i] + len(gap)
+			w.widths[i] = -1
+		}
+	}
+	for ; over > 0; over-- {
+		widest, most := -1, leastCut
+		for i, c := range w.columns {
+			if c.Width > 0 && w.widths[i] > most {
+				widest, most = i, w.widths[i]
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		w.widths[widest]--
+		w.columns[widest].Width = w.widths[widest]
+	}
+}
+
+func (w *Table) line(cells []string) error {
 	var text, padding strings.Builder
 	for i, cell := range cells {
 		if w.widths[i] < 0 {
 			continue
 		}
 		cell = cmp.Or(cell, blank)
+		if most := w.columns[i].Width; most > 0 {
+			cell = cut(cell, most)
+		}
 		text.WriteString(padding.String()) // so that no line ends with spaces
 		padding.Reset()
 		padding.WriteString(strings.Repeat(" ", max(w.widths[i]-uniseg.StringWidth(cell), 0)) + gap)
-		if color := w.columns[i].Colors[cell]; colored && color != "" {
-			text.WriteString(color + cell + "\x1b[0m")
-		} else {
-			text.WriteString(isolate(cell))
-		}
+		text.WriteString(isolate(cell))
 	}
 	text.WriteByte('\n')
 	_, err := w.buf.WriteString(text.String())

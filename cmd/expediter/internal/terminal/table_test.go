@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/rivo/uniseg"
 	"go.uber.org/goleak"
@@ -22,7 +18,7 @@ import (
 var columns = []Column{
 	{Name: "ID"},
 	{Name: "NAME", Width: 12},
-	{Name: "STATE", Colors: map[string]string{"GOOD": "\x1b[32m"}},
+	{Name: "STATE"},
 	{Name: "NOTE", Optional: true},
 	{Name: "URL"},
 }
@@ -46,10 +42,6 @@ func TestTable(t *testing.T) {
 		want string
 	}{
 		{
-			"without rows", nil,
-			"ID  NAME  STATE  NOTE  URL\n",
-		},
-		{
 			"an optional column without a text is left out",
 			[][]string{{"1", "a", "BAD", "", "u"}, {"22", "Beta Longname", "BAD", "", ""}},
 			"ID  NAME          STATE  URL\n1   a             BAD    u\n22  Beta Longna…  BAD    -\n",
@@ -58,11 +50,6 @@ func TestTable(t *testing.T) {
 			"an optional column with a text",
 			[][]string{{"1", "a", "BAD", "", "u"}, {"2", "b", "BAD", "n", "u"}},
 			"ID  NAME  STATE  NOTE  URL\n1   a     BAD    -     u\n2   b     BAD    n     u\n",
-		},
-		{
-			"a colour takes no room",
-			[][]string{{"1", "a", "GOOD", "n", "u"}, {"2", "b", "BAD", "n", "u"}},
-			"ID  NAME  STATE  NOTE  URL\n1   a     \x1b[32mGOOD\x1b[0m   n     u\n2   b     BAD    n     u\n",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -160,21 +147,24 @@ type dish struct {
 
 func list(format Format, rows ...dish) (string, error) {
 	var buf bytes.Buffer
-	w := NewRows(&buf, format, Column{Name: "NAME"}, Column{Name: "PRICE"})
+	w := NewRows(&buf, format, func(note string) { buf.WriteString(note + "\n") }, "No dishes.", Column{Name: "NAME"}, Column{Name: "PRICE"})
 	for _, row := range rows {
 		w.Add(row, row.Name, row.Price)
+		w.Notef("A %s.", row.Name)
 	}
-	err := w.Close()
+	err := w.Close(nil)
 	return buf.String(), err
 }
 
+// Notes that are made between rows are written after the rows, on lines of their own in every format.
 func TestFormats(t *testing.T) {
 	t.Parallel()
+	const notes = "A סושי <b>.\nA A\nB.\n"
 	menu := []dish{{"סושי <b>", 7.5}, {"A\nB", 1}}
 	for format, want := range map[Format][2]string{
-		FormatTable:     {"NAME      PRICE\n\u200eסושי <b>\u200e  7.5\nA B       1\n", "NAME  PRICE\n"},
-		FormatJSON:      {"[\n  {\"name\":\"סושי <b>\",\"price\":7.5},\n  {\"name\":\"A\\nB\",\"price\":1}\n]\n", "[]\n"},
-		FormatJSONLines: {"{\"name\":\"סושי <b>\",\"price\":7.5}\n{\"name\":\"A\\nB\",\"price\":1}\n", ""},
+		FormatTable:     {"NAME      PRICE\n\u200eסושי <b>\u200e  7.5\nA B       1\n" + notes, "No dishes.\n"},
+		FormatJSON:      {"[\n  {\"name\":\"סושי <b>\",\"price\":7.5},\n  {\"name\":\"A\\nB\",\"price\":1}\n]\n" + notes, "[]\n"},
+		FormatJSONLines: {"{\"name\":\"סושי <b>\",\"price\":7.5}\n{\"name\":\"A\\nB\",\"price\":1}\n" + notes, ""},
 	} {
 		check.Equal(t, want[0], check.Must(list(format, menu...))(t))
 		check.Equal(t, want[1], check.Must(list(format))(t))
@@ -186,70 +176,11 @@ func TestWriteErrorsOfListsAreReported(t *testing.T) {
 	t.Parallel()
 	full := errors.New("the disk is full")
 	for _, format := range []Format{FormatTable, FormatJSON, FormatJSONLines} {
-		w := NewRows(brokenWriter{full}, format, Column{Name: "A"})
+		w := NewRows(brokenWriter{full}, format, nil, "", Column{Name: "A"})
 		w.Add("a", "a")
 		w.Add("b", "b")
-		check.Is(t, w.Close(), full, format)
+		check.Is(t, w.Close(nil), full, format)
 	}
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestColor(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		tty  bool
-		env  map[string]string
-		want bool
-	}{
-		{tty: true, want: true},
-		{tty: false, want: false},
-		{tty: true, env: map[string]string{"NO_COLOR": "1"}, want: false},
-		{tty: true, env: map[string]string{"NO_COLOR": ""}, want: true},
-		{tty: true, env: map[string]string{"TERM": "dumb"}, want: false},
-		{tty: true, env: map[string]string{"TERM": "xterm-256color"}, want: true},
-	} {
-		got := stream(&bytes.Buffer{}, tc.tty, func(name string) string { return tc.env[name] })
-		check.That(t, got.Color == tc.want && got.TTY == tc.tty, "%+v: got %+v", tc, got)
-	}
-}
-
-func TestNewOnWhatIsNoTerminal(t *testing.T) {
-	t.Parallel()
-	file := check.Must(os.Create(filepath.Join(t.TempDir(), "out")))(t)
-	t.Cleanup(func() {
-		check.Is(t, file.Close(), nil)
-	})
-	s := NewStream(file, os.Getenv)
-	check.That(t, !s.TTY && !s.Color, "a file: %+v", s)
-	s = NewStream(&bytes.Buffer{}, os.Getenv)
-	check.That(t, !s.TTY && !s.Color, "a buffer: %+v", s)
-}
-
-// The line shows the text, at most ten times a second and cut to the width, and is empty in the end.
-func TestStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		s := NewStatus(Stream{Writer: &out, TTY: true})
-		s.Setf("%d places", 1)
-		s.Setf("too soon")
-		time.Sleep(redraw) //nolint:forbidigo // in fake time
-		s.Setf("%0100d", 0)
-		s.Close()
-		s.Close()
-		check.Equal(t, "\r1 places\x1b[K\r"+zeros(78)+"…\x1b[K\r\x1b[K", out.String())
-	})
-}
-
-func zeros(n int) string { return string(bytes.Repeat([]byte("0"), n)) }
-
-// A line that nobody sees writes nothing.
-func TestStatusElsewhere(t *testing.T) {
-	t.Parallel()
-	var file bytes.Buffer
-	for _, s := range []*Status{NewStatus(Stream{Writer: &file}), nil} {
-		s.Setf("reading")
-		s.Close()
-	}
-	check.Equal(t, "", file.String())
-}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
@@ -29,6 +30,9 @@ const (
 	// shown.
 	maxFound, maxItems = 12, 5
 
+	// maxComplete is the number of complete answers that can be loaded again.
+	maxComplete = 100
+
 	// maxForm bounds a pasted text, in bytes.
 	maxForm = 256 << 10
 
@@ -41,8 +45,7 @@ const (
 
 // Config configures the page. All fields are required.
 type Config struct {
-	// Console is the path of the console, such as /console. The page uses the console's scripts.
-	Console string
+	Console string // the path of the console, such as /console; the page uses the console's scripts
 
 	// Enricher, Importer and Notifier are the URLs of the services.
 	Enricher, Importer, Notifier string
@@ -56,6 +59,15 @@ type tour struct {
 
 	places []contracts.Restaurant
 	texts  map[string]string // the searched words of places, by place id
+
+	mu       sync.Mutex // guards complete
+	complete []search   // the last searches that were answered in full at once: the enricher keeps no record of them
+}
+
+// search is the answer to a search.
+type search struct {
+	request string
+	places  []row
 }
 
 // Add adds the routes of the page to a router.
@@ -109,11 +121,35 @@ func (t *tour) form(do func(*http.Request) (url.Values, error)) func(http.Respon
 func (t *tour) search(r *http.Request) (url.Values, error) {
 	query := r.PostForm.Get("q")
 	req := contracts.EnrichRequest{RequestID: "tour-" + rand.Text(), Results: t.find(query)}
-	body, err := contracts.Encode(req)
-	if err == nil {
-		_, err = t.enricher.Do(r.Context(), http.MethodPost, "/v1/enrich", nil, body, &[]byte{})
+	next := url.Values{"q": {query}, "request": {req.RequestID}}
+	answer, err := t.enricher.Enrich(r.Context(), req)
+	if err == nil && answer.Pending == 0 {
+		t.keep(answer)
 	}
-	return url.Values{"q": {query}, "request": {req.RequestID}}, err
+	return next, err
+}
+
+// keep keeps a complete answer for the page that the search redirects to.
+func (t *tour) keep(answer contracts.EnrichResponse) {
+	done := search{request: answer.RequestID}
+	for _, r := range answer.Results {
+		state, _ := r.State(contracts.ProviderWolt)
+		place := api.Place{PlaceID: r.PlaceID, Providers: map[string]contracts.ProviderState{contracts.ProviderWolt: state}}
+		done.places = append(done.places, t.row(place))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.complete = append(t.complete[max(0, len(t.complete)+1-maxComplete):], done)
+}
+
+// kept returns the places of a search that was answered in full at once.
+func (t *tour) kept(request string) []row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.IndexFunc(t.complete, func(s search) bool { return s.request == request }); i >= 0 {
+		return t.complete[i].places
+	}
+	return nil
 }
 
 // find returns the places of the sample that have all words of a query, or else a new place with that name.
@@ -171,7 +207,8 @@ func (t *tour) show(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	v := view{Console: t.console, Query: q.Get("q"), Request: q.Get("request"), Import: q.Get("import")}
 	var problems []error
-	if v.Request != "" {
+	if v.Places = t.kept(v.Request); v.Places == nil && v.Request != "" {
+		v.Open = true
 		var s struct {
 			Places []api.Place `json:"places"`
 		}

@@ -146,6 +146,11 @@ func TestSearchTurnsIntoLinks(t *testing.T) {
 	read(t, site.URL+streams(page)[0], "", func(e event) bool { return e.kind == over })
 	body := get(t, site.URL+where)
 	check.That(t, strings.Count(body, `href="https://wolt.example/`) == n, "the page says\n%s", body)
+	again, where := post(t, site.URL+"/search", url.Values{"q": {"Pizza"}}) // is answered in full at once
+	for _, body := range []string{again, get(t, site.URL+where)} {
+		check.Says(t, body, `role="alert"></p>`)
+		check.That(t, strings.Count(body, `href="https://wolt.example/`) == n && len(streams(body)) == 1, "the page says\n%s", body)
+	}
 	page, _ = post(t, site.URL+"/search", url.Values{"q": {"<b>Nowhere</b>"}})
 	check.Says(t, page, "&lt;b&gt;nowhere&lt;/b&gt;")
 }

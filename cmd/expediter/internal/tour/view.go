@@ -41,6 +41,7 @@ type view struct {
 	Items   []item
 	Job     *job
 	Last    uint64 // the revision after which the inbox is followed
+	Open    bool   // the search may change
 	Places  []row
 	Problem string
 	Query   string
