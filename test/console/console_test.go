@@ -46,7 +46,6 @@ var deployedServer = crash.Role[place]{Name: "deployed server", Run: func(ctx co
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()
 	deployedServer.Main()
-	enrichers.Main()
 	goleak.VerifyTestMain(m)
 }
 
@@ -72,12 +71,10 @@ func TestPagesUnderAPrefix(t *testing.T) {
 	check.Says(t, s.Get("/none", http.StatusNotFound), "There is no page")
 	h, _ = s.Do(http.MethodGet, "/static/style.css", nil, http.StatusOK)
 	check.Says(t, h.Get("Content-Type"), "text/css")
-}
+	check.That(t, !strings.Contains(body, "Doctor"), "without a doctor it is in the navigation")
+	s.Get("/doctor", http.StatusNotFound)
 
-// A page of another host that leads to this machine reads nothing.
-func TestAnotherHostIsRefused(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
+	// A page of another host that leads to this machine reads nothing.
 	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/", http.NoBody))(t)
 	r.Host = "evil.example"
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
@@ -143,22 +140,22 @@ func TestReadersLeaveRoomToFollow(t *testing.T) {
 	}
 }
 
-func TestEventInPlainWords(t *testing.T) {
+func TestEventWithItsNotifications(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
+	check.Says(t, s.Get("/notifications", http.StatusOK), "No notifier answers")
+	s.Get("/notifications?state=failed", http.StatusServiceUnavailable)
 	s.Business()
-	check.Says(t, s.Get("/notifications", http.StatusOK), "Name an event or a user", `href="/notifications?state=failed"`)
+	check.Says(t, s.Get("/notifications", http.StatusOK), "There are no such notifications", "expediter notifications --state failed")
 	body := s.Get("/notifications?event=evt+1", http.StatusOK)
-	check.Says(t, body, "planned 3 rows for 3 recipients: delivered 2, suppressed 1 (the user has opted out)", "TABLE", consoletest.Hebrew, "1 try",
+	check.Says(t, body, "planned 3 rows for 3 recipients: delivered 2, suppressed 1 (opt_out)", "TABLE", consoletest.Hebrew, "1 try",
 		"expediter notifications --event &#39;evt 1&#39;")
 	check.That(t, !strings.Contains(body, "Cancel what is unsent"), "an event that was told can be cancelled: %s", body)
 	body = s.Get("/notifications?user="+url.QueryEscape(consoletest.Hebrew), http.StatusOK)
-	check.Says(t, body, "evt 1", "evt-2", "put off", `href="/people/`+url.PathEscape(consoletest.Hebrew)+`"`)
-	body = s.Get("/people/"+url.PathEscape(consoletest.Hebrew), http.StatusOK)
-	check.Says(t, body, "What "+consoletest.Hebrew+" was sent", "evt 1", "evt-2", "put off", "<b>inapp</b>", "delivered", "1 try", "expediter notifications --user")
-	check.That(t, !strings.Contains(body, "ben"), "the page of a person: %s", body)
-	check.Says(t, s.Get("/people/nobody", http.StatusOK), "There are no such rows")
-	check.Says(t, s.Get("/notifications?state=suppressed", http.StatusOK), "ben", "opted out")
+	check.Says(t, body, "evt 1", "evt-2", "deferred (not_before)", "delivered", "1 try", "expediter notifications --user")
+	check.That(t, !strings.Contains(body, "ben"), "the notifications of a user: %s", body)
+	check.Says(t, s.Get("/notifications?user=nobody", http.StatusOK), "There are no such notifications")
+	check.Says(t, s.Get("/notifications?state=suppressed", http.StatusOK), "ben", "opt_out")
 	check.Says(t, s.Get("/notifications?event=none", http.StatusNotFound), "The notifier says")
 	check.Says(t, s.Get("/notifications?state=lost", http.StatusBadRequest), "state must be")
 }
@@ -204,7 +201,7 @@ func TestPlaceWithItsEvidence(t *testing.T) {
 	check.Says(t, s.Get("/places?id=x", http.StatusServiceUnavailable), "No enricher answers")
 	s.Business()
 	body := s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
-	check.Says(t, body, "found: one venue is the place", "https://wolt.example/v1", "phone same", "for it", "Confidence")
+	check.Says(t, body, "<b>FOUND</b>", "https://wolt.example/v1", "phone.same", "Confidence")
 	check.Says(t, s.Get("/places?id=x", http.StatusOK), "Nothing is known of this place")
 }
 
@@ -238,18 +235,11 @@ func TestDoctorPage(t *testing.T) {
 		{Severity: console.Warning, Of: "server n1", ID: "server.rtt", Problem: "it is slow", Cure: "true"},
 		{Severity: console.Error, Of: "stream EVENTS", ID: "stream.max_age", Problem: "max_age is <b>", Cure: "expediter apply"},
 	}})
-	check.Says(t, page, "Errors: 1", "<b>stream EVENTS</b>: max_age is &lt;b&gt;", "stream.max_age", "mend: <code dir=\"ltr\">expediter apply</code>",
+	check.Says(t, page, "Errors: 1", "<b>stream EVENTS</b>: max_age is &lt;b&gt;", "stream.max_age", "fix: <code dir=\"ltr\">expediter apply</code>",
 		"Warnings: 1", "Not looked at: 1", "Look again")
 	check.That(t, strings.Index(page, "Errors") < strings.Index(page, "Warnings") && !strings.Contains(page, "Healthy"), "in no order: %s", page)
 	check.Says(t, run(http.StatusOK, result{}), "Healthy.")
 	check.Says(t, run(http.StatusServiceUnavailable, result{err: errors.New("the dog ate it")}), "Doctor came to no end: the dog ate it.")
-}
-
-func TestNoDoctorNoPage(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	check.That(t, !strings.Contains(s.Get("/", http.StatusOK), "Doctor"), "it is in the navigation")
-	s.Get("/doctor", http.StatusNotFound)
 }
 
 // Neither a job of a service nor its dead letter shows what is of a person, or secret, to those who may only read.

@@ -41,7 +41,7 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 	s := consoletest.Serve(t, nil, nc, own, func(cfg *console.Config) {
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: natstest.InAccount(t, nc, "IMPORTER"), Name: "IMPORTER"})
 	})
-	until(s, "IMPORT_JOBS", "Nothing is wrong")
+	until(s, "IMPORT_JOBS", "No problems detected")
 
 	ctx, stop := context.WithCancel(t.Context())
 	var source sync.WaitGroup
@@ -90,7 +90,7 @@ func TestOverviewShowsFullDisks(t *testing.T) {
 	s := consoletest.Serve(t, nil, nc, own, func(cfg *console.Config) {
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: natstest.InAccount(t, nc, "IMPORTER"), Name: "IMPORTER"})
 	})
-	until(s, "IMPORT_JOBS", "Nothing is wrong")
+	until(s, "IMPORT_JOBS", "No problems detected")
 	for _, disk := range disks {
 		smalldisk.Fill(t, disk)
 	}

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -23,7 +25,7 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// works runs a worker of imports until the test ends: jobs of "stuck" ignore the end of their context, those of "bad" fail, others are done.
+// works runs a worker of imports until the test ends: jobs of "stuck" ignore the end of their context, those of "bad" fail and wait for an hour, others are done.
 func works(t *testing.T, s *consoletest.Site, id, version string) (running <-chan string) {
 	t.Helper()
 	began, free := make(chan string, 10), make(chan struct{})
@@ -32,7 +34,7 @@ func works(t *testing.T, s *consoletest.Site, id, version string) (running <-cha
 		Stream: contracts.StreamImportJobs, Version: version,
 	})
 	check.OK(t, err)
-	policy := worker.Policy{MaxAttempts: 1, Timeout: 50 * time.Millisecond}
+	policy := worker.Policy{MaxAttempts: 2, Timeout: 50 * time.Millisecond}
 	check.OK(t, worker.Handle(w, "jobs.import.high.>", policy, func(_ context.Context, job *worker.Job[map[string]any]) error {
 		kind, _ := job.Args["kind"].(string)
 		began <- kind
@@ -40,7 +42,7 @@ func works(t *testing.T, s *consoletest.Site, id, version string) (running <-cha
 		case "stuck":
 			<-free
 		case "bad":
-			return fmt.Errorf("extract: <b>refused</b> by https://svc:hunter2@host/?key=hunter2")
+			return worker.Retry(time.Hour, errors.New("extract: <b>refused</b> by https://svc:hunter2@host/?key=hunter2"))
 		}
 		return nil
 	}))
@@ -65,7 +67,8 @@ func TestWorkersAreShown(t *testing.T) {
 	until(s, ` ms <small class="soft">of 3</small>`)
 }
 
-// Pages show the workers that answered the collector, and ask none themselves.
+// Pages show the workers that answered the collector, and ask none themselves. A worker that does not answer when it is to be drained is not
+// drained, and the record does not say that it was.
 func TestPagesDoNotAskTheWorkers(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
@@ -80,6 +83,11 @@ func TestPagesDoNotAskTheWorkers(t *testing.T) {
 		check.Says(t, s.Get("/workers", http.StatusOK), "vm-3")
 	}
 	check.That(t, asked.Load() < before+20, "20 pages asked the workers %d times", asked.Load()-before)
+	_, page := s.Post("/workers/one/drain", url.Values{}, http.StatusConflict)
+	check.Says(t, page, "does not answer: it has ended")
+	check.Says(t, s.Get("/workers", http.StatusOK), "ready</span></td>")
+	last := records(t, s)[0]
+	check.That(t, last.Action == "drain" && last.Outcome != audit.Done, "%+v", last)
 }
 
 func TestAWorkerIsShown(t *testing.T) {
@@ -94,6 +102,9 @@ func TestAWorkerIsShown(t *testing.T) {
 	path := workerPath(t, s)
 	page := told(t, s, path, "Stuck: it ignores its ended context", "completed", "jobs.import.high.bad", "extract: &lt;b&gt;refused&lt;/b&gt;")
 	check.Says(t, page, "jobs.import.high.&gt;", "works.func", "Remembered: 2", "1 did not complete", "jobs workers", "--recent")
+	const refused = "extract: &lt;b&gt;refused&lt;/b&gt; by https://host/"
+	page += told(t, s, "/jobs/IMPORT_JOBS?state=delivered,running,retrying", ">retrying<", ">in 59 m<", refused)
+	page += told(t, s, "/jobs/IMPORT_JOBS/2", ">retrying<", "<dd>1 of 2</dd>", "<dt>Next</dt>", refused)
 	check.That(t, !strings.Contains(page, "hunter2"), "a secret is shown: %s", page)
 	s.Get("/workers/none", http.StatusNotFound)
 	s.Get("/workers/a%2Fb", http.StatusNotFound)
@@ -123,12 +134,12 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 	to, _ := s.Post("/workers/pause", values, http.StatusSeeOther, "Referer", s.URL+path)
 	page := s.Get(to, http.StatusOK)
 	check.Says(t, page, "jobs.import.high.&gt; is paused until", "expediter jobs pause --stream IMPORT_JOBS &#39;jobs.import.high.&gt;&#39; --for 10m",
-		"Resume</button>")
-	page = told(t, s, "/workers", "is paused since", "ready, 1 paused") // the worker has followed
+		"Resume jobs.import.high.&gt;</button>")
+	page = told(t, s, "/workers", "is paused since", ">1 paused<") // the worker has followed
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"good"}`))))
 	check.Same(t, "jobs that have begun", len(began), 0)
 	to, _ = s.Post("/workers/resume", form(t, page, "/workers/resume"), http.StatusSeeOther, "Referer", s.URL+"/workers")
-	check.Says(t, s.Get(to, http.StatusOK), "goes on", "expediter jobs resume --stream IMPORT_JOBS")
+	check.Says(t, s.Get(to, http.StatusOK), "is resumed", "expediter jobs resume --stream IMPORT_JOBS")
 	check.Same(t, "the job that runs", <-began, "good")
 	_, page = s.Post("/workers/resume", values, http.StatusConflict)
 	check.Says(t, page, "is not paused any more")
@@ -153,33 +164,18 @@ func TestAWorkerIsDrainedAndTakesJobsAgain(t *testing.T) {
 	values := form(t, told(t, s, path, "Drain</button>", "What runs now"), path+"/drain")
 	to, _ := s.Post(path+"/drain", values, http.StatusSeeOther, "Referer", s.URL+path)
 	page := s.Get(to, http.StatusOK)
-	check.Says(t, page, "vm-3 takes no more jobs and finishes those that run", "expediter jobs drain ", "draining, 1 of 100 slots run", "Take jobs again</button>")
+	check.Says(t, page, "vm-3 takes no more jobs and finishes those that run", "expediter jobs drain ", "draining</span> 1 of 100 slots run", "Take jobs again</button>")
 	check.Says(t, s.Get("/workers", http.StatusOK), "draining")
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.b", []byte(`{"kind":"good"}`))))
 	check.Same(t, "jobs that have begun", len(began), 0)
 	to, _ = s.Post(path+"/resume", form(t, page, path+"/resume"), http.StatusSeeOther, "Referer", s.URL+path)
-	check.Says(t, s.Get(to, http.StatusOK), "vm-3 takes jobs again within seconds", " --resume", "ready, 1 of 100 slots run")
+	check.Says(t, s.Get(to, http.StatusOK), "vm-3 takes jobs again within seconds", " --resume", "ready</span> 1 of 100 slots run")
 	check.Same(t, "the job that runs", <-began, "good")
 	s.Post("/workers/none/drain", values, http.StatusNotFound)
 	all := records(t, s)
 	for i, action := range []string{"resume", "drain"} {
 		check.That(t, all[i].Action == action && strings.HasPrefix(all[i].Target, "worker vm-3 (") && all[i].Outcome == audit.Done, "%+v", all[i])
 	}
-}
-
-// A worker that does not answer is not drained, and the record does not say that it was.
-func TestASilentWorkerIsNotDrained(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
-		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) // the page lacks it then
-	})))
-	told(t, s, "/workers", "vm-3")
-	_, page := s.Post("/workers/one/drain", url.Values{}, http.StatusConflict)
-	check.Says(t, page, "It does not answer")
-	check.Says(t, s.Get("/workers", http.StatusOK), "<td>ready</td>")
-	last := records(t, s)[0]
-	check.That(t, last.Action == "drain" && last.Outcome != audit.Done, "%+v", last)
 }
 
 // All that match are those that the page has counted: jobs that come after it stay.
@@ -191,17 +187,21 @@ func TestAllThatMatchAreThoseOfThePage(t *testing.T) {
 	}
 	put(1)
 	put(2)
-	const path = "/jobs/" + contracts.StreamImportJobs
-	page := s.Get(path+"/all", http.StatusOK)
-	check.Says(t, page, "2 jobs can be cancelled", "No job that matches can be run now.")
+	const path = "/jobs/" + contracts.StreamImportJobs + "/cancel"
+	_, page := s.Post(path, url.Values{"all": {"1"}, "job": {"1"}, "subject": {"jobs.import.low.>"}}, http.StatusOK)
+	check.Says(t, page, "Cancel 2 jobs?", "Type 2 to cancel", "from 1, jobs.import.low.u1, which is queued, to 2,", "<dt>subject</dt>",
+		"expediter jobs cancel --stream IMPORT_JOBS --subject &#39;jobs.import.low.&gt;&#39; --all --yes")
 	put(3)
-	values := form(t, page, path+"/cancel", "typed", "2")
-	s.Post(path+"/cancel", values, http.StatusSeeOther)
+	values := form(t, page, path, "typed", "2")
+	s.Post(path, values, http.StatusSeeOther)
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 1)
 
 	put(4) // as many as the page counted match again, and none is of the page
-	_, refused := s.Post(path+"/cancel", values, http.StatusConflict)
-	check.Says(t, refused, "0 of the jobs that were counted match now")
+	for _, last := range []string{values.Get("last"), "x"} {
+		values.Set("last", last)
+		_, refused := s.Post(path, values, http.StatusConflict)
+		check.Says(t, refused, "No job matches that could be cancelled. Nothing was done")
+	}
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 2)
 }
 
@@ -209,11 +209,60 @@ func TestAllThatMatchAreThoseOfThePage(t *testing.T) {
 func TestNoneOfTheFirstIsNotNone(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
+	many := check.Must(jetstream.New(s.JetStream.Conn(), jetstream.WithPublishAsyncMaxPending(20_000)))(t) // waits for none
 	for range 10_001 {
-		check.OK(t, check.Err(s.JetStream.PublishAsync("jobs.import.low.u1", nil)))
+		check.OK(t, check.Err(many.PublishAsync("jobs.import.low.u1", nil)))
 	}
-	<-s.JetStream.PublishAsyncComplete()
-	page := s.Get("/jobs/"+contracts.StreamImportJobs+"/all", http.StatusOK)
-	check.Says(t, page, "1,000 jobs can be cancelled. There may be more", "among the first 10,000 messages")
-	check.That(t, !strings.Contains(page, "can be run now."), "%s", page)
+	<-many.PublishAsyncComplete()
+	all := url.Values{"all": {"1"}}
+	_, page := s.Post("/jobs/"+contracts.StreamImportJobs+"/cancel", all, http.StatusOK)
+	check.Says(t, page, "Cancel 1,000 jobs?", "There may be more behind them.")
+	_, page = s.Post("/jobs/"+contracts.StreamImportJobs+"/run", all, http.StatusConflict)
+	check.Says(t, page, "No job matches that could be run now. There may be more behind them.")
+}
+
+// A worker that takes no jobs while a server restarts is a warning. One that goes on without is an error.
+func TestOverviewNamesAWorkerThatStaysIdle(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	var asked atomic.Int64
+	check.Must(s.Conn.Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
+		_ = m.Respond(fmt.Appendf(nil, `{"instance":"one","id":"w","stream":"IMPORT_JOBS","problem":"it waits","ready":%t}`, asked.Add(1) == 4))
+	}))(t)
+	const text = "worker w of IMPORT_JOBS</b>: it takes no jobs: it waits"
+	for asked.Load() < 6 {
+		_, page, named := strings.Cut(s.Get("/", http.StatusOK), text)
+		check.That(t, !named || strings.HasPrefix(page, ". It may be a restart") || asked.Load() > 7, "it is an error after %d answers", asked.Load())
+		waitForNews(s)
+	}
+	until(s, text+"</span>")
+}
+
+// What a service says in the place of another's workers is shown as its own. It neither replaces what these say nor keeps the pages from
+// being shown.
+func TestNoServiceAnswersForTheWorkersOfAnother(t *testing.T) {
+	t.Parallel()
+	s, _ := consoletest.Deployed(t, "console")
+	for user, streams := range map[string][]string{"importer": {"IMPORT_JOBS"}, "notifier": {"IMPORT_JOBS", "no stream", ""}} {
+		nc, _ := s.As(user)
+		check.Must(nc.Subscribe("worker.v1.>", func(m *nats.Msg) {
+			for _, stream := range streams {
+				answer := fmt.Sprintf(`{"instance":"one","id":%q,"problem":"it is %[1]s","stream":%q}`, user, stream)
+				if m.Subject != inspect.SubjectInfo {
+					answer = fmt.Sprintf(`{"attempts":[{"error":"it is %s"}]}`, user)
+				}
+				_ = m.Respond([]byte(answer)) // the page lacks it then
+			}
+		}))(t)
+		check.OK(t, nc.Flush())
+	}
+	// The pages show the answers of the overview's last round, which may have begun before the others were there.
+	check.That(t, !strings.Contains(told(t, s, "/", "worker notifier of IMPORT_JOBS of NOTIFIER</b>: it takes no jobs"), "worker notifier of IMPORT_JOBS<"), "the overview")
+	page := told(t, s, "/workers", ">importer</a>", ">notifier</a>")
+	check.That(t, strings.Count(page, "IMPORT_JOBS of IMPORTER<") == 1 && strings.Count(page, "IMPORT_JOBS of NOTIFIER<") == 1, "%s", page)
+	for account, other := range map[string]string{"IMPORTER": "notifier", "NOTIFIER": "importer"} {
+		page := s.Get("/workers/one?account="+account, http.StatusOK)
+		check.That(t, strings.Contains(page, "it is "+strings.ToLower(account)) && !strings.Contains(page, "it is "+other), "%s", page)
+	}
+	s.Get("/workers/one", http.StatusNotFound)
 }

@@ -28,7 +28,6 @@ type client struct {
 	states  map[string]contracts.ProviderState
 	lastID  string
 	resumes int
-	resets  int
 }
 
 // errRepeated is returned when a client that resumed gets a place again, which must not happen.
@@ -188,8 +187,6 @@ func (c *client) hear(r io.Reader) (complete bool, err error) {
 
 func (c *client) event(event string, data []byte) error {
 	switch event {
-	case "reset":
-		c.resets++
 	case "snapshot":
 		var snapshot struct {
 			Places []struct {

@@ -18,8 +18,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -32,11 +30,7 @@ import (
 var instances = crash.Role[instance]{Name: "instance", Run: serve}
 
 // instance is one enricher.
-type instance struct {
-	Name, NATS, Provider string
-
-	Rate float64 // of the HTTP provider, which is asked in place of the test's when it is set
-}
+type instance struct{ Name, NATS, Provider string }
 
 func TestMain(m *testing.M) { crash.Main(m, 4, instances) }
 
@@ -55,12 +49,8 @@ func serve(ctx context.Context, is instance) error {
 			CreateAssets: true, Listen: "127.0.0.1:0", MaxBytes: 1 << 30,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("instance", is.Name),
 		},
-		Enabled: true,
-	}
-	if is.Rate > 0 {
-		cfg.ProviderRate, cfg.ProviderURL = is.Rate, is.Provider
-	} else {
-		cfg.Providers = []provider.Provider{remote{name: is.Name, url: is.Provider}}
+		Enabled:   true,
+		Providers: []provider.Provider{remote{name: is.Name, url: is.Provider}},
 	}
 	e, err := enricher.Start(ctx, nc, cfg)
 	if err != nil {
@@ -109,38 +99,6 @@ type question struct {
 // farClient has no time-out of its own: the job's context ends a call.
 var farClient = &http.Client{}
 
-// TestCallsReadAfterTheKill: the far side reads none of an instance's calls before the instance is killed. They count as
-// look-ups that the instance was in the middle of: each place is looked up once more.
-func TestCallsReadAfterTheKill(t *testing.T) {
-	t.Parallel()
-	const n = 10
-	ctx, moved := untilStalled(t)
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	far := newFarSide(t, moved)
-	release := far.readLate()
-	a := instances.Start(t, instance{Name: "a", NATS: srv.URL(), Provider: far.URL})
-	c := &client{
-		http: newHTTP(t), instances: []string{a.Line()}, retrying: make(chan struct{}, 1),
-		req: contracts.EnrichRequest{RequestID: "r", Results: places(n)},
-	}
-	check.OK(t, check.Err(c.ask(ctx)))
-	for range n {
-		select {
-		case <-far.held:
-		case <-ctx.Done():
-			t.Fatal("not all places are being looked up")
-		}
-	}
-	before := far.counts()
-	a.Kill()
-	close(release)
-	c.instances = []string{instances.Start(t, instance{Name: "b", NATS: srv.URL(), Provider: far.URL}).Line()}
-	check.OK(t, c.run(ctx))
-	if again := checkOnce(t, []*client{c}, lookUps{before: before, all: far.counts(), killed: "a"}); len(before) > 0 || len(again) != n {
-		t.Errorf("%d places counted before the kill and %d were looked up again, want none and %d", len(before), len(again), n)
-	}
-}
-
 // farSide is the provider's server. It counts, and it holds chosen calls back until the test lets them go.
 type farSide struct {
 	*httptest.Server
@@ -152,7 +110,6 @@ type farSide struct {
 	hold   map[string]chan struct{} // by place: the first call waits for this
 	held   chan question            // a call that is held back
 	served chan int                 // how many calls there have been, after each
-	unread chan struct{}            // calls that arrive are not counted before it is closed; nil for at once
 }
 
 // calls are how often each place was asked about, by place and then by instance.
@@ -175,7 +132,6 @@ func (f *farSide) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	f.await(q)
 	hold := f.enter(q)
 	defer f.leave()
 	if hold == nil {
@@ -185,17 +141,6 @@ func (f *farSide) serve(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-hold:
 	case <-r.Context().Done():
-	}
-}
-
-// await keeps a call back that is not to be counted yet.
-func (f *farSide) await(q question) {
-	f.mu.Lock()
-	unread := f.unread
-	f.mu.Unlock()
-	if unread != nil {
-		f.held <- q
-		<-unread
 	}
 }
 
@@ -231,14 +176,6 @@ func (f *farSide) holdFirst(place string) (release chan struct{}) {
 	release = make(chan struct{})
 	f.hold[place] = release
 	return release
-}
-
-// readLate has calls arrive from now on, and be counted and answered only when release is closed.
-func (f *farSide) readLate() (release chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.unread = make(chan struct{})
-	return f.unread
 }
 
 // counts returns how often each place was asked about until now.

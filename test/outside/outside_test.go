@@ -98,6 +98,6 @@ func (o *outside) command(t *testing.T) {
 	bin := strings.TrimPrefix(o.env[len(o.env)-1], "GOBIN=")
 	// With the version in place of latest, the go command finds only a root module of that version, if it is in its cache (golang/go#58116).
 	o.run("go", "install", folderproxy.Module+"/cmd/expediter@latest")
-	said := o.run(filepath.Join(bin, "expediter"), "version")
+	said := o.run(filepath.Join(bin, "expediter"), "--version")
 	check.That(t, strings.HasPrefix(said, "expediter "+folderproxy.Version+" "), "the command says it is %q", said)
 }

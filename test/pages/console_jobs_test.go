@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -14,11 +15,13 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 	"github.com/expediter-io/expediter/test/internal/browser"
@@ -35,9 +38,9 @@ type jobs struct {
 
 const task = "tasks.חדשות"
 
-func startJobs(t *testing.T) *jobs {
+func startJobs(t *testing.T, mutate ...func(*console.Config)) *jobs {
 	t.Helper()
-	s := &jobs{Site: consoletest.Start(t)}
+	s := &jobs{Site: consoletest.Start(t, mutate...)}
 	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), worker.StreamConfig("WORK", "tasks.>"))))
 	var err error
 	s.Client = check.Must(worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"}))(t)
@@ -122,7 +125,7 @@ func TestJobsAreShown(t *testing.T) {
 	list := s.Get("/jobs", 200)
 	check.Says(t, list, ">WORK<", ">IMPORT_JOBS<")
 	check.That(t, !strings.Contains(list, ">DEAD<"), "a stream without jobs is listed")
-	check.Says(t, s.Get("/jobs/WORK", 200), "All <b>10</b>", "Waiting <b>3</b>", "With a worker <b>1</b>", "Delayed <b>5</b>", "Ended and kept <b>1</b>",
+	check.Says(t, s.Get("/jobs/WORK", 200), "all <b>10</b>", "queued <b>3</b>", "retrying <b>1</b>", "scheduled <b>5</b>", "cancelled <b>1</b>",
 		"expediter jobs list --stream WORK", "10 of 10 messages")
 	for query, want := range map[string]int{
 		"": 8, "state=queued": 3, "state=delivered,running,retrying": 1, "state=scheduled": 3, "state=done,dead,cancelled": 1,
@@ -139,10 +142,10 @@ func TestJobsAreShown(t *testing.T) {
 	check.Says(t, s.Get("/jobs/WORK?account=x", 404), "no account")
 
 	running := s.Get(s.path(s.running), 200)
-	check.Says(t, running, "running", "vm-3, attempt 1 of 5", "4bf92f3577b34da6a3ce929d0e0e4736", "fetch", "&#34;title&#34;: &#34;soup&#34;",
+	check.Says(t, running, "running", ">vm-3</a>", "<dd>1 of 5</dd>", "4bf92f3577b34da6a3ce929d0e0e4736", "fetch", "&#34;title&#34;: &#34;soup&#34;",
 		"tenant", "Hidden", "<code>owner_id</code>", fmt.Sprintf("expediter jobs cancel --stream WORK %d --yes", s.running.Sequence))
 	done := s.Get(s.path(s.done), 200)
-	check.Says(t, done, "attempt 1 began on vm-3")
+	check.Says(t, done, "<dt>Ended</dt>", `<th scope="row" class="num">1</th>`, "vm-3")
 	waiting := s.Get(s.path(s.waiting), 200)
 	check.Says(t, waiting, "&lt;b&gt;soup", "https://a.example/x")
 	for _, page := range []string{running, done, waiting} {
@@ -158,17 +161,20 @@ func TestJobsAreCancelledAndRun(t *testing.T) {
 	check.Same(t, "the delayed", s.state(s.later), worker.StateQueued)
 	check.Same(t, "record", s.last(), fmt.Sprintf("anyone run job WORK:%d 1 done", s.later.Sequence))
 
-	to, _ = s.Post("/jobs/WORK/cancel", named(s.running, s.done), 303)
+	both := named(s.running, s.done)
+	_, question := s.Post("/jobs/WORK/cancel", both, 200)
+	check.Says(t, question, "Cancel 2 jobs?", "Type 2 to cancel", fmt.Sprintf("expediter jobs cancel --stream WORK %d --yes", s.running.Sequence))
+	both.Set("typed", "2")
+	to, _ = s.Post("/jobs/WORK/cancel", both, 303)
 	check.Says(t, s.Get(to, 200), "Cancelled 1 job. Of the others, 1 had ended.")
 	check.Same(t, "the running", s.state(s.running), worker.StateCancelled)
 
-	filter := url.Values{"subject": {"tasks.later"}, "state": {"scheduled"}}
-	page := s.Get("/jobs/WORK/all?"+filter.Encode(), 200)
-	check.Says(t, page, "2 jobs can be cancelled.", "Type 2 to do it")
-	filter.Set("last", counted(t, page))
+	filter := url.Values{"all": {"1"}, "subject": {"tasks.later"}, "state": {"scheduled"}}
+	_, question = s.Post("/jobs/WORK/cancel", filter, 200)
+	check.Says(t, question, "Cancel 2 jobs?", "Type 2 to cancel")
 	filter.Set("typed", "3")
 	_, refused := s.Post("/jobs/WORK/cancel", filter, 409)
-	check.Says(t, refused, "2 of the jobs that were counted match now. Nothing was done")
+	check.Says(t, refused, "it is 2 now. Nothing was done", "Type 2 to cancel")
 	filter.Set("typed", "2")
 	s.Post("/jobs/WORK/cancel", filter, 303)
 	check.That(t, strings.HasPrefix(s.last(), "anyone cancel 2 jobs of WORK from "), "record: %s", s.last())
@@ -178,48 +184,83 @@ func TestJobsAreCancelledAndRun(t *testing.T) {
 	}
 }
 
-// An action on all that match is for as many as the page has counted: 1,000 at most.
-func TestAllThatMatchAreCounted(t *testing.T) {
+// A job of a stream that is not a work queue is shown as each consumer has it, and is not taken from the others. The page of a job and those
+// of its workers link to each other.
+func TestJobHasAPartForEachConsumer(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)
-	for range 1003 {
-		check.OK(t, check.Err(s.Insert(t.Context(), worker.NewJob{Subject: "tasks.many"})))
+	cfg := worker.StreamConfig("LOG", "log.>")
+	cfg.Retention = jetstream.LimitsPolicy
+	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), cfg)))
+	reached := make(chan bool, 10)
+	for _, name := range []string{"audit", "kitchen"} {
+		w := check.Must(worker.New(s.JetStream, worker.Config{
+			AutoCreate: true, Consumer: name, ID: "w-" + name, Logger: slog.New(slog.DiscardHandler), Stream: "LOG",
+			Hooks: worker.Hooks{Settled: func(worker.Settlement) { reached <- true }},
+		}))(t)
+		check.OK(t, worker.Handle(w, "log.>", worker.Policy{Limits: []worker.Limit{{Name: "limit-of-" + name, Concurrency: 2}}},
+			func(ctx context.Context, j *worker.Job[any]) error {
+				if err := step.Do(ctx, j, "step of "+name, func(context.Context) error { return nil }); err != nil || name == "audit" {
+					return worker.Cancel(errors.Join(errors.New("no paper"), err))
+				}
+				check.OK(t, j.Progress(ctx, "chopping"))
+				reached <- true
+				<-ctx.Done()
+				return ctx.Err()
+			}))
+		t.Cleanup(natstest.Background(t, w.Run))
 	}
-	page := s.Get("/jobs/WORK/all?subject=tasks.many", 200)
-	check.Says(t, page, "1,000 jobs can be cancelled. There may be more", "Type 1000 to do it", "No job that matches can be run now.")
-	form := url.Values{"last": {counted(t, page)}, "subject": {"tasks.many"}, "typed": {"1003"}}
-	_, refused := s.Post("/jobs/WORK/cancel", form, 409)
-	check.Says(t, refused, "1,000 of the jobs that were counted match now")
-	form.Set("typed", "1,000")
-	s.Post("/jobs/WORK/cancel", form, 303)
-	check.Says(t, s.Get("/jobs/WORK/all?subject=tasks.many", 200), "3 jobs can be cancelled.", "Type 3 to do it")
-	check.That(t, strings.HasSuffix(s.last(), " 1000 done"), "record: %s", s.last())
+	c := check.Must(worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "LOG"}))(t)
+	r := check.Must(c.Insert(t.Context(), worker.NewJob{Subject: "log.dish"}))(t)
+	for range 2 {
+		<-reached
+	}
+	var page string
+	check.Until(t, time.Minute, "the workers on the page", func() bool {
+		page = s.Get("/jobs/LOG/1?id="+r.ID, 200)
+		return strings.Contains(page, "w-audit</a>") && strings.Contains(page, "w-kitchen</a>")
+	})
+	auditing, kitchen, cut := strings.Cut(page, "Consumer kitchen: ")
+	check.Require(t, cut && strings.Contains(auditing, `dead</span></h2>`) && strings.Contains(kitchen, `running</span></h2>`), "parts: %s", page)
+	for of, other := range map[string]string{auditing: kitchen, kitchen: auditing} {
+		for _, name := range []string{"no paper", "step of audit", "limit-of-audit", "w-audit"} {
+			check.That(t, strings.Contains(of, name) != strings.Contains(other, name), "both consumers have, or lack, %s", name)
+		}
+	}
+	check.Says(t, kitchen, "step of kitchen", "limit-of-kitchen", "chopping", "its consumers (audit, kitchen) and other readers")
+	check.That(t, !strings.Contains(page, ">Cancel<"), "it offers to cancel the job for all")
+	check.Says(t, auditing, `href="/dead?job-stream=LOG&amp;subject=log.dish"`)
+
+	link := regexp.MustCompile(`href="(/workers/[^"]+)">w-kitchen<`).FindStringSubmatch(kitchen)
+	check.Require(t, link != nil, "no link to the worker: %s", kitchen)
+	to := `href="/jobs/LOG/1?id=` + r.ID + `&amp;subject=log.dish"`
+	check.Says(t, s.Get(link[1], 200), to)
+	check.Says(t, s.Get("/dead/letter?seq=1", 200), to)
+	s.Get("/jobs/LOG/1?subject=log.cup", 404)
+	s.Get("/jobs/LOG/1?id=other&subject=log.dish", 404)
+	check.Says(t, s.Get("/jobs/LOG", 200), "dead</span>", "running</span>")
+	for _, form := range []url.Values{named(r), {"all": {"1"}, "subject": {"log.dish"}, "typed": {"1"}}} {
+		form.Set("typed", "1")
+		_, body := s.Post("/jobs/LOG/cancel", form, 409)
+		check.Says(t, body, "stream LOG is not a work queue")
+	}
+	check.Same(t, "messages", s.Messages("LOG"), 1)
 }
 
-// counted returns the last job that a page of all that match has counted for its first action.
-func counted(t *testing.T, page string) string {
-	t.Helper()
-	last := regexp.MustCompile(`name="last" value="(\d+)"`).FindStringSubmatch(page)
-	check.Require(t, last != nil, "the page has counted nothing: %s", page)
-	return last[1]
-}
-
-func TestSchedulesAreRunAndRemoved(t *testing.T) {
+func TestSchedulesAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)
 	check.Says(t, s.Get("/schedules", 200), "tasks.report.digest", "0 0 9 * * *", "Asia/Jerusalem", "every 1h0m0s",
-		"expediter jobs run --stream WORK tasks.report.sweep --schedule --yes")
+		"expediter jobs unschedule --stream WORK tasks.report.sweep --yes")
 	form := url.Values{"stream": {"WORK"}, "subject": {"tasks.report.sweep"}}
-	to, _ := s.Post("/schedules/run", form, 303)
-	check.Says(t, s.Get(to, 200), "A run of tasks.report.sweep is queued.")
-	check.Same(t, "record", s.last(), `anyone run schedule "tasks.report.sweep" of WORK 1 done`)
-	_, body := s.Post("/schedules/remove", form, 409)
-	check.Says(t, body, "type tasks.report.sweep")
+	check.Says(t, s.Again("/schedules/remove", form, "/schedules"), "type tasks.report.sweep")
 	form.Set("typed", "tasks.report.sweep")
-	s.Post("/schedules/remove", form, 303)
+	to, _ := s.Post("/schedules/remove", form, 303)
+	check.Says(t, s.Get(to, 200), "Ended the schedule of tasks.report.sweep.")
+	check.Same(t, "record", s.last(), `anyone unschedule schedule "tasks.report.sweep" of WORK 1 done`)
 	all := check.Must(s.Schedules(t.Context()))(t)
 	check.Same(t, "schedules left", len(all), 1)
-	_, body = s.Post("/schedules/run", form, 409)
+	_, body := s.Post("/schedules/remove", form, 409)
 	check.Says(t, body, "Nothing was done")
 }
 
@@ -239,37 +280,20 @@ func TestLocksAreShownAndStolen(t *testing.T) {
 	check.Says(t, s.Get("/keys", 200), "No lock is held")
 	lease := s.hold(t)
 	check.Says(t, s.Get("/keys", 200), "nightly", "vm-3/812", "pg_dump", lease.Token().String(), "expediter locks steal nightly --yes")
-	check.Says(t, s.Get("/keys/results", 200), "enrich", "Count them")
-	check.Says(t, s.Get("/keys/results?bucket=locks", 200), "Results in locks")
 	check.Says(t, s.Get("/keys/limits", 200), "tenant", "1 of 1 keys")
-	s.Get("/keys/results?bucket=none", 404)
 	s.Get("/keys?bucket=none", 404)
 	form := url.Values{"name": {"nightly"}, "token": {lease.Token().String()}, "typed": {"night"}}
-	_, body := s.Post("/keys/steal", form, 409)
-	check.Says(t, body, "type its name")
+	check.Says(t, s.Again("/keys/steal", form, "/keys?prefix=night"), "type its name")
 	form.Set("typed", "nightly")
 	form.Set("token", "1-1")
-	_, body = s.Post("/keys/steal", form, 409)
+	_, body := s.Post("/keys/steal", form, 409)
 	check.Says(t, body, "another holder")
 	form.Set("token", lease.Token().String())
 	to, _ := s.Post("/keys/steal", form, 303)
 	check.Says(t, s.Get(to, 200), "Took the lock nightly", "No lock is held")
-	check.Same(t, "record", s.last(), "anyone steal lock nightly 1 done")
+	check.Same(t, "record", s.last(), "anyone steal lock nightly of \"vm-3/812\" 1 done")
 	<-lease.Context().Done()
 	check.Is(t, context.Cause(lease.Context()), kvlock.ErrLost)
-}
-
-func TestJobsForEverybody(t *testing.T) {
-	b := browser.Start(t)
-	s := startJobs(t)
-	s.hold(t)
-	for name, path := range map[string]string{
-		"jobstreams": "/jobs", "jobs": "/jobs/WORK", "jobs-none": "/jobs/WORK?subject=tasks.none", "jobs-all": "/jobs/WORK/all?state=scheduled",
-		"job-running": s.path(s.running), "job-done": s.path(s.done), "job-later": s.path(s.later), "locks": "/keys",
-		"results": "/keys/results?bucket=locks", "limits": "/keys/limits", "schedules": "/schedules",
-	} {
-		looks(t, b, s.Site, name, path)
-	}
 }
 
 // tabTo presses the tab key until the element of a selector has the focus.
@@ -309,16 +333,25 @@ func TestWorkIsDoneByKeyboard(t *testing.T) {
 	tabTo(p, "button.danger")
 	refresh(p)
 	p.Submit(kb.Enter)
+	until(p, `document.activeElement.name === "typed"`)
+	p.Press("1")
+	p.Submit(kb.Enter)
 	says(p, "Cancelled 1 job.")
 	p = b.Open(t, s.URL+s.path(s.later), narrow)
 	tabTo(p, "form[action$='/run'] button")
 	p.Submit(kb.Enter)
 	says(p, "Queued 1 job.")
-	p = b.Open(t, s.URL+"/jobs/WORK/all?state=scheduled", narrow)
-	tabTo(p, "form[action$='/cancel'] input[name=typed]")
-	p.Press("2")
+	p = b.Open(t, s.URL+"/jobs/WORK", narrow)
+	tabTo(p, "input[name=subject]")
+	p.Press(strings.Split("*.later", "")...)
 	p.Submit(kb.Enter)
-	says(p, "Cancelled 2 jobs.")
+	tabTo(p, "button[name=all]") // the filter goes with the person
+	p.Submit(kb.Enter)
+	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("main"))), "*.later", "Type 3 to cancel 3 jobs")
+	p.Press("3")
+	p.Submit(kb.Enter)
+	says(p, "Cancelled 3 jobs.")
+	check.Same(t, "a job that does not match", s.state(s.waiting), worker.StateQueued)
 	p = b.Open(t, s.URL+"/keys", wide)
 	tabTo(p, "summary")
 	p.Press(" ")
@@ -327,8 +360,4 @@ func TestWorkIsDoneByKeyboard(t *testing.T) {
 	refresh(p)
 	p.Submit(kb.Enter)
 	says(p, "Took the lock nightly")
-	p = b.Open(t, s.URL+"/schedules", wide)
-	tabTo(p, "form[action$='/schedules/run'] button")
-	p.Submit(kb.Enter)
-	says(p, "is queued")
 }

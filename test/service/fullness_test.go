@@ -169,25 +169,16 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		pass()
 		sh.ready("")
 		check.Same(sh, "the gauge", sh.gauge(jobs, "bytes"), "0")
-	})
-}
 
-// A stream that drops its oldest messages is full as a rule: the gauge shows it.
-func TestAStreamThatDropsTheOldestIsOnlyMeasured(t *testing.T) {
-	inStore(t, func(sh *store) {
+		// A stream that drops its oldest messages is full as a rule: the gauge shows it.
 		sh.fill(events, "events.x", 96)
 		sh.ready("")
 		if got := sh.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
 			sh.Errorf("the gauge is %q", got)
 		}
 		check.Same(sh, "the gauge of dead letters", sh.gauge(contracts.StreamDead, "bytes"), "0")
-	})
-}
 
-// The server's present bounds count, also that of messages.
-func TestTheServersBoundsCount(t *testing.T) {
-	inStore(t, func(sh *store) {
-		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
+		// The server's present bounds count, also that of messages.
 		cfg := s.CachedInfo().Config
 		cfg.MaxMsgs = 10
 		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), cfg)))
@@ -197,13 +188,8 @@ func TestTheServersBoundsCount(t *testing.T) {
 		pass()
 		sh.ready("note", jobs+" is 90 % full")
 		check.Same(sh, "the gauge", sh.gauge(jobs, "messages"), "0.9")
-	})
-}
 
-// A stream that was deleted is named until it is there again.
-func TestAMissingStreamIsNamed(t *testing.T) {
-	inStore(t, func(sh *store) {
-		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
+		// A stream that was deleted is named until it is there again.
 		check.OK(sh, sh.js.DeleteStream(sh.Context(), jobs))
 		pass()
 		sh.ready("failed", jobs+" is missing")

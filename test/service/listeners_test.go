@@ -143,28 +143,38 @@ func (sh *store) shows(want string, name string, labels ...string) {
 // The gauges count the jobs that wait, since when, and those that a worker has.
 func TestJobsThatWaitAreCounted(t *testing.T) {
 	inWorkedStore(t, func(sh *store) {
-		sh.shows("0", "stream_jobs", jobs, "importer", "waiting")
+		sh.shows("0", "stream_jobs", jobs, "importer", "queued")
 		sh.shows("0", "stream_jobs_age_seconds", jobs)
 		sh.send("jobs.import.worked.a", 1)
 		time.Sleep(10 * time.Second) //nolint:forbidigo // fake time
 		sh.send("jobs.import.worked.b", 2)
 		sh.send("dead.X.y", 3)
 		pass()
-		sh.shows("2", "stream_jobs", jobs, "importer", "waiting")
+		sh.shows("2", "stream_jobs", jobs, "importer", "queued")
 		sh.shows("1", "stream_jobs", jobs, "importer", "delivered")
 		sh.shows("0", "stream_jobs", jobs, "stranded")
 		sh.shows("16", "stream_jobs_age_seconds", jobs)
 		sh.shows("3", "stream_messages", contracts.StreamDead)
 		sh.hold <- struct{}{}
 		pass()
-		sh.shows("1", "stream_jobs", jobs, "importer", "waiting")
+		sh.shows("1", "stream_jobs", jobs, "importer", "queued")
 		sh.shows("32", "stream_jobs_age_seconds", jobs)
 		sh.hold <- struct{}{}
 		sh.hold <- struct{}{}
 		pass()
-		sh.shows("0", "stream_jobs", jobs, "importer", "waiting")
+		sh.shows("0", "stream_jobs", jobs, "importer", "queued")
 		sh.shows("0", "stream_jobs", jobs, "importer", "delivered")
 		sh.shows("0", "stream_jobs_age_seconds", jobs)
+
+		// Messages for other consumers before a job do not make the job older.
+		check.OK(t, check.Err(sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
+		sh.send("jobs.import.nobody", 1)
+		pass()
+		time.Sleep(time.Hour) //nolint:forbidigo // fake time
+		sh.send("jobs.import.idle", 1)
+		pass()
+		sh.shows("1", "stream_jobs", jobs, "idle", "queued")
+		sh.shows("16", "stream_jobs_age_seconds", jobs)
 	})
 }
 
@@ -189,22 +199,7 @@ func TestStrandedMessagesAreCounted(t *testing.T) {
 		pass()
 		pass()
 		sh.shows("3", "stream_jobs", jobs, "stranded")
-		sh.shows("0", "stream_jobs", jobs, "foreign", "waiting")
-	})
-}
-
-// Messages for other consumers before a job do not make the job older.
-func TestTheAgeIsThatOfAJob(t *testing.T) {
-	inWorkedStore(t, func(sh *store) {
-		sh.hold <- struct{}{}
-		check.OK(t, check.Err(sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
-		sh.send("jobs.import.nobody", 1)
-		pass()
-		time.Sleep(time.Hour) //nolint:forbidigo // fake time
-		sh.send("jobs.import.idle", 1)
-		pass()
-		sh.shows("1", "stream_jobs", jobs, "idle", "waiting")
-		sh.shows("16", "stream_jobs_age_seconds", jobs)
+		sh.shows("0", "stream_jobs", jobs, "foreign", "queued")
 	})
 }
 
@@ -214,12 +209,12 @@ func TestAnOldCountIsNotShown(t *testing.T) {
 		for _, lost := range []string{"$JS.API.CONSUMER.LIST." + jobs, "$JS.API.INFO"} {
 			sh.proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && f.Subject == lost }))
 			pass()
-			sh.shows("0", "stream_jobs", jobs, "importer", "waiting") // one lost answer changes nothing
-			time.Sleep(time.Minute)                                   //nolint:forbidigo // fake time
+			sh.shows("0", "stream_jobs", jobs, "importer", "queued") // one lost answer changes nothing
+			time.Sleep(time.Minute)                                  //nolint:forbidigo // fake time
 			gone := lost != "$JS.API.INFO"
-			if (sh.metric("stream_jobs", jobs, "waiting") == "") != gone || (sh.metric("stream_jobs_age_seconds", jobs) == "") != gone ||
+			if (sh.metric("stream_jobs", jobs, "queued") == "") != gone || (sh.metric("stream_jobs_age_seconds", jobs) == "") != gone ||
 				(sh.metric("jetstream_storage_used_bytes") == "") == gone || sh.metric("stream_messages", jobs) == "" {
-				t.Errorf("without %s: %q, %q, %q, %q", lost, sh.metric("stream_jobs", jobs, "waiting"), sh.metric("stream_jobs_age_seconds", jobs),
+				t.Errorf("without %s: %q, %q, %q, %q", lost, sh.metric("stream_jobs", jobs, "queued"), sh.metric("stream_jobs_age_seconds", jobs),
 					sh.metric("jetstream_storage_used_bytes"), sh.metric("stream_messages", jobs))
 			}
 			sh.proxy.Filter(nil)

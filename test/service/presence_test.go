@@ -18,6 +18,7 @@ var lastSeen = regexp.MustCompile(`, last seen at 20\d\d-\S+Z on host ".+" with 
 // An instance that died, is frozen or cut off is missed, and no other: not one that was stopped, replaced or declared vacant.
 func TestMissingInstancesAreNamed(t *testing.T) {
 	const (
+		late    = "late" // and may be restarting
 		gone    = "the shop is gone: no instance answers, and 1 did not stop properly"
 		one     = "1 of 2 instances of the shop do not answer"
 		unknown = "read the places of the shop: "
@@ -31,28 +32,28 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 		stuck  bool                      // no instance can write once it has a place
 	}{
 		"one that runs":                 {script: "+a ~"},
-		"the only one is killed":        {script: "+a ~ xa ~", want: []string{gone}},
-		"one of two":                    {script: "+a ~ +b ~ xb ~", want: []string{one}},
-		"the older one of two":          {script: "+a ~ +b ~ xa ~", want: []string{one}},
-		"one of two, then the other":    {script: "+a ~ +b ~ xb ~ -a ~", want: []string{one, gone}},
-		"two":                           {script: "+a ~ +b ~ xa xb ~", want: []string{strings.Replace(gone, "1 did", "2 did", 1)}},
+		"the only one is killed":        {script: "+a ~ xa ~", want: []string{late, gone}},
+		"one of two":                    {script: "+a ~ +b ~ xb ~", want: []string{late, one}},
+		"the older one of two":          {script: "+a ~ +b ~ xa ~", want: []string{late, one}},
+		"one of two, then the other":    {script: "+a ~ +b ~ xb ~ -a ~", want: []string{late, one, gone}},
+		"two":                           {script: "+a ~ +b ~ xa xb ~", want: []string{late, strings.Replace(gone, "1 did", "2 did", 1)}},
 		"the only one is stopped":       {script: "+a ~ -a ~"},
 		"a rolling deployment":          {script: "+a +b ~ +c ~ -a +d ~ -b ~ -c +e ~ -d -e ~"},
 		"a new one after the old":       {script: "+a ~ -a +b ~ -b +c ~"},
-		"it is started again later":     {script: "+a ~ xa ~ +b ~", want: []string{gone}},
+		"it is started again later":     {script: "+a ~ xa ~ +b ~", want: []string{late, gone}},
 		"it is started again at once":   {script: "+a ~ xa +b ~ -b ~"},
 		"it is stopped soon after":      {script: "+a ~ xa +b . -b ~"},
-		"one of two, and stopped soon":  {script: "+a ~ +b ~ xb +c . -c ~ xa ~", want: []string{gone}},
-		"a third one is stopped soon":   {script: "+a ~ +b ~ +c . -c ~ ~ xb ~", want: []string{one}},
+		"one of two, and stopped soon":  {script: "+a ~ +b ~ xb +c . -c ~ xa ~", want: []string{late, gone}},
+		"a third one is stopped soon":   {script: "+a ~ +b ~ +c . -c ~ ~ xb ~", want: []string{late, one}},
 		"the servers were away":         {script: "+a ~ ! ~"},
 		"they were, and it died":        {script: "+a ~ ! ~ xa ! ~", want: []string{gone}},
-		"it dies again and again":       {script: "+a ~ xa +b xb +c xc +d ~ xd ~", want: []string{gone}},
+		"it dies again and again":       {script: "+a ~ xa +b xb +c xc +d ~ xd ~", want: []string{late, gone}},
 		"one of two is started again":   {script: "+a ~ +b ~ xa -b +c ~ ~", want: []string{one}},
-		"a frozen one":                  {script: "+a ~ _a ~ ^a ~ -a ~", want: []string{gone}},
-		"a frozen one that is replaced": {script: "+a ~ _a ~ +b ~ ^a ~ xb ~", want: []string{gone, one}},
+		"a frozen one":                  {script: "+a ~ _a ~ ^a ~ -a ~", want: []string{late, gone}},
+		"a frozen one that is replaced": {script: "+a ~ _a ~ +b ~ ^a ~ xb ~", want: []string{late, gone, late, one}},
 		"the disk is full":              {script: "+a ~ ~", stuck: true},
-		"the observer may not ask":      {script: "+a ~ ~ xa ~", want: []string{gone}, lose: to("$SRV.PING.")},
-		"the bucket is made again":      {script: "+a ~ d m ~ xa ~", want: []string{gone}},
+		"the observer may not ask":      {script: "+a ~ ~ xa ~", want: []string{late, gone}, lose: to("$SRV.PING.")},
+		"the bucket is made again":      {script: "+a ~ d m ~ xa ~", want: []string{late, gone}},
 		"the bucket is missing":         {script: "+a ~ d ~ xa ~"},
 		"the observer may not read":     {script: "+a ~ xa ~", want: []string{unknown}, lose: to("$JS.API.STREAM.MSG.GET.KV_jobs")},
 	} {
@@ -70,6 +71,9 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						roll, err := shop.Look(t.Context(), 0)
 						if err != nil {
 							roll.Problem, _, _ = strings.Cut(err.Error(), "ask about")
+						}
+						if roll.Late {
+							roll.Problem = late
 						}
 						if text := lastSeen.ReplaceAllString(roll.Problem, ""); text != "" && (len(got) == 0 || got[len(got)-1] != text) {
 							got = append(got, text)

@@ -41,6 +41,7 @@ var elsewhere = map[string]string{
 	`docs/modules.md: go (get|install) `:                              "TestModulesFromOutside",
 	`docs/modules.md: (\./run release|tools/serverversion) `:          "makes tags; other servers",
 	`docs/notifier.md: go run ./cmd/expediter templates send `:        "needs a mail server",
+	`docs/provider.md: (go run github\S+nats-server|ENRICHER_)`:       "needs the ports of expediter up",
 	`docs/provider.md: expediter users import `:                       "examples of the contract, which no command reads",
 	`docs/operate.md: go run ./(services/|cmd/expediter apply --acc)`: "TestPage, with accounts",
 }

@@ -30,7 +30,8 @@ var everything = map[string]any{
 	"nats":  map[string]any{"url": "nats://n1:4222", "to": []any{map[string]any{"podSelector": map[string]any{}}}},
 	"from":  []any{map[string]any{"podSelector": map[string]any{}}}, "keda": map[string]any{"enabled": true, "prometheus": "http://p:9090"},
 	"prometheusRule": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}},
-	"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}}, "console": map[string]any{"enabled": true},
+	"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}},
+	"console":        map[string]any{"enabled": true, "metricsKey": "scrape.key"},
 }
 
 // scaledObject is the part of KEDA's type that the chart uses.
@@ -108,9 +109,14 @@ func TestChartRendersWhatItSays(t *testing.T) {
 		set     map[string]any
 		objects int
 	}{
-		"of the defaults":     {nil, 3 * 5},
+		"of the defaults": {nil, 3 * 5},
+		"without a key of the console": {
+			map[string]any{
+				"console": map[string]any{"enabled": true}, "serviceMonitor": map[string]any{"enabled": true}, "image": everything["image"],
+			}, 3*6 + 5,
+		},
 		"of one service":      {map[string]any{"enricher": map[string]any{"enabled": false}, "importer": map[string]any{"enabled": false}}, 5},
-		"of everything":       {everything, 3*7 + 5 + 1},
+		"of everything":       {everything, 3*7 + 6 + 1},
 		"of nothing optional": {map[string]any{"networkPolicy": map[string]any{"enabled": false}, "podDisruptionBudget": map[string]any{"enabled": false}}, 3 * 3},
 	} {
 		objects, err := render(t, test.set)
@@ -133,6 +139,9 @@ func TestChartRendersWhatItSays(t *testing.T) {
 			case *monitoring.ServiceMonitor:
 				if o.Labels[o.Spec.JobLabel] != strings.TrimPrefix(o.Name, "site-") {
 					t.Errorf("%s: the job of %s is the label %q", name, o.Name, o.Spec.JobLabel)
+				}
+				if key := o.Spec.Endpoints[0].Authorization.Credentials.Key; (key == "scrape.key") != (o.Name == "site-console") {
+					t.Errorf("%s: %s is scraped with %q", name, o.Name, key)
 				}
 			case *core.ServiceAccount:
 				if *o.AutomountServiceAccountToken {

@@ -216,7 +216,7 @@ func TestImageRunsAsComposeSays(t *testing.T) {
 		s.start(name)
 	}
 	s.start("postgres", "bash", "-ec", `b=$(echo /usr/lib/postgresql/*/bin)
-		$b/initdb -D $PGDATA -U $POSTGRES_USER --pwfile=$POSTGRES_PASSWORD_FILE -A scram-sha-256
+		$b/initdb -D $PGDATA -U $POSTGRES_USER --pwfile=$POSTGRES_PASSWORD_FILE -A scram-sha-256 -E UTF8
 		echo "host all all all scram-sha-256" >>$PGDATA/pg_hba.conf
 		echo "create database $POSTGRES_DB" | $b/postgres --single -D $PGDATA postgres
 		exec $b/postgres -D $PGDATA -c listen_addresses=* -k /var/run/postgresql`)

@@ -46,16 +46,28 @@ export type Update = { id: string } & (
 
 /** Links places. A caller whose key is bound to a user gives that user. */
 export class Enricher {
+  /** The newest requests that were answered in full: the service keeps no record of them. */
+  private readonly complete = new Set<string>();
+
   constructor(readonly options: Options & { user?: string }) {}
 
-  /** Asks for places. The request has one id in every try. */
-  enrich(r: EnrichRequest, signal?: AbortSignal): Promise<EnrichResponse> {
+  /** Asks for places. The request has one id in every try. An answer without pending places is complete. */
+  async enrich(r: EnrichRequest, signal?: AbortSignal): Promise<EnrichResponse> {
     const prefix = this.options.user ? requestPrefix(this.options.user) : "";
-    return request(this.options, "/v1/enrich", post({ ...r, requestId: r.requestId || prefix + randomID() }), signal, 20_000 + (r.waitMs ?? 0));
+    const answer: EnrichResponse = await request(this.options, "/v1/enrich", post({ ...r, requestId: r.requestId || prefix + randomID() }), signal, 20_000 + (r.waitMs ?? 0));
+    this.complete.delete(answer.requestId);
+    if (answer.pending === 0) this.complete.add(answer.requestId);
+    if (this.complete.size > 1000) for (const oldest of this.complete) { this.complete.delete(oldest); break; }
+    return answer;
   }
 
-  /** Yields the changes of a request until all is known: where it stands, then each patch once, through any number of disconnects. */
-  async *updates(requestId: string, f: Following = {}): AsyncGenerator<Update, void, void> {
+  /**
+   * Yields the changes of a request until all is known: where it stands, then each patch once, through any number of disconnects. Nothing
+   * of a request that was answered in full: give the answer where another Enricher has asked.
+   */
+  async *updates(of: string | Pick<EnrichResponse, "requestId" | "pending">, f: Following = {}): AsyncGenerator<Update, void, void> {
+    const requestId = typeof of === "string" ? of : of.requestId;
+    if (typeof of === "string" ? this.complete.has(of) : of.pending === 0) return;
     for await (const e of stream(this.options, `/v1/requests/${segment(requestId)}/events`, f)) {
       yield { ...(e.data as object), id: e.id } as Update;
       if (e.type === "complete") return;

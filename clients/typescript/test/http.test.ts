@@ -64,6 +64,16 @@ test("a bound caller's request has its prefix, and one id", async (t) => {
   assert.equal(ids[0], ids[1]);
 });
 
+test("a request that is answered in full has no updates, whoever has asked", async (t) => {
+  const service = await serve(t, json(200, { requestId: "r", results: [], pending: 0 }), json(200, { requestId: "r", results: [], pending: 1 }), json(404, {}));
+  const enricher = new Enricher(service), answer = await enricher.enrich({ results: [] });
+  for await (const _ of enricher.updates(answer.requestId)) assert.fail();
+  for await (const _ of new Enricher(service).updates(answer)) assert.fail();
+  assert.equal(service.asked.length, 1);
+  for (const of of [await enricher.enrich({ requestId: "r", results: [] }), "r"])
+    await assert.rejects(async () => { for await (const _ of enricher.updates(of)) assert.fail(); }, (err: Problem) => err.status === 404);
+});
+
 test("patches resume after the last whole event", async (t) => {
   const patch = (place: string): string => JSON.stringify({ type: "RESULT_PATCH", requestId: "r/1", placeId: place, patch: { providers: { wolt: { status: "FOUND", url: place } } } });
   const service = await serve(t,

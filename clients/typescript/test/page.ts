@@ -11,8 +11,9 @@ import { Enricher, Importer, Inbox, merge, Publisher } from "expediter";
 await new Publisher({ url: notifier, token }).publish({ event_id: "order-7-paid", event_type: "PAID", aggregate_type: "ORDER", user_id: "ada" });
 
 const enricher = new Enricher({ url: enricherURL, token });
-const { requestId, results } = await enricher.enrich({ cityText: "Haifa", results: places });
-for await (const update of enricher.updates(requestId)) show(merge(results, update));
+const answer = await enricher.enrich({ cityText: "Haifa", results: places });
+show(answer.results);
+for await (const update of enricher.updates(answer)) show(merge(answer.results, update));
 
 const importer = new Importer({ url: importerURL, token });
 const job = await importer.submit({ owner_id: "ada", url: "https://example.org/cake.html" });

@@ -173,9 +173,16 @@ func (s *site) request(method, path string, form url.Values) *http.Request {
 
 func (s *site) begin(form url.Values) {
 	s.Helper()
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodPost, "/dead/replay", form))
-	check.OK(s.T, err)
-	check.OK(s.T, answer.Body.Close())
+	form.Del("typed")
+	post := func() (*http.Response, []byte) {
+		answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodPost, "/dead/replay", form))
+		check.OK(s.T, err)
+		defer answer.Body.Close()
+		return answer, check.Must(io.ReadAll(answer.Body))(s.T)
+	}
+	_, question := post()
+	form.Set("typed", strings.TrimPrefix(string(regexp.MustCompile(`Type \d+`).Find(question)), "Type "))
+	answer, _ := post()
 	check.Require(s.T, answer.StatusCode == http.StatusSeeOther, "the replay is answered with %d", answer.StatusCode)
 }
 

@@ -4,6 +4,7 @@ package browser
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,7 +138,7 @@ type Page struct {
 	ctx        context.Context
 	mu         sync.Mutex
 	complaints []string
-	width      int64
+	view       View
 }
 
 // Open opens a page, until the end of the test.
@@ -155,7 +156,14 @@ func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 // Visit leaves the page for another, or loads the same page in another view. That costs half as much as Open.
 func (p *Page) Visit(url string, v View) {
 	p.Helper()
-	p.width = v.Width
+	p.show(v)
+	p.Do(chromedp.Navigate(url))
+}
+
+// show shows the page in another view.
+func (p *Page) show(v View) {
+	p.Helper()
+	p.view = v
 	scheme := map[bool]string{false: "light", true: "dark"}[v.Dark]
 	p.Do(
 		call(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -165,8 +173,39 @@ func (p *Page) Visit(url string, v View) {
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 		}),
 		call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.NoScript}),
-		chromedp.Navigate(url),
 	)
+}
+
+// Follow runs a script that leads to another page, waits for the page, and returns its status.
+func (p *Page) Follow(script string) (status int64) {
+	p.Helper()
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	answer, err := chromedp.RunResponse(ctx, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := chromedp.Evaluate[bool](script)(ctx, t)
+		return err
+	}))
+	p.need(err)
+	return answer.Status
+}
+
+// Complaints returns what the browser has complained of since the last call.
+func (p *Page) Complaints() (all []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all, p.complaints = p.complaints, nil
+	return all
+}
+
+// Everybody is Looks on a telephone and a large screen, by day and by night.
+func (p *Page) Everybody(name string) {
+	p.Helper()
+	before := p.view
+	for _, v := range []View{{Width: 390}, {Dark: true, Width: 390}, {Dark: true, Width: 1440}, {Width: 1440}} {
+		p.show(v)
+		p.Looks(fmt.Sprintf("%s-%d-%s", name, v.Width, map[bool]string{false: "light", true: "dark"}[v.Dark]))
+	}
+	p.show(before)
 }
 
 // call returns the action of a command of the browser's protocol.
@@ -251,7 +290,7 @@ func (p *Page) Looks(name string) {
 	Get(p, chromedp.Evaluate[int](axe+";0"))
 	found := Get(p, chromedp.Evaluate[[]string](`axe.run({resultTypes: ["violations"]}).then(
 		r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html).join(" ")))`, chromedp.EvalAwaitPromise))
-	if Get(p, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)) > p.width {
+	if Get(p, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)) > p.view.Width {
 		found = append(found, "it is wider than the window")
 	}
 	p.mu.Lock()

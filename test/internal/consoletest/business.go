@@ -12,10 +12,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -77,7 +81,7 @@ func (s *Site) Business() {
 		}
 		check.OK(s.T, n.Directory.Put(s.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}))
 	}
-	_, js := s.as(contracts.ServiceNotifier)
+	_, js := s.As(contracts.ServiceNotifier)
 	publisher, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/test"})
 	check.OK(s.T, err)
 	for id, at := range map[string]time.Time{"evt 1": {}, "evt-2": time.Now().Add(24 * time.Hour)} {
@@ -109,6 +113,34 @@ func (s *Site) Business() {
 	s.await(n, "evt-2")
 }
 
+// Fill gives the pages of a deployed site something to show: jobs, dead letters, an event, imports, a place, a held lock, and a stream of
+// a person, with a job and a schedule.
+func (s *Site) Fill() {
+	s.Helper()
+	s.Business()
+	for stream, of := range map[string][2]string{
+		contracts.StreamEnrichJobs:    {"ENRICHER", "jobs.enrich.x"},
+		contracts.StreamEvents:        {"NOTIFIER", "events.USER.x"},
+		contracts.StreamImportJobs:    {"IMPORTER", "jobs.import.web.x"},
+		contracts.StreamNotifications: {"NOTIFIER", "notify.send.x"},
+	} {
+		s.JetStream = natstest.InAccount(s.T, s.Conn, of[0])
+		first := Letter(1, func(l *worker.DeadLetter) { l.Sequence, l.Stream, l.Subject = 1000, stream, of[1] })
+		s.PutLetters(first, Letter(2), Letter(3), Letter(4), Letter(5))
+	}
+	own := check.Must(jetstream.New(s.Conn))(s.T)
+	cfg := worker.StreamConfig("MINE", "mine.>")
+	cfg.MaxBytes = 1 << 20
+	check.OK(s.T, check.Err(own.CreateStream(s.Context(), cfg)))
+	check.OK(s.T, check.Err(own.CreateConsumer(s.Context(), "MINE", jetstream.ConsumerConfig{Durable: "mine", FilterSubject: "mine.>"})))
+	mine := check.Must(worker.NewClient(own, worker.ClientConfig{Stream: "MINE"}))(s.T)
+	check.OK(s.T, check.Err(mine.Insert(s.Context(), worker.NewJob{Subject: "mine.1"})))
+	check.OK(s.T, check.Err(mine.Schedule(s.Context(), worker.Periodic{Cron: "0 9 * * 1-5", Name: "daily", Subject: "mine.report"})))
+	locks := check.Must(kvlock.NewLocker(s.Context(), own, kvlock.LockerConfig{Bucket: contracts.BucketLocks}))(s.T)
+	s.Cleanup(locks.Close)
+	check.OK(s.T, check.Err(locks.Acquire(s.Context(), "nightly", kvlock.AcquireOptions{})))
+}
+
 // await waits until each member of the staff has a row of an event, and no row is being worked.
 func (s *Site) await(n *notifier.Notifier, event string) {
 	s.Helper()
@@ -130,7 +162,7 @@ type running interface{ Stop() error }
 // started starts a service on a connection of its own.
 func started[S running](s *Site, user string, start func(context.Context, *nats.Conn) (S, error)) S {
 	s.Helper()
-	nc, _ := s.as(user)
+	nc, _ := s.As(user)
 	svc, err := start(s.Context(), nc)
 	check.OK(s.T, err)
 	s.Cleanup(func() { check.OK(s.T, svc.Stop()) })

@@ -37,8 +37,8 @@ type Site struct {
 	users *natstest.Users // of a server with accounts
 }
 
-// as connects a user.
-func (s *Site) as(user string) (*nats.Conn, jetstream.JetStream) {
+// As connects a user.
+func (s *Site) As(user string) (*nats.Conn, jetstream.JetStream) {
 	s.Helper()
 	if s.users == nil {
 		return natstest.Connect(s.T, s.Server)
@@ -134,6 +134,22 @@ func (s *Site) Post(path string, form url.Values, status int, header ...string) 
 	s.Helper()
 	h, body := s.Do(http.MethodPost, path, form, status, header...)
 	return h.Get("Location"), body
+}
+
+// Again posts what is typed wrongly, and returns the page of the form, which the reader gets again with its filter and the mistake.
+func (s *Site) Again(path string, form url.Values, from string) string {
+	s.Helper()
+	to, _ := s.Post(path, form, http.StatusSeeOther, "Referer", s.URL+from)
+	again, err := url.Parse(to)
+	check.OK(s.T, err)
+	query := again.Query()
+	query.Del("note")
+	want, err := url.Parse(s.URL + from)
+	check.OK(s.T, err)
+	check.That(s.T, again.Path == want.Path && query.Encode() == want.Query().Encode(), "it leads to %s, want %s", to, from)
+	page := s.Get(to, http.StatusOK)
+	check.Says(s.T, page, `<p class="note bad" role="alert">You typed`)
+	return page
 }
 
 // Do makes a request with the header fields: names and values by turns. It follows no redirect.
