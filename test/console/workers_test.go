@@ -110,6 +110,21 @@ func TestAWorkerIsShown(t *testing.T) {
 	s.Get("/workers/a%2Fb", http.StatusNotFound)
 }
 
+// The page of a worker that began after the collector asked.
+func TestAWorkerIsShownAsSoonAsItRuns(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	answers := func(id string) {
+		check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
+			_ = m.Respond(fmt.Appendf(nil, `{"instance":%q,"id":%q,"problem":"x","stream":"IMPORT_JOBS"}`, id, id)) // the page lacks it then
+		})))
+	}
+	answers("first")
+	told(t, s, "/", "worker first") // asked by the collector
+	answers("second")
+	check.Says(t, s.Get("/workers/second", http.StatusOK), "second")
+}
+
 // workerPath is the path of the only worker.
 func workerPath(t *testing.T, s *consoletest.Site) string {
 	t.Helper()

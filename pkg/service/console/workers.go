@@ -88,12 +88,17 @@ func (c *Console) findWorkers(ctx context.Context) (all []found, here map[string
 	return all, here, err
 }
 
-// askWorkers returns descriptions of all workers, sorted by account and stream. It is not an error if there is none.
+// askWorkers returns descriptions of all workers. It is not an error if there is none.
 func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
 	all, err := c.allWorkers(ctx)
 	if err != nil && len(all) == 0 && !errors.Is(err, inspect.ErrNoWorker) {
 		return nil, err
 	}
+	return c.rowsOf(all), nil
+}
+
+// rowsOf describes workers, sorted by account and stream.
+func (c *Console) rowsOf(all []found) []workerRow {
 	votes := map[streamID]map[string]int{} // by stream and version
 	rows := make([]workerRow, 0, len(all))
 	for _, w := range all {
@@ -113,7 +118,7 @@ func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
 	slices.SortFunc(rows, func(a, b workerRow) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.ID, b.ID), a.Started.Compare(b.Started))
 	})
-	return rows, nil
+	return rows
 }
 
 // paused is a pause of a stream's handlers.
@@ -175,20 +180,29 @@ type workerPage struct {
 	Problems []string
 }
 
+// worker returns the worker that a request names. The collector may not know one that has just begun, so that it is asked itself then.
 func (c *Console) worker(r *request) (workerRow, error) {
-	for range 2 { // one that is busy may have been late
-		rows, err := c.askWorkers(r.Context())
-		if err != nil {
-			return workerRow{}, err
-		}
-		for _, row := range rows {
-			if row.Instance == r.PathValue("instance") && row.Account == r.URL.Query().Get("account") {
-				return row, nil
-			}
+	instance, account := r.PathValue("instance"), r.URL.Query().Get("account")
+	is := func(w workerRow) bool { return w.Instance == instance && w.Account == account }
+	rows, err := c.askWorkers(r.Context())
+	if err != nil {
+		return workerRow{}, err
+	}
+	if i := slices.IndexFunc(rows, is); i >= 0 {
+		return rows[i], nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	all, _, err := c.findWorkers(ctx)
+	for _, row := range c.rowsOf(all) {
+		if is(row) {
+			return row, nil
 		}
 	}
-	return workerRow{}, fail(http.StatusNotFound, "No worker %.100q answers. It has ended, or has no connection: look at the list of workers.",
-		r.PathValue("instance"))
+	if err != nil && !errors.Is(err, inspect.ErrNoWorker) {
+		return workerRow{}, err
+	}
+	return workerRow{}, fail(http.StatusNotFound, "No worker %.100q answers. It has ended, or has no connection: look at the list of workers.", instance)
 }
 
 // showWorker shows one worker. Three questions to the worker, and a round trip. The question for stacks stops the worker for a moment.
