@@ -34,7 +34,7 @@ func (j *JobSelection) Fields() []Field {
 }
 
 // States are the states of jobs, in the order of a job's life.
-var States = []string{ //nolint:gochecknoglobals // a table
+var States = []string{
 	string(worker.StateQueued), string(worker.StateDelivered), string(worker.StateRunning), string(worker.StateRetrying),
 	string(worker.StateScheduled), string(worker.StateDone), string(worker.StateDead), string(worker.StateCancelled),
 }
