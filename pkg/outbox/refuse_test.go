@@ -125,7 +125,7 @@ func TestRowThatCannotBeMarkedHoldsUpItsKeyOnly(t *testing.T) {
 	p.exec("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
 	p.exec("CREATE TRIGGER keep BEFORE DELETE ON event_outbox FOR EACH ROW WHEN (OLD.event_id = 'e-2-1') EXECUTE FUNCTION keep()")
 	held := check.Must(p.pool.Begin(t.Context()))(t)
-	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
+	defer held.Rollback(t.Context())
 	check.OK(t, check.Err(held.Exec(t.Context(), "SELECT FROM event_outbox WHERE event_id = 'e-0-1' FOR UPDATE")))
 	var failed, sent atomic.Int64
 	r, _ := p.relay(func(c *outbox.Config) {
@@ -244,7 +244,7 @@ func TestRowsBehindOneThatWaitsAreNotRead(t *testing.T) {
 	p.exec("UPDATE event_outbox SET lane = 7") // all in one lane
 	p.exec("UPDATE event_outbox SET retry_at = now() + interval '1 hour' WHERE event_id LIKE 'waits%'")
 	held := check.Must(p.pool.Begin(t.Context()))(t)
-	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
+	defer held.Rollback(t.Context())
 	check.OK(t, check.Err(held.Exec(t.Context(), "SELECT FROM event_outbox_lane WHERE lane = 7 FOR UPDATE")))
 	pool, statements := traced(t, p.pool)
 	r, _ := p.relay(func(c *outbox.Config) { c.Pool = pool })

@@ -381,6 +381,9 @@ func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreig
 		ws = append(ws, words.Split(words.Plain(in.Title+" "+redact.Clip(in.Description, 8000)))...)
 	}
 	tag, english, total := guess(ws)
+	if tag == "" && total >= 20 && english*3 >= total { // a list and orders have few of the common words
+		tag = "en"
+	}
 	return tag, tag != "en" && (tag != "" || total >= surely && english*rarely < total)
 }
 

@@ -126,7 +126,7 @@ func TestNothingOfAWrittenRecipeIsLost(t *testing.T) {
 		for line := range strings.Lines(strings.ToLower(c.text)) {
 			words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\n.,:;·*#|()<>/•", r) })
 			lost := slices.DeleteFunc(words, func(w string) bool { return strings.Contains(kept, strings.TrimSpace(w)) })
-			if len(words) > 6 && !strings.ContainsAny(line, "<|·") { // headings and labels are shorter, or stand side by side
+			if len(words) > 6 && !strings.ContainsAny(line, "<|·") && !strings.Contains(c.name, "chat") { // headings and labels are shorter, or stand side by side
 				check.That(t, len(lost) < 3, "%s: %q is not in the recipe: %q", c.name, line, lost)
 			}
 		}
