@@ -177,7 +177,7 @@ func Align(a, b []Token) Alignment {
 }
 
 func (al *Alignment) pair(i, j int, s float64) {
-	al.PartnerA[i], al.PartnerB[j] = int8(j), int8(i) //nolint:gosec // both are below Limit
+	al.PartnerA[i], al.PartnerB[j] = int8(j), int8(i)
 	al.LikenessA[i], al.LikenessB[j] = s, s
 }
 
