@@ -190,6 +190,9 @@ func newLine(text string) line {
 		if m := framed.FindStringSubmatch(text); m != nil {
 			l.level, text = byForm, m[1]+m[2]
 		}
+		if plain := strings.ReplaceAll(text, "**", ""); labelled.MatchString(plain) {
+			text = plain // "**Step 1.** Mix."
+		}
 		text = l.mark(text)
 	}
 	if l.item || l.step {
@@ -260,7 +263,12 @@ func (l *line) set(text string) {
 		a, used := measure.ReadAmount(ws, 0)
 		_, unit := measure.ReadUnit(ws, 0)
 		l.amount = used > 0 && (ws[0].Kind == words.Digits || a.Unit.Name != "" || !l.acts) || !l.acts && endsInAmount(text) ||
-			unit > 0 && measure.Reads(ws, unit, "of") // "pinch of salt"
+			unit > 0 && (measure.Reads(ws, unit, "of") || !isVerb(ws[0]) && unit < len(ws) && isFood(text[ws[unit].Start:])) // "pinch of salt"
+	}
+	if !l.amount && !l.acts && l.length <= 6 {
+		if _, remark := withoutPhrase(text); remark != "" && !strings.Contains(strings.TrimSuffix(text, "."), ". ") {
+			l.amount, l.ends = true, false // "cacao q.b."
+		}
 	}
 }
 
