@@ -230,7 +230,7 @@ func (t *text) top(i int) {
 	}
 	listed := l.amount && slices.ContainsFunc(t.lines[i+1:min(len(t.lines), i+3)], func(next line) bool { return next.amount })
 	if listed && i == 0 && !isDigit(l.text) {
-		listed = t.lines[1].amount // and not "Buns, 40 pieces" above a list
+		listed = t.lines[1].amount && !isDigit(t.lines[1].text) // and not "Buns, 40 pieces" above "2 eggs"
 	}
 	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
 	// A greeting is no title: "Hi! Here is the recipe".
@@ -361,6 +361,8 @@ func (t *text) step(i int) {
 	t.counted(i)
 	switch {
 	case !t.whole && address.MatchString(l.text) || t.part(i):
+	case t.whole && !isMarked(*l) && said("wish", l.ws, 0) > 0 && said("wish", l.ws, 0) == len(letters(l.ws)):
+		t.rest = append(t.rest, l.text)
 	case !strings.ContainsFunc(l.text, unicode.IsLetter): // "Step 1" and "2" alone
 		t.await = t.await || l.step || l.number > 0
 		t.labeled = t.await

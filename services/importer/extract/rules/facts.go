@@ -18,9 +18,13 @@ type facts struct {
 	all      bool // the line has nothing else
 }
 
+// bareMinutes matches "15m", which are minutes beside a label.
+var bareMinutes = regexp.MustCompile(`(\d) ?m\b`)
+
 // readFacts reads a line in a language, such as "Prep time: 10 minutes | Serves 4".
 func readFacts(text, language string) facts {
 	f := facts{all: true}
+	text = bareMinutes.ReplaceAllString(text, "$1 min")
 	if len(text) > 400 {
 		return facts{}
 	}
@@ -109,8 +113,14 @@ func (f *facts) yield(ws []words.Word, at int, kind, text, language string) int 
 	if end-at-used > 3 {
 		end = at + used
 	}
-	if people == 0 && end == at+used && end < len(ws) && ws[end].Kind == words.Digits {
-		return 0 // "2 9-inch pies"
+	switch next := end + people; {
+	case next >= len(ws):
+	case people == 0 && end == at+used && ws[end].Kind == words.Digits: // "2 9-inch pies"
+		return 0
+	case kind == "" && ws[next].Kind == words.Letters && said("about", ws, next) == 0: // "3 parts oil"
+		if _, n := labelAt(ws, next); n == 0 {
+			return 0
+		}
 	}
 	f.servings, f.found, f.sure = cmp.Or(f.servings, words.Join(ws[at:end])), true, true
 	return end + people - at
