@@ -392,15 +392,9 @@ func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreig
 	if tag == "" && total >= 20 && english*3 >= total { // a list and orders have few of the common words
 		tag = "en"
 	}
-	return tag, tag != "en" && (tag != "" || total >= surely && english*rarely < total)
+	// A text of 30 words is not English when fewer than one in 30 is a common English word or a word of the kitchen.
+	return tag, tag != "en" && (tag != "" || total >= 30 && english*30 < total)
 }
-
-// A text of at least surely words is not English when fewer than one in rarely is a common English word or a word of
-// the kitchen.
-const (
-	surely = 30
-	rarely = 30
-)
 
 // guess returns the language that the words suggest, and the numbers of English words and of all words.
 func guess(ws []words.Word) (tag string, english, total int) {
