@@ -29,23 +29,19 @@ type decision struct {
 	result Result // with err, when the decision is made
 }
 
-// look begins the decision by reading the key.
-func (d *decision) look(ctx context.Context) {
-	entry, err := d.flight.Get(ctx, d.key)
-	d.entry, d.err = &entry, err
-}
-
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
 func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 	if d.entry == nil {
-		d.look(ctx)
+		entry, err := d.flight.Get(ctx, d.key)
+		d.entry, d.err = &entry, err
 	}
 	for {
 		if d.awaiting == nil {
 			if !d.waits(ctx) {
 				return true
 			}
-			d.tellWaiting(ctx)
+			d.outcome, d.since, d.holder = Coalesced, time.Now(), d.entry
+			d.flight.emit(ctx, d.entry.event(EventWaiting))
 			var err error
 			if d.awaiting, err = d.flight.awaits(d.entry, wake); err != nil {
 				d.waited(nil, err)
@@ -148,12 +144,6 @@ func (d *decision) claim(ctx context.Context) (*Claim, error) {
 		return d.flight.takeOver(ctx, *d.entry, d.opts)
 	}
 	return d.flight.Begin(ctx, d.key, BeginOptions{Job: d.opts.Job, Seen: *d.entry})
-}
-
-// tellWaiting emits EventWaiting.
-func (d *decision) tellWaiting(ctx context.Context) {
-	d.outcome, d.since, d.holder = Coalesced, time.Now(), d.entry
-	d.flight.emit(ctx, d.entry.event(EventWaiting))
 }
 
 // waited applies the end of a wait to the decision.

@@ -99,13 +99,6 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// storeConfig returns the part of the configuration that the store needs.
-func (f *Flight) storeConfig() kv.Config {
-	c := f.cfg.store()
-	c.Pushed, c.Read = f.viewPushed, f.viewRead
-	return c
-}
-
 func (cfg Config) store() kv.Config {
 	return kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
 }
@@ -124,8 +117,10 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, erro
 		return nil, err
 	}
 	f := &Flight{cfg: cfg, codec: compress.New(), local: map[string]*call{}}
+	store := cfg.store()
+	store.Pushed, store.Read = f.viewPushed, f.viewRead
 	var err error
-	if f.store, err = kv.Open(ctx, js, f.storeConfig()); err != nil {
+	if f.store, err = kv.Open(ctx, js, store); err != nil {
 		return nil, err
 	}
 	if err := f.open(ctx); err != nil {
