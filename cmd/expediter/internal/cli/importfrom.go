@@ -12,9 +12,6 @@ import (
 	sources "github.com/expediter-io/expediter/services/importer/source"
 )
 
-// errBadLines is returned when lines of a file have become no imports, or with --follow no recipes.
-var errBadLines = errors.New("some addresses have no result")
-
 // addressLine is a line of a file of addresses, and what has become of it.
 type addressLine struct {
 	Line int    `json:"line"`
@@ -62,7 +59,7 @@ func (f *importFlags) runFrom(ctx context.Context) error {
 	case stopped != nil:
 		err = fmt.Errorf("%w; with --key, the same command goes on", stopped)
 	case bad > 0:
-		err = fmt.Errorf("%w: %d of %d", errBadLines, bad, len(lines))
+		err = fmt.Errorf("some addresses have no result: %d of %d", bad, len(lines))
 	case f.follow && running > 0:
 		err = fmt.Errorf("%w: %d of %d", errStillRunning, running, len(lines))
 	}
