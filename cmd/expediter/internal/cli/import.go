@@ -284,13 +284,8 @@ func (f *followFlags) tell(job importer.Job) error {
 	return f.say("%s", text.String())
 }
 
-var (
-	// errImportFailed is returned for an import that has failed.
-	errImportFailed = errors.New("the import failed")
-
-	// errStillRunning is returned for an import that has not ended in time.
-	errStillRunning = errors.New("the import is still running")
-)
+// errStillRunning is returned for an import that has not ended in time.
+var errStillRunning = errors.New("the import is still running")
 
 func (f *followFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -373,7 +368,7 @@ func (f *followFlags) failure(job importer.Job) error {
 	if job.Retryable {
 		text += "; try again with: " + f.command("retry --follow", job.JobID)
 	}
-	return fmt.Errorf("%w: %s", errImportFailed, text)
+	return fmt.Errorf("the import failed: %s", text)
 }
 
 func (f *serviceFlags) writeRecipe(stored kvstore.Stored, format string) error {
@@ -408,7 +403,7 @@ func doing(job importer.Job) string {
 }
 
 // recipeCard is a recipe as a text for a person: its title, yield and times, the ingredients, the steps with their times in the video,
-// and remarks.
+// what the page adds about the dish, and remarks.
 type recipeCard struct {
 	out    strings.Builder
 	unsure bool // a field was marked
@@ -458,6 +453,9 @@ func newRecipeCard(r *recipe.Recipe, source string) string {
 			text += fmt.Sprintf("[%s] ", at)
 		}
 		c.line("  ", text+s.Text+c.mark(s.Unverified, "text", "timestamp_sec", "times", "temperatures"))
+	}
+	for i, fact := range r.Details.Facts() {
+		c.line([]string{"\n", ""}[min(i, 1)], fact[0]+": "+fact[1])
 	}
 	c.remarks(r.Warnings)
 	return c.out.String()

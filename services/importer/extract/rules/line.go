@@ -52,9 +52,6 @@ var remarkPhrases = func() *regexp.Regexp {
 var (
 	// plurals matches the ending of a plural that is left to the reader: "Zehe/n", "oignon(s)".
 	plurals = regexp.MustCompile(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
-
-	// kinds has the words before a number that belongs to a name: "Type 405", "farina 00".
-	kinds = words.Set(`type typ typen tipo tip nr no № # größe size omega vitamin farina mehl farine mąka мука сорт kategorie class`)
 )
 
 // ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
@@ -264,7 +261,7 @@ func isKind(ws []words.Word, i int) bool {
 		before--
 	}
 	return ws[i].Kind == words.Digits &&
-		(strings.HasPrefix(ws[i].Text, "00") || before >= 0 && kinds[ws[before].Lower] && !nextIsUnit(ws, i))
+		(strings.HasPrefix(ws[i].Text, "00") || before >= 0 && lists["named"][ws[before].Lower] && !nextIsUnit(ws, i))
 }
 
 func nextIsUnit(ws []words.Word, i int) bool {

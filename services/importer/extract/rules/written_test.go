@@ -54,13 +54,16 @@ func TestWrittenRecipes(t *testing.T) {
 			r, err := rules.New().Extract(t.Context(), handedIn(text))
 			got := fmt.Sprintf("%s | %s | %d/%d/%d | %d | %d", r.Title, r.Servings, r.Times.PrepSec, r.Times.CookSec, r.Times.TotalSec,
 				len(r.Ingredients), len(r.Steps))
+			check.That(t, len(r.Warnings) > 0 || !strings.HasPrefix(c.name, "for the skin"), "%s: no warning", c.name)
 			check.That(t, err == nil && got == c.want, "%s, %s: %v\n got %s\nwant %s\n%s", c.name, form, err, got, c.want, shown(r))
 			for _, w := range r.Warnings {
-				check.That(t, w.Code == rules.WarnSeveral && strings.HasPrefix(c.name, "several recipes"), "%s: warning %+v", c.name, w)
+				want := map[string]string{"several recipes": rules.WarnSeveral, "trailing credits": extract.WarnField, "for the": rules.WarnDoubtful}
+				check.That(t, w.Code == want[strings.Join(strings.Fields(c.name)[:2], " ")], "%s: warning %+v", c.name, w)
 			}
 			for _, s := range r.Steps {
 				_, err := strconv.Atoi(strings.Trim(s.Text, ". "))
 				check.That(t, err != nil && len(s.Unverified) == 0, "%s: step %+v", c.name, s)
+				check.That(t, !strings.HasPrefix(s.Text, fmt.Sprint(s.Index, " ")) && !strings.HasPrefix(s.Text, "Step"), "%s: step %+v has its label", c.name, s)
 			}
 		}
 	}
