@@ -176,7 +176,7 @@ func (p *parser) read(name string) string {
 		p.mistakef(name, 0, "%v", err)
 		return ""
 	}
-	return strings.TrimSuffix(string(data), "\n")
+	return strings.TrimSuffix(strings.TrimPrefix(string(data), "\ufeff"), "\n")
 }
 
 // file reads one part. It never returns nil, so that a file with mistakes is not also reported as missing.

@@ -88,6 +88,19 @@ func TestLocalesFallBack(t *testing.T) {
 	}
 }
 
+// TestByteOrderMarks: editors put a mark at the beginning of files, which is no part of the text.
+func TestByteOrderMarks(t *testing.T) {
+	t.Parallel()
+	set := parse(t, map[string]string{
+		"x/default.subject": "\ufeffs", "x/default.txt": "\ufeff{{template \"sign\"}}", "x/default.html": "\ufeff<p>h</p>",
+		"x/default.webpush.json": "\ufeff{\"title\":\"t\",\"body\":\"b\"}", "_shared/default.sign.txt": "\ufeffAda",
+	})
+	mail, err := set.Render(channel.Message{Template: "x"}, "email", "")
+	check.That(t, err == nil && mail.Subject == "s" && mail.Text == "Ada" && mail.HTML == "<p>h</p>", "%+q: %v", mail, err)
+	push, err := set.Render(channel.Message{Template: "x"}, "webpush", "")
+	check.That(t, err == nil && push.Subject == "t" && push.Text == "b", "%+q: %v", push, err)
+}
+
 // No value of a payload becomes markup, a header, or a link.
 func TestPayloadsInjectNothing(t *testing.T) {
 	t.Parallel()
