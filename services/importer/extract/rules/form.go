@@ -130,6 +130,12 @@ func isEnd(text string) bool {
 // isDigit reports whether a text begins with a digit.
 func isDigit(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
+// startsNumber reports whether a text begins with a digit or a sign such as ½.
+func startsNumber(text string) bool {
+	r, _ := utf8.DecodeRuneInString(text)
+	return unicode.IsNumber(r)
+}
+
 func isCapitals(text string) bool {
 	return utf8.RuneCountInString(text) > 2 && strings.ToUpper(text) == text && strings.ToLower(text) != text
 }
@@ -143,7 +149,7 @@ var (
 	framed   = regexp.MustCompile(`^(?:\*\*|__|[-=~]{2,})\s*([^*]+?)\s*(?:\*\*|__|[-=~]{2,})\s*(:?)$`) // in bold, or between dashes
 	bullet   = regexp.MustCompile(`^[\s\p{So}–—•*·●▪◦‣>+~∙‧・※»→⁃-]+(?:\[[ xX]?\]\s*)?|^\[[ xX]?\]\s*`)
 	ruled    = regexp.MustCompile(`^[\s|:=_*#~.+-]*$`)
-	numbered = regexp.MustCompile(`^\(?(\d{1,2})(?:\s*[.):、\x{20e3}]+|\s+-\s|-\s+\P{Ll}|$)`) // not "3- to 4-pound"
+	numbered = regexp.MustCompile(`^\(?(\d{1,2})(?:\s*[.):、\x{20e3}]+|\s+-\s|-\s+[^\p{Ll}\p{N}]|$)`) // not "3- to 4-pound"
 	labelled = regexp.MustCompile(`(?i)^[(\[]?(?:` + anyOf("step", false) + `\s*(?:n[°o.]\s*)?` + stepNumber +
 		`(?:\s*(?:/|` + anyOf("of", false) + `)\s*\d{1,2})?|` + stepNumber + `\s*(?:[.ªºa°]|-?[aey]|ère|ème|e|-?й)?\s*` +
 		anyOf("step", false) + `|第\s*[\d一二三四五六七八九十]{1,3}\s*步)(?:[\])\s.:、|/-]+|$)`)
@@ -277,10 +283,11 @@ func (l *line) mark(text string) string {
 	case label != "":
 		l.step = true
 		text = text[len(label):]
-	case len(m) > 0 && !isDigit(text[len(m[0]):]):
+	case len(m) > 0 && !startsNumber(text[len(m[0]):]):
 		l.item = true
 		l.number, _ = strconv.Atoi(m[1])
-		text = strings.TrimLeft(strings.TrimPrefix(text, "("), "0123456789.):、\u20e3- ")
+		_, text, _ = strings.Cut(text, m[1])
+		text = strings.TrimLeft(text, ".):、\u20e3- ")
 	case r >= '①' && r <= '⑳':
 		l.item, l.number = true, int(r-'①')+1
 		text = text[size:]
