@@ -170,7 +170,7 @@ func rows(o options) []rig.Row[contestant] {
 			Name: "read", Title: "Cached read over the network, 300 bytes", Needs: reads, Run: run(networkRead),
 			Columns: slices.Concat(quantiles("read", "us", "µs"), processor("read")),
 		},
-		batch("batch10", 10, run), batch("batch100", 100, run), //nolint:mnd // keys
+		batch("batch10", 10, run), batch("batch100", 100, run),
 		{
 			Name: "takeover", Title: "Take-over of a computation after kill -9 of its process", Needs: computes, Run: run(takeover),
 			Columns: []rig.Column{{Figure: "takeover_kill9_ms", Title: "ms", Format: "%.1f", Spread: true}},

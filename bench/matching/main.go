@@ -53,7 +53,7 @@ type fieldSet struct {
 	location       bool
 }
 
-var fieldSets = []fieldSet{ //nolint:gochecknoglobals // a constant table
+var fieldSets = []fieldSet{
 	{name: "name+address+city+phone", address: true, phone: true, location: true},
 	{name: "name+address+city", address: true, location: true},
 	{name: "name+city"},
@@ -97,7 +97,7 @@ type labelled struct {
 }
 
 // columns are the names under which sources keep a field.
-var columns = map[string]string{ //nolint:gochecknoglobals // a constant table
+var columns = map[string]string{
 	"name": "name", "title": "name",
 	"addr": "address", "address": "address", "street": "address", "full_address": "address",
 	"city": "city", "locality": "city", "town": "city",
@@ -123,11 +123,11 @@ func placeOf(record map[string]any) match.Place {
 }
 
 func readPairs(path string) ([]labelled, error) {
-	f, err := os.Open(path) //nolint:gosec // the path is the caller's
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read pairs: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	var out []labelled
 	s := bufio.NewScanner(f)
 	s.Buffer(nil, 1<<20)

@@ -51,7 +51,7 @@ func serve(ctx context.Context, t task) (err error) {
 	if err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // temporary
+	defer os.RemoveAll(dir)
 	rules := filepath.Join(dir, "rules.yaml")
 	text := fmt.Sprintf("{version: 1, events: {%s: {CUSTOMER: {channels: [%s], category: reservations, template: reservation.requested}}}}",
 		eventType, inbox)

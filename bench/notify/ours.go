@@ -155,7 +155,7 @@ func (o *ours) idle(ctx context.Context) error {
 			busy := 0
 			consumers := stream.ListConsumers(ctx)
 			for info := range consumers.Info() {
-				busy += int(info.NumPending) + info.NumAckPending //nolint:gosec // small
+				busy += int(info.NumPending) + info.NumAckPending
 			}
 			if err := consumers.Err(); err != nil {
 				return fmt.Errorf("consumers of %s: %w", name, err)

@@ -209,11 +209,11 @@ func messages(ctx context.Context, js jetstream.JetStream, name, filter string, 
 		return 0, 0, fmt.Errorf("stream %s: %w", name, err)
 	}
 	state := stream.CachedInfo().State
-	replaced = int(state.LastSeq+1-first) - int(state.Msgs) //nolint:gosec // small
+	replaced = int(state.LastSeq+1-first) - int(state.Msgs)
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{FilterSubject: filter, MemoryStorage: true, Replicas: 1})
 	if err != nil {
 		return 0, 0, fmt.Errorf("consumer of %s: %w", name, err)
 	}
 	info := consumer.CachedInfo()
-	return int(info.NumPending), replaced, stream.DeleteConsumer(ctx, info.Name) //nolint:gosec // small
+	return int(info.NumPending), replaced, stream.DeleteConsumer(ctx, info.Name)
 }

@@ -107,7 +107,7 @@ func examine(t *testing.T, args ...string) (cures map[string]string) {
 }
 
 // The outbox has a table, takes rows, and a relay publishes them.
-func TestDoctorOfAnOutbox(t *testing.T) { //nolint:paralleltest // the environment
+func TestDoctorOfAnOutbox(t *testing.T) {
 	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)

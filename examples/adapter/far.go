@@ -72,7 +72,7 @@ func newFCM(ctx context.Context, file, base string, client *http.Client) (*fcm, 
 		ProjectID    string `json:"project_id"`
 		TokenURI     string `json:"token_uri"`
 	}
-	data, err := os.ReadFile(file) //nolint:gosec // the operator names it
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("FCM_CREDENTIALS: %w", err)
 	}
@@ -150,7 +150,7 @@ const maxCollapse = 64
 
 // newAPNs reads the file with the key (.p8) of a provider.
 func newAPNs(file, keyID, teamID, topic, base string, client *http.Client) (*apns, error) {
-	data, err := os.ReadFile(file) //nolint:gosec // the operator names it
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("APNS_KEY: %w", err)
 	}

@@ -49,7 +49,7 @@ func parse(args []string, out io.Writer) (settings, error) {
 	flags.StringVar(&s.run, "run", "job", "prefix of the IDs of submitted jobs")
 	flags.DurationVar(&s.slow, "slow", 0, "how much longer each operation takes")
 	flags.Usage = func() {
-		fmt.Fprintln(out, "usage: geoprocessor [flags] demo|server|work|submit|stats") //nolint:errcheck // for people
+		fmt.Fprintln(out, "usage: geoprocessor [flags] demo|server|work|submit|stats")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {

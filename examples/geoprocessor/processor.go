@@ -135,5 +135,5 @@ func (p *processor) observe(_ context.Context, e flight.Event) {
 func (p *processor) sayf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.out, format+"\n", args...) //nolint:errcheck // the output may be closed
+	fmt.Fprintf(p.out, format+"\n", args...)
 }

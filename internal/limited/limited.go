@@ -14,11 +14,11 @@ const MaxPEM = 4 << 20
 
 // ReadFile returns the contents of a file, which may be a pipe. One of more bytes than most is refused.
 func ReadFile(path string, most int64) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // the operator names it
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // it is only read
+	defer file.Close()
 	data, err := Read(file, most)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -40,7 +40,7 @@ func ReadFS(folder fs.FS, name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // it is only read
+	defer file.Close()
 	return Read(file, most)
 }
 

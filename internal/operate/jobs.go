@@ -34,7 +34,7 @@ func (j *JobSelection) Fields() []Field {
 }
 
 // States are the states of jobs, in the order of a job's life.
-var States = []string{ //nolint:gochecknoglobals // a table
+var States = []string{
 	string(worker.StateQueued), string(worker.StateDelivered), string(worker.StateRunning), string(worker.StateRetrying),
 	string(worker.StateScheduled), string(worker.StateDone), string(worker.StateDead), string(worker.StateCancelled),
 }
@@ -101,14 +101,17 @@ func (a JobAction) Plan(
 	ctx context.Context, js jetstream.JetStream, client *worker.Client, stream string, jobs []worker.StoredJob, more string,
 ) (Action, error) {
 	first, last := jobs[0], jobs[len(jobs)-1]
-	plan := fmt.Sprintf("%s %s, from %d", a.Verb, Counted(len(jobs), "job"), first.Sequence)
+	plan := fmt.Sprintf("%s job %d", a.Verb, first.Sequence)
+	target := fmt.Sprintf("job %s:%d", stream, first.Sequence) // without the subject, which may contain the id of a user
+	if len(jobs) > 1 {
+		plan = fmt.Sprintf("%s %s, from %d", a.Verb, Counted(len(jobs), "job"), first.Sequence)
+		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(jobs), stream, first.Sequence, last.Sequence)
+	}
 	if first.State != "" {
 		plan += fmt.Sprintf(", %s, which is %s", first.Subject, first.State)
 	}
-	target := fmt.Sprintf("job %s:%d", stream, first.Sequence) // without the subject, which may contain the id of a user
 	if len(jobs) > 1 {
 		plan += strings.TrimSuffix(fmt.Sprintf(", to %d, %s", last.Sequence, last.Subject), ", ")
-		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(jobs), stream, first.Sequence, last.Sequence)
 	}
 	refusal := first.CancelRefusal()
 	if a.Verb == RunJobs.Verb {

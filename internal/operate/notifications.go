@@ -25,7 +25,7 @@ func (n *Notifications) Fields() []Field {
 }
 
 // NotificationStates are the states of notifications, in the order of a notification's life, and whether they are good, bad, or neither.
-var NotificationStates = [][2]string{ //nolint:gochecknoglobals // a table
+var NotificationStates = [][2]string{
 	{"pending", "warn"},
 	{"deferred", "warn"},
 	{"sending", "warn"},

@@ -38,7 +38,7 @@ var errHeld = errors.New("the folder is held by another process")
 
 // hold takes the lock of a folder. The kernel gives it back when the process ends, however it does.
 func hold(dir string) (*os.File, error) {
-	file, err := os.Open(dir) //nolint:gosec // one of our own
+	file, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open a temporary folder: %w", err)
 	}

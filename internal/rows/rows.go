@@ -81,12 +81,12 @@ func Open(ctx context.Context, path string, stdin io.Reader, o Options) iter.Seq
 		return Read(ctx, "stdin", Interruptible(ctx, stdin), o)
 	}
 	return func(yield func(Record, error) bool) {
-		file, err := os.Open(path) //nolint:gosec // the operator names the file
+		file, err := os.Open(path)
 		if err != nil {
 			yield(Record{}, err)
 			return
 		}
-		defer file.Close() //nolint:errcheck // it is only read
+		defer file.Close()
 		Read(ctx, path, file, o)(yield)
 	}
 }

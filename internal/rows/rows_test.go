@@ -128,7 +128,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 }
 
 // The heap after the last of many records is not larger than after the first ones.
-func TestMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks at the heap of the process
+func TestMemoryIsBounded(t *testing.T) {
 	const records = 20_000
 	padding := strings.Repeat("p", 500)
 	for name, form := range map[string][3]string{

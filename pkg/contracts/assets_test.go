@@ -158,7 +158,7 @@ type unanswered struct {
 func (u *unanswered) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := u.StreamManager.CreateStream(ctx, cfg)
 	if _, again := u.unknown[cfg.Name]; !again {
-		u.unknown[cfg.Name] = 2 //nolint:mnd // also behind the refusal to make it again
+		u.unknown[cfg.Name] = 2
 		return nil, nats.ErrTimeout
 	}
 	return stream, err

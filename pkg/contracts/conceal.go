@@ -16,7 +16,7 @@ import (
 const Concealed = "(hidden)"
 
 // messages are the types of the messages of the services, by their subjects.
-var messages = []struct { //nolint:gochecknoglobals // a table
+var messages = []struct {
 	subjects string
 	of       reflect.Type
 }{

@@ -290,7 +290,7 @@ func (e Event) Fingerprint() (string, error) {
 		mark = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
 	if err != nil {
-		return "", fmt.Errorf("contracts: fingerprint: %w", err)
+		return "", fmt.Errorf("%w: fingerprint: %w", ErrInvalid, err)
 	}
 	return mark, nil
 }

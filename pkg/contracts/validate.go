@@ -167,11 +167,18 @@ func (c *checks) source(path, raw string) {
 	}
 }
 
-// timestamp refuses the years that RFC 3339 cannot write, in the zone of the time or in UTC.
+// timestamp refuses the years and offsets that RFC 3339 cannot write, in the zone of the time or in UTC.
 func (c *checks) timestamp(path string, t time.Time) {
-	if year, utc := t.Year(), t.UTC().Year(); !t.IsZero() && (min(year, utc) < 1 || max(year, utc) > 9999) {
-		c.add(path, fmt.Sprintf("has year %d, in UTC %d, want 1 to 9999", year, utc))
+	if t.IsZero() {
+		return
 	}
+	year, utc := t.Year(), t.UTC().Year()
+	if min(year, utc) < 1 || max(year, utc) > 9999 {
+		c.add(path, fmt.Sprintf("has year %d, in UTC %d, want 1 to 9999", year, utc))
+		return
+	}
+	_, offset := t.Zone() // time.Parse takes +24:00, which MarshalJSON does not write
+	c.Add(max(offset, -offset) >= 24*60*60, path, "is a day or more from UTC, want at most 23:59")
 }
 
 func (c *checks) requiredTime(path string, t time.Time) {

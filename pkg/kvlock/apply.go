@@ -29,7 +29,7 @@ func (a *agent) apply(t *transaction, err error) {
 		a.found(t.found, t.change.Expect)
 		a.tries++
 		if a.tries > 1 && !t.mine {
-			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention))) //nolint:gosec // spreads retries, no secret
+			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention)))
 		}
 	default:
 		a.failed(err)

@@ -108,6 +108,6 @@ func (l *serverLog) firstFatal() string {
 func (l *serverLog) write(level slog.Level, format string, v []any) {
 	ctx := context.Background() //nolint:forbidigo // the server's log lines have no context
 	if l.log.Enabled(ctx, level) {
-		l.log.Log(ctx, level, fmt.Sprintf(format, v...)) //nolint:sloglint // the server's own sentence
+		l.log.Log(ctx, level, fmt.Sprintf(format, v...))
 	}
 }

@@ -110,7 +110,7 @@ func (n *Node) begin(ctx context.Context) (*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer p.Out.Close() //nolint:errcheck // it was read
+	defer p.Out.Close()
 	if err := n.handshake(ctx, p); err != nil {
 		return nil, errors.Join(err, p.Kill())
 	}
@@ -127,8 +127,8 @@ func (n *Node) launch() (*process.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the node's log: %w", err)
 	}
-	defer log.Close()        //nolint:errcheck // the process has its own handle
-	cmd := exec.Command(exe) //nolint:gosec,noctx // this very program; the process outlives the context of its start
+	defer log.Close()
+	cmd := exec.Command(exe) //nolint:noctx // this very program; the process outlives the context of its start
 	cmd.Env = append(os.Environ(), nodeEnv+"=1")
 	cmd.Stderr = log
 	return process.Start(cmd)

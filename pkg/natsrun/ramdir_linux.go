@@ -16,7 +16,6 @@ func ramDir() string {
 	if err := syscall.Statfs(ramPath, &st); err != nil {
 		return ""
 	}
-	//nolint:gosec // a block size is never negative
 	if st.Bavail*uint64(st.Bsize) < minRAM {
 		return ""
 	}

@@ -112,7 +112,7 @@ type portBlock struct {
 // reservePorts returns a block with n free ports.
 func reservePorts(n int) (*portBlock, error) {
 	for range portTries {
-		first := firstPort + blockSize*rand.IntN((lastPort-firstPort)/blockSize) //nolint:gosec // spreads, protects nothing
+		first := firstPort + blockSize*rand.IntN((lastPort-firstPort)/blockSize)
 		guard, err := listen(address(first))
 		if err != nil {
 			continue

@@ -495,8 +495,6 @@ func TestASourceThatMayNotReadPublishes(t *testing.T) {
 const deployed = "../../deploy/nats"
 
 // The line that single.conf has commented out works when it is not.
-//
-//nolint:paralleltest // sets the environment that the server reads
 func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 	for name, key := range natstest.NewUsers(t).Public {
 		t.Setenv("NATS_NKEY_"+strings.ToUpper(name), key)

@@ -151,7 +151,7 @@ func (r *Relay) idle(ctx context.Context) (time.Duration, error) {
 func (r *Relay) abandon(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
 	defer cancel()
-	tx.Rollback(ctx) //nolint:errcheck,gosec // an error means that the connection is closed, which ends the locks
+	tx.Rollback(ctx)
 }
 
 func wrap(doing string, err error) error {

@@ -42,6 +42,11 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 		"no headers": {"headers", `'[[1]]'`, "want an object of strings"},
 		"recipients": {"recipients", `'{"a":1}'`, "recipients"},
 		"lists":      {"recipients", `'[[[1]]]'`, "recipients"},
+		"zone":       {"recipients", `'[{"user_id":"a","recipient_type":"CUSTOMER","time_zone":"Mars/Olympus"}]'`, "/time_zone"},
+		"half a key": {"payload", `'{"\ud83d":1,"\ud83e":2}'`, "occurs twice"},
+		"half an id": {"restaurant_id", `'"\udc00"'`, "/restaurant_id"},
+		"twice":      {"payload", `'{"a":1,"a":2}'`, "/payload/a"},
+		"deep":       {"payload", `(repeat('[', 100) || repeat(']', 100))::json`, "/payload"},
 		"restaurant": {"restaurant_id", `'{}'`, "/restaurant_id"},
 		"digits":     {"restaurant_id", `repeat('9', 10000)::json`, "/restaurant_id"},
 		"huge id":    {"restaurant_id", huge, "too many"},
@@ -120,7 +125,7 @@ func TestRowThatCannotBeMarkedHoldsUpItsKeyOnly(t *testing.T) {
 	p.exec("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
 	p.exec("CREATE TRIGGER keep BEFORE DELETE ON event_outbox FOR EACH ROW WHEN (OLD.event_id = 'e-2-1') EXECUTE FUNCTION keep()")
 	held := check.Must(p.pool.Begin(t.Context()))(t)
-	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
+	defer held.Rollback(t.Context())
 	check.OK(t, check.Err(held.Exec(t.Context(), "SELECT FROM event_outbox WHERE event_id = 'e-0-1' FOR UPDATE")))
 	var failed, sent atomic.Int64
 	r, _ := p.relay(func(c *outbox.Config) {
@@ -239,7 +244,7 @@ func TestRowsBehindOneThatWaitsAreNotRead(t *testing.T) {
 	p.exec("UPDATE event_outbox SET lane = 7") // all in one lane
 	p.exec("UPDATE event_outbox SET retry_at = now() + interval '1 hour' WHERE event_id LIKE 'waits%'")
 	held := check.Must(p.pool.Begin(t.Context()))(t)
-	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
+	defer held.Rollback(t.Context())
 	check.OK(t, check.Err(held.Exec(t.Context(), "SELECT FROM event_outbox_lane WHERE lane = 7 FOR UPDATE")))
 	pool, statements := traced(t, p.pool)
 	r, _ := p.relay(func(c *outbox.Config) { c.Pool = pool })

@@ -159,7 +159,7 @@ func (r *Relay) failed(ctx context.Context, doing string, err error, wait *time.
 }
 
 func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // no secret
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
 // Hooks observe a relay. Each may be nil. They are called from the goroutines that do the work, so they must be quick and must

@@ -510,7 +510,7 @@ func relayAndFreeze(ctx context.Context, d duty) error {
 		PublishTimeout: frozenTimeout,
 	}
 	r, err := outbox.New(ctx, cfg.Passing(func(point string) {
-		fmt.Fprintln(os.Stdout, point)   //nolint:errcheck // a parent that cannot read it waits until it gives up
+		fmt.Fprintln(os.Stdout, point)
 		if waiting && point == d.Point { // there is one batch at a time
 			waiting = false
 			<-thawed

@@ -169,7 +169,7 @@ func (r *Relay) listenOnce(ctx context.Context, wait *time.Duration) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		conn.Close(ctx) //nolint:errcheck,gosec // it holds nothing
+		conn.Close(ctx)
 	}()
 	if _, err := conn.Exec(asking, "LISTEN event_outbox"); err != nil {
 		return fmt.Errorf("listen: %w", err)

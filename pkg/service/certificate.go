@@ -50,7 +50,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	if err := c.load(now); err != nil {
 		c.refused = now
-		c.logger.Error(c.name+": the certificate stays as it was", "error", err) //nolint:sloglint // begins with the service's name
+		c.logger.Error(c.name+": the certificate stays as it was", "error", err)
 	}
 	return c.current, nil
 }

@@ -237,14 +237,14 @@ func (m *Micro) refuse(r micro.Request, err error) (status int, unsent error) {
 		more.Errors = p.Errors
 	}
 	if more.Errors != nil || more.Code != "" {
-		body, _ = json.Marshal(more) //nolint:errchkjson // strings only
+		body, _ = json.Marshal(more)
 	}
 	return p.Status, r.Error(strconv.Itoa(p.Status), p.Detail, body)
 }
 
 func (m *Micro) warn(text string, attrs ...any) {
 	if left, ok := m.lines.turn(); ok {
-		m.cfg.Logger.Warn(m.cfg.Name+": "+text, append(attrs, "unlogged", left)...) //nolint:sloglint // begins with the service's name
+		m.cfg.Logger.Warn(m.cfg.Name+": "+text, append(attrs, "unlogged", left)...)
 	}
 }
 

@@ -51,7 +51,7 @@ func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 		nats.Name(name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_"+name), nats.PermissionErrOnSubscribe(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if left, ok := lines.turn(); ok {
-				cfg.Logger.Error(name+": NATS", "error", err, "unlogged", left) //nolint:sloglint // begins with the service's name
+				cfg.Logger.Error(name+": NATS", "error", err, "unlogged", left)
 			}
 		}),
 	), nil
@@ -181,7 +181,7 @@ func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name 
 			if d.Shrinks {
 				continue // an administrator has made the stream larger, or given it more replicas
 			}
-			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
+			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d)
 		}
 	}
 	return errors.Join(missing...)

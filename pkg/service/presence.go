@@ -128,7 +128,7 @@ func (p *presence) write(ctx context.Context) bool {
 	msg := nats.NewMsg("$KV." + contracts.BucketJobs + "." + p.place.key)
 	msg.Header.Set("KV-Operation", "DEL") // hides it from clients of the bucket
 	if !p.left.Load() {
-		msg.Data, _ = json.Marshal(p.place) //nolint:errchkjson // strings only
+		msg.Data, _ = json.Marshal(p.place)
 	}
 	ack, err := p.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(p.place.revision))
 	if err == nil {

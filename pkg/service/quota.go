@@ -253,7 +253,7 @@ const (
 )
 
 // scrapes are the quotas for /metrics, whose answer costs more than most. They are apart, so that no other request uses them up.
-var scrapes = LimitConfig{Rate: 10, Requests: 4} //nolint:gochecknoglobals // constant
+var scrapes = LimitConfig{Rate: 10, Requests: 4}
 
 // sparse lets lines into the log that clients cause: ten at once, and then one a second.
 type sparse struct {

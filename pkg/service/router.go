@@ -224,11 +224,11 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 	switch {
 	case err != nil:
 		if left, ok := a.refusals.turn(); ok {
-			a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": request refused", //nolint:sloglint // begins with the service's name
+			a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": request refused",
 				"method", r.Method, "path", r.URL.Path, "caller", caller.Name, "error", err, "unlogged", left)
 		}
 	case a.cfg.Access != nil && need.Scope() == access.Operate:
-		a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": operator's request", //nolint:sloglint // as above
+		a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": operator's request",
 			"method", r.Method, "path", r.URL.Path, "caller", caller.Name)
 	}
 	return r, err
@@ -313,7 +313,7 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.cfg.Errors.Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		if left, ok := a.failures.turn(); ok {
-			a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed", //nolint:sloglint // begins with the service's name
+			a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed",
 				"path", r.URL.Path, "caller", access.From(r.Context()).Name, "status", p.Status, "error", err, "unlogged", left)
 		}
 	}

@@ -132,7 +132,7 @@ func Main[C any](name string, fromEnvironment func() (C, error), run func(contex
 	}
 	stop()
 	if err != nil {
-		NewLogger(os.Stderr, 0).Error(name+said, "error", err) //nolint:sloglint // begins with the service's name
+		NewLogger(os.Stderr, 0).Error(name+said, "error", err)
 		return 1
 	}
 	return 0
@@ -157,7 +157,7 @@ func Run(ctx context.Context, spec Spec) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg.Logger.InfoContext(ctx, spec.Name+": ready", //nolint:sloglint // begins with the service's name
+	cfg.Logger.InfoContext(ctx, spec.Name+": ready",
 		"http", s.URL(), "admin", s.AdminURL(), "nats", nc.ConnectedUrlRedacted())
 	select {
 	case <-ctx.Done():

@@ -143,7 +143,7 @@ type serverLog struct {
 
 func (l *serverLog) Write(line []byte) (int, error) {
 	if left, ok := l.lines.turn(); ok || bytes.Contains(line, []byte("panic serving")) {
-		l.logger.Error(string(bytes.TrimSpace(line)), "unlogged", left) //nolint:sloglint // the server's words
+		l.logger.Error(string(bytes.TrimSpace(line)), "unlogged", left)
 	}
 	return len(line), nil
 }

@@ -408,7 +408,7 @@ func (c *counter) hold(path, from string, key ...string) {
 	synctest.Wait()
 }
 
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }
 
 const (
 	ada, bob    = "192.0.2.1:1", "192.0.2.2:1"

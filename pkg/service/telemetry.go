@@ -123,7 +123,7 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 			if s.missing || !fresh(s.at) {
 				continue
 			}
-			o.ObserveInt64(messages, int64(s.held), metric.WithAttributes(stream)) //nolint:gosec // fewer
+			o.ObserveInt64(messages, int64(s.held), metric.WithAttributes(stream))
 			o.ObserveInt64(away, int64(len(s.without)), metric.WithAttributes(stream))
 			o.ObserveFloat64(full, s.bytes, metric.WithAttributes(stream, attribute.String("bound", "bytes")))
 			if s.messages > 0 {
@@ -143,9 +143,9 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 			}
 		}
 		if fresh(f.account.at) {
-			o.ObserveInt64(used, int64(f.account.used)) //nolint:gosec // fewer
+			o.ObserveInt64(used, int64(f.account.used))
 			if f.account.limit > 0 {
-				o.ObserveInt64(limit, int64(f.account.limit)) //nolint:gosec // it was one
+				o.ObserveInt64(limit, int64(f.account.limit))
 			}
 		}
 		return nil
@@ -159,11 +159,11 @@ func fresh(at time.Time) bool { return time.Since(at) <= fullnessFresh }
 func observe(w jobcount.Count, tell func(state, consumer string, n int64)) {
 	if fresh(w.At) {
 		for id, c := range w.Consumers {
-			tell(jobsWaiting, id.Name, int64(c.Queued))      //nolint:gosec // fewer
-			tell(jobsDelivered, id.Name, int64(c.Delivered)) //nolint:gosec // fewer
+			tell(jobsWaiting, id.Name, int64(c.Queued))
+			tell(jobsDelivered, id.Name, int64(c.Delivered))
 		}
 	}
 	if fresh(w.AsideAt) {
-		tell(w.AsideName, "", int64(w.Left())) //nolint:gosec // fewer
+		tell(w.AsideName, "", int64(w.Left()))
 	}
 }

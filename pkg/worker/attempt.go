@@ -105,7 +105,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 		w.log.Error(EventJobUnknown, "subject", msg.Subject, "error", err)
 		return 0
 	}
-	count := int(meta.NumDelivered) //nolint:gosec // small
+	count := int(meta.NumDelivered)
 	r := w.routeOf(msg.Subject)
 	d := newDelivery(r != nil && r.policy.Ordered)
 	d.beating, d.count, d.known, d.latest, d.first = true, meta.Sequence.Consumer, known, count, count

@@ -303,7 +303,7 @@ func (p Policy) delay(attempt int, random float64) time.Duration {
 
 // backoff returns the wait after a failed attempt.
 func (w *Worker) backoff(p Policy, attempt int) (wait time.Duration) {
-	random := rand.Float64() //nolint:gosec // jitter needs no secrecy
+	random := rand.Float64()
 	if !w.apart("Policy.Backoff", func() { wait = p.delay(attempt, random) }) {
 		p.Backoff = defaultBackoff
 		wait = p.delay(attempt, random)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -276,5 +277,31 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 				check.That(t, left == 0 && len(letters) == 1, "%d jobs are left, %d letters; want none and 1", left, len(letters))
 			})
 		})
+	}
+}
+
+// TestDeadLetterIsStoredWhateverItHolds gives up jobs whose ids, headers, subjects and errors are as large and strange as a server takes them.
+func TestDeadLetterIsStoredWhateverItHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	strange := "\x00\r\nNats-Rollup: all\xff" + strings.Repeat("\x01", 5000)
+	run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error { return errors.New(strange) })
+	for subject, header := range map[string]nats.Header{
+		"jobs.id":                              {nats.MsgIdHdr: {strings.Repeat("<", 60_000)}}, // six bytes each in JSON
+		"jobs.bytes":                           {nats.MsgIdHdr: {strings.Repeat("\x01\xff", 30_000)}},
+		"jobs.header":                          {"A": {strings.Repeat("\x01", 60_000)}},
+		"jobs.headers":                         {"A": slices.Repeat([]string{"<"}, 10_000)},
+		"jobs.own-id":                          {worker.HeaderID: {strings.Repeat("é", 30_000)}},
+		"jobs." + strings.Repeat("x", 4060):    nil, // just within a line of the protocol
+		"jobs." + strings.Repeat("é", 2000):    nil,
+		"jobs" + strings.Repeat(".long", 800):  nil,
+		"jobs" + strings.Repeat("."+"x", 2000): nil,
+	} {
+		check.OK(t, b.nc.PublishMsg(&nats.Msg{Subject: subject, Header: header, Data: []byte("{}")}))
+		s := receive(t, b.settled, "a settlement")
+		ends(t, s, worker.OutcomeDead)
+		letters := b.letters(t)
+		last := letters[len(letters)-1]
+		check.That(t, last.Subject == subject && string(last.Payload) == "{}", "%.80s: the letter is of %.80s", subject, last.Subject)
 	}
 }

@@ -84,6 +84,10 @@ const (
 	// maxPayload bounds the payload that ParseDeadLetter decompresses. It is the largest message that a server can be configured to accept.
 	maxPayload = 64 << 20
 
+	// maxDeadSubject bounds the subject of a dead letter's message. A server drops the connection that sends a longer line than its
+	// max_control_line, 4 KiB by default, which the job's own subject may nearly fill.
+	maxDeadSubject = 3 << 10
+
 	// minPart is the smallest size of a part of a large letter that is tried. A stream that refuses it takes no letter.
 	minPart = 16 << 10
 )
@@ -106,7 +110,7 @@ const (
 )
 
 // DeadLetter is a job that was given up, with all data needed to find the reason and to run the job again. Its JSON is the body of a
-// message on <DeadSubject>.<stream>.<original subject>. Fields may be added, never changed.
+// message on <DeadSubject>.<stream>.<original subject>, cut at 3 KiB. Fields may be added, never changed.
 type DeadLetter struct {
 	// Attempts is the number of attempts used.
 	Attempts int `json:"attempts"`
@@ -354,7 +358,11 @@ func (p letterStore) storeParts(ctx context.Context, whole []byte, limit int) (u
 func (p letterStore) store(ctx context.Context, subject string, data []byte, id string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.each)
 	defer cancel()
-	msg := nats.NewMsg(p.prefix + subject)
+	to := p.prefix + subject
+	if len(to) > maxDeadSubject {
+		to = strings.TrimRight(strings.ToValidUTF8(to[:maxDeadSubject], ""), ".")
+	}
+	msg := nats.NewMsg(to)
 	msg.Data = data
 	if subject == p.letter.Subject { // parts need no headers for lists and groups
 		msg.Header.Set(HeaderDeadReason, string(p.letter.Reason))

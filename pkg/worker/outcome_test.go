@@ -75,7 +75,6 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 	}
 }
 
-//nolint:paralleltest // AllocsPerRun counts the allocations of the whole process
 func TestDecisionAllocatesNothingForACompletedJob(t *testing.T) {
 	w := &Worker{jobs: t.Context(), log: slog.New(slog.DiscardHandler)}
 	d := &delivery{started: time.Now(), info: Info{MaxAttempts: 2}, policy: Policy{}.withDefaults()}

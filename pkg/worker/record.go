@@ -328,7 +328,7 @@ func (w *Worker) putFailure(d *delivery, f failure) {
 	}
 	f.Sequence, f.Stored = d.info.Sequence, d.info.EnqueuedAt.UnixNano()
 	msg := nats.NewMsg(w.api.Target(failureSubject(w.cfg.Bucket, d.info.Stream, d.info.Consumer, d.info.Sequence)))
-	msg.Data, _ = json.Marshal(f) //nolint:errchkjson // it has only numbers and a text
+	msg.Data, _ = json.Marshal(f)
 	msg.Header.Set(jetstream.MsgTTLHeader, (f.Delay + failureKept).Truncate(time.Second).String())
 	_ = w.nc.PublishMsg(msg) // see recordFailure
 }

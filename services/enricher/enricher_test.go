@@ -435,7 +435,7 @@ func TestLongAnswers(t *testing.T) {
 }
 
 // elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }
 
 // A request, its job and its entry are counted, and /metrics shows it under names that Prometheus accepts.
 func TestMetrics(t *testing.T) {

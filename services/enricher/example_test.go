@@ -22,7 +22,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // an example
+	defer os.RemoveAll(dir)
 	venues := filepath.Join(dir, "venues.csv")
 	content := "id,name,address,city,url\n1,Pizza House,50 Dizengoff Street,Tel Aviv,https://example.com/pizza-house\n"
 	if err := os.WriteFile(venues, []byte(content), 0o600); err != nil {

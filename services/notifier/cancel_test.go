@@ -313,4 +313,4 @@ func TestADigestIsCancelled(t *testing.T) {
 }
 
 // elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }

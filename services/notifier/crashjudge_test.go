@@ -347,7 +347,7 @@ func (c *cell) judgeInbox() {
 func (c *cell) history(key string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s (%+v):\n", key, c.wants[key])
-	d, _ := json.Marshal(c.view.rows[key]) //nolint:errchkjson // it is shown as far as it can be
+	d, _ := json.Marshal(c.view.rows[key])
 	fmt.Fprintf(&b, "    delivery: %s\n", d)
 	for _, call := range c.far.calls[key] {
 		fmt.Fprintf(&b, "    called at %s as %s: %s\n", call.at.Format(time.RFC3339Nano), call.id, call.how)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,6 +81,9 @@ func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) er
 	return nil
 }
 
+// unplannable are the errors that every attempt to plan an event would end in.
+var unplannable = []error{contracts.ErrInvalid, kvrecord.ErrTooLarge, plan.ErrMismatch, plan.ErrTooFar, plan.ErrTooLarge}
+
 // planFailed returns the error for the worker after a failure to plan: whether the event is tried again.
 func (n *Notifier) planFailed(ctx context.Context, err error) error {
 	source, ok := errors.AsType[*recipient.Error](err)
@@ -87,8 +91,7 @@ func (n *Notifier) planFailed(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, kvrecord.ErrUnavailable):
 		return n.later(ctx, err)
-	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooFar), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent,
-		badRoute:
+	case ok && source.Permanent, badRoute, slices.ContainsFunc(unplannable, func(final error) bool { return errors.Is(err, final) }):
 		n.counters.refused.Add(1)
 		return worker.Cancel(err)
 	}
@@ -108,13 +111,20 @@ func (n *Notifier) later(ctx context.Context, err error) error {
 	return worker.Snooze(storeSnooze)
 }
 
-// refuse records in an event that it is dead-lettered, so that its waiters learn of it.
+// refuse records in an event that it is dead-lettered, so that its waiters learn of it. Only the store's silence delays the dead letter:
+// whatever else prevents the record is the fault of the event, and the dead letter has the reason.
 func (n *Notifier) refuse(ctx context.Context, letter worker.DeadLetter) error {
 	event, err := api.Read(letter.Subject, letter.Header, letter.Payload)
-	if err != nil { // the event has no valid id
-		return nil //nolint:nilerr // its dead letter says so
+	if err == nil {
+		err = n.planner.Refuse(ctx, event, letter.Error)
 	}
-	return n.planner.Refuse(ctx, event, letter.Error)
+	if errors.Is(err, kvrecord.ErrUnavailable) || errors.Is(err, kvrecord.ErrClosed) {
+		return err
+	}
+	if err != nil {
+		n.cfg.Logger.WarnContext(ctx, "notifier: an event is refused without a record", "error", err)
+	}
+	return nil
 }
 
 // expandPlan is the handler of plans.

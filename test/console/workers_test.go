@@ -152,6 +152,7 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 		"Resume jobs.import.high.&gt;</button>")
 	page = told(t, s, "/workers", "is paused since", ">1 paused<") // the worker has followed
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"good"}`))))
+	check.Says(t, s.Get("/jobs/IMPORT_JOBS/1", http.StatusOK), "is paused since", "Resume jobs.import.high.&gt;</button>")
 	check.Same(t, "jobs that have begun", len(began), 0)
 	to, _ = s.Post("/workers/resume", form(t, page, "/workers/resume"), http.StatusSeeOther, "Referer", s.URL+"/workers")
 	check.Says(t, s.Get(to, http.StatusOK), "is resumed", "expediter jobs resume --stream IMPORT_JOBS")

@@ -130,7 +130,7 @@ func (sh *store) stored(says string) {
 }
 
 // elapse lets time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // fake time
+func elapse(d time.Duration) { time.Sleep(d) }
 
 // A store that does not acknowledge writes is named within 5 seconds, and is believed again at the first write that it
 // acknowledges, also when an answer was lost and the record has expired.

@@ -74,7 +74,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(s.dir) }) //nolint:errcheck // of a temporary folder
+	t.Cleanup(func() { os.RemoveAll(s.dir) })
 	build(t, s.root("expediter/expediter"))
 	for _, image := range []string{"nats", "postgres"} { // roots of this machine's programs
 		must(t, exec.Command("bash", "-ec", `cd "$0" && mkdir -p etc opt proc tmp usr && ln -s usr/bin usr/lib usr/lib64 .

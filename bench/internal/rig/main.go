@@ -52,7 +52,7 @@ func Main(name string, register func(*flag.FlagSet), measure func(context.Contex
 			if err != nil {
 				return nil, fmt.Errorf("--cpuprofile: %w", err)
 			}
-			defer f.Close() //nolint:errcheck // a part of the profile is better than none
+			defer f.Close()
 			if err := pprof.StartCPUProfile(f); err != nil {
 				return nil, fmt.Errorf("--cpuprofile: %w", err)
 			}

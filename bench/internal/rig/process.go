@@ -35,7 +35,7 @@ func (p *Process) PeakBytes() int64 {
 		return 0
 	}
 	s, _ := process.NewStatus() // it is gone
-	return int64(s.VmHWM)       //nolint:gosec // no machine has as much
+	return int64(s.VmHWM)
 }
 
 // Kill ends the process like a crash, and waits for its end.
@@ -81,7 +81,7 @@ const clockTick = 10 * time.Millisecond
 // all that is read from /proc it is 0 on other systems than Linux, and for a process that has ended.
 func processorTime(pid int) time.Duration {
 	s := statOf(pid)
-	ticks := int(s.UTime+s.STime) + s.CUTime + s.CSTime //nolint:gosec // a process does not live long enough for an overflow
+	ticks := int(s.UTime+s.STime) + s.CUTime + s.CSTime
 	sum := time.Duration(ticks) * clockTick
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is ours
 	for _, file := range tasks {

@@ -142,7 +142,7 @@ func startRedis(args ...string) starter {
 		all := append([]string{
 			"--port", fmt.Sprint(free[0]), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--maxclients", "20000",
 		}, args...)
-		cmd := exec.Command(path, all...) //nolint:gosec,noctx // ended by its owner
+		cmd := exec.Command(path, all...) //nolint:noctx // ended by its owner
 		return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]))
 	}
 }
@@ -157,7 +157,7 @@ func startEtcd(ctx context.Context, dir string) (*Service, error) {
 		return nil, err
 	}
 	client, peer := fmt.Sprintf("http://127.0.0.1:%d", free[0]), fmt.Sprintf("http://127.0.0.1:%d", free[1])
-	cmd := exec.Command(path, "--name", "bench", "--data-dir", dir, "--listen-client-urls", client, //nolint:gosec,noctx // ended by its owner
+	cmd := exec.Command(path, "--name", "bench", "--data-dir", dir, "--listen-client-urls", client, //nolint:noctx // ended by its owner
 		"--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "bench="+peer, "--log-level", "error")
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH) // else it refuses some
@@ -192,7 +192,7 @@ func startForeign(ctx context.Context, cmd *exec.Cmd, address string) (*Service,
 
 // version returns the first line of a program's --version.
 func version(ctx context.Context, program string) string {
-	said, _ := exec.CommandContext(ctx, program, "--version").Output() //nolint:gosec // without output the version is ""
+	said, _ := exec.CommandContext(ctx, program, "--version").Output()
 	line, _, _ := strings.Cut(string(said), "\n")
 	return line
 }
@@ -275,12 +275,12 @@ func startPostgres(ctx context.Context, dir string) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	setup := exec.CommandContext(ctx, initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync") //nolint:gosec // installed
+	setup := exec.CommandContext(ctx, initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	setup.SysProcAttr, setup.Dir = attributes, dir
 	if text, err := setup.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, text)
 	}
-	cmd := exec.Command(program, "-D", data, "-p", fmt.Sprint(free[0]), //nolint:gosec,noctx // ended by its owner
+	cmd := exec.Command(program, "-D", data, "-p", fmt.Sprint(free[0]), //nolint:noctx // ended by its owner
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=300")
 	cmd.Dir, cmd.SysProcAttr = dir, attributes
 	s, err := startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]))
@@ -288,7 +288,7 @@ func startPostgres(ctx context.Context, dir string) (*Service, error) {
 		return nil, err
 	}
 	s.Address = "postgres://bench@" + s.Address + "/postgres?sslmode=disable"
-	for exec.CommandContext(ctx, ready, "-q", "-d", s.Address).Run() != nil { //nolint:gosec // installed; it listens before it is ready
+	for exec.CommandContext(ctx, ready, "-q", "-d", s.Address).Run() != nil {
 		if !pause.For(ctx, 50*time.Millisecond) {
 			s.Stop()
 			return nil, fmt.Errorf("postgres is not ready: %w", ctx.Err())
@@ -315,7 +315,7 @@ func actAs(name string, folders ...string) (*syscall.SysProcAttr, error) {
 			return nil, fmt.Errorf("hand over a folder: %w", err)
 		}
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil //nolint:gosec // they are such
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }
 
 // ErrMissing is returned when a program is not installed.

@@ -15,5 +15,5 @@ func Sleep(ctx context.Context, d time.Duration) bool { return pause.For(ctx, d)
 // Pause waits for about d, ±50 %, so that callers that failed together do not try again together. It reports whether ctx
 // still runs.
 func Pause(ctx context.Context, d time.Duration) bool {
-	return Sleep(ctx, d/2+rand.N(d)) //nolint:gosec // spreads retries, protects no secret
+	return Sleep(ctx, d/2+rand.N(d))
 }

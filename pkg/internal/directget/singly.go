@@ -24,7 +24,7 @@ func (g *Getter) Singly(ctx context.Context, stream string, from uint64, limit i
 	if err != nil {
 		return nil, false, fmt.Errorf("subscribe to replies: %w", err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
+	defer sub.Unsubscribe()
 
 	for next, size := from, 0; ; {
 		n, before := min(burst, limit+1-len(all)), len(all)

@@ -199,7 +199,7 @@ func (l *limiter) wake(now time.Time) {
 			sooner(now.Add(grace)) // a slot may have become free before starve recorded the wait
 		}
 		if l.spec.Concurrency > 0 {
-			sooner(now.Add(recheck/2 + rand.N(recheck/2))) //nolint:gosec // spreads, guards nothing
+			sooner(now.Add(recheck/2 + rand.N(recheck/2)))
 			l.watch()
 			for _, t := range []time.Time{l.seen.Add(grace), l.turn} {
 				if t.After(now) {

@@ -123,5 +123,5 @@ func (l *limiter) delay(now time.Time) time.Duration {
 		return max(wait, shortest)
 	}
 	l.away = now.Add(trusted)
-	return trusted/2 + rand.N(trusted/2) //nolint:gosec // spreads, guards nothing
+	return trusted/2 + rand.N(trusted/2)
 }

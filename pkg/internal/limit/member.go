@@ -230,7 +230,7 @@ func (s *Set) lookAtOthers() time.Duration {
 				next = min(next, w.next.Sub(now))
 			default:
 				id = other
-				w.next = now.Add(w.ttl/beats/2 + rand.N(w.ttl/beats/2+1)) //nolint:gosec // spreads
+				w.next = now.Add(w.ttl/beats/2 + rand.N(w.ttl/beats/2+1))
 			}
 		}
 		s.mu.Unlock()

@@ -38,7 +38,7 @@ func (s State) String() string {
 }
 
 // parseState returns the state of that name: Absent when there is none.
-func parseState(name string) State { return State(max(0, slices.Index(stateNames, name))) } //nolint:gosec // at most Failed
+func parseState(name string) State { return State(max(0, slices.Index(stateNames, name))) }
 
 // Entry is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a write that is
 // conditional on Revision decides. The Value of an entry may be shared: do not write to it.

@@ -43,7 +43,7 @@ func logEvents(logger *slog.Logger) func(context.Context, flight.Event) {
 		if e.Kind == flight.EventWaitTimeout {
 			attrs = append(attrs, slog.Duration("waited", e.Elapsed))
 		}
-		logger.LogAttrs(ctx, slog.LevelInfo, "[RequestCoalescer] "+line, attrs...) //nolint:sloglint // the lines are fixed
+		logger.LogAttrs(ctx, slog.LevelInfo, "[RequestCoalescer] "+line, attrs...)
 	}
 }
 

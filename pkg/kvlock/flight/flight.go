@@ -231,6 +231,6 @@ func jitter(ttl time.Duration, fraction float64) time.Duration {
 	if spread <= 0 {
 		return ttl
 	}
-	ttl += rand.N(2*spread+1) - spread //nolint:gosec // spreads expiry, guards nothing
+	ttl += rand.N(2*spread+1) - spread
 	return min(max(ttl.Round(time.Second), time.Second), kv.MaxTTL)
 }

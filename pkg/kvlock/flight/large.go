@@ -141,7 +141,6 @@ func (f *Flight) upload(ctx context.Context, key string, p packed, data []byte, 
 		chunks++
 	}
 
-	//nolint:gosec // counts and sizes are at most maxValue
 	info := jetstream.ObjectInfo{
 		ObjectMeta: jetstream.ObjectMeta{
 			Name: o.Name, Description: "value of " + key, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(size)},

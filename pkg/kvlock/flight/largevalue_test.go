@@ -23,7 +23,6 @@ import (
 // attic is the Object Store bucket of the tests.
 const attic = "attic"
 
-//nolint:gochecknoglobals // read only
 var (
 	largeValues = flight.Config{LargeValueBucket: attic}
 

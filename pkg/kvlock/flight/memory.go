@@ -108,7 +108,7 @@ func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory,
 
 func emptyMemory(clock *kv.Clock, cfg MemoryConfig) *memory {
 	n := uint64(1)
-	for n < 4*uint64(runtime.GOMAXPROCS(0)) { //nolint:gosec // positive
+	for n < 4*uint64(runtime.GOMAXPROCS(0)) {
 		n *= 2
 	}
 	m := &memory{
@@ -224,9 +224,9 @@ func (e *kept) footprint() int64 {
 const sample = 8
 
 func (m *memory) evict(now int64) {
-	worst := m.all[rand.IntN(len(m.all))] //nolint:gosec // as above
+	worst := m.all[rand.IntN(len(m.all))]
 	for range sample - 1 {
-		e := m.all[rand.IntN(len(m.all))] //nolint:gosec // as above
+		e := m.all[rand.IntN(len(m.all))]
 		if worst.until > now && (e.until <= now || e.used.Load() < worst.used.Load()) {
 			worst = e
 		}

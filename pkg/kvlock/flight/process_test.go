@@ -127,7 +127,7 @@ var caller = testbed.Role("caller", call)
 func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
 	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic, OpTimeout: time.Minute, Observe: func(_ context.Context, e flight.Event) {
 		if e.Kind == flight.EventWaiting {
-			fmt.Fprintln(os.Stdout, "waits") //nolint:errcheck // the test waits for it
+			fmt.Fprintln(os.Stdout, "waits")
 		}
 	}})
 	if err != nil {
@@ -139,7 +139,7 @@ func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
 		return err
 	}
 	r, err := f.Do(ctx, "large", func(ctx context.Context) ([]byte, error) {
-		fmt.Fprintln(os.Stdout, "computes") //nolint:errcheck // the test waits for it
+		fmt.Fprintln(os.Stdout, "computes")
 		_, err := told.NextMsgWithContext(ctx)
 		return noise(largeValue), err
 	}, flight.DoOptions{})

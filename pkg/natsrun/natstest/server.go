@@ -98,7 +98,7 @@ func logErrors(t testing.TB) nats.Option {
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(log, "NATS: %v\n", err) //nolint:errcheck // of the test
+		fmt.Fprintf(log, "NATS: %v\n", err)
 	})
 }
 

@@ -49,7 +49,7 @@ func Database(t testing.TB, programs []string) (dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // the database was made, or not
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +84,14 @@ func runPostgres(initdb, server string) (err error) {
 		return err
 	}
 	data := filepath.Join(postgres.dir, "data")
-	//nolint:gosec,noctx // a program of Postgres; it ends by itself
+	//nolint:noctx // a program of Postgres; it ends by itself
 	setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	setup.Dir, setup.SysProcAttr = postgres.dir, attributes
 	if text, err := setup.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, text)
 	}
 	// The shell ends the server at the end of its input.
-	//nolint:gosec,noctx // of Postgres; it lives as long as this process
+	//nolint:noctx // of Postgres; it lives as long as this process
 	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`,
 		"sh", server, "-D", data, "-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
 		"-c", "deadlock_timeout=100ms", "-c", "dynamic_shared_memory_type=mmap", "-c", "log_destination=stderr", "-c", "logging_collector=off")
@@ -103,7 +103,7 @@ func runPostgres(initdb, server string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // the server has its own
+	defer log.Close()
 	postgres.process.Stderr = log
 	if err := postgres.process.Start(); err != nil {
 		return err

@@ -79,11 +79,11 @@ func ReadFile(path string) ([]Key, error) {
 
 // content returns the content of the file, if only the file's owner and group can have written it.
 func content(path string) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names it
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // it is only read
+	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && info.Mode().Perm()&0o002 != 0 {
 		err = fmt.Errorf("%s may be written by everybody: chmod o-w it", path)
@@ -188,7 +188,7 @@ func change(path string, edit func([]Key) ([]Key, error)) (err error) {
 		path = target
 	}
 	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s is there: the keys are being changed, or a change was interrupted, then remove it", next)
 	}
@@ -299,9 +299,9 @@ func (k *Keys) reload(ctx context.Context) {
 	k.mu.Unlock()
 	switch {
 	case err == nil:
-		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(keys)) //nolint:sloglint // begins with the service's name
+		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(keys))
 	case before == nil || before.Error() != err.Error():
-		k.logger.ErrorContext(ctx, k.name+": the former keys stay in force", "error", err) //nolint:sloglint // as above
+		k.logger.ErrorContext(ctx, k.name+": the former keys stay in force", "error", err)
 	}
 }
 

@@ -345,9 +345,9 @@ func (o *OIDC) fetch(ctx context.Context) {
 	log := o.cfg.Logger.With("issuer", o.cfg.Issuer)
 	switch {
 	case err == nil && before != nil:
-		log.InfoContext(ctx, o.cfg.Name+": the keys of the issuer are in force") //nolint:sloglint // the message begins with the service's name
+		log.InfoContext(ctx, o.cfg.Name+": the keys of the issuer are in force")
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		log.ErrorContext(ctx, o.cfg.Name+": the keys of the issuer stay as they are", "error", err) //nolint:sloglint // as above
+		log.ErrorContext(ctx, o.cfg.Name+": the keys of the issuer stay as they are", "error", err)
 	}
 }
 

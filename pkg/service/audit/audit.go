@@ -290,7 +290,7 @@ func list(ctx context.Context, js jetstream.JetStream, name string, limit int) (
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	defer getter.Close() //nolint:errcheck // the connection is closed, then
+	defer getter.Close()
 	from := max(state.FirstSeq, state.LastSeq-min(state.LastSeq, 2*uint64(max(limit, 1)))+1)
 	messages, _, err := getter.From(ctx, name, from, 2*MaxList) // each is small
 	if err != nil {

@@ -127,7 +127,7 @@ type Console struct {
 type link struct{ Path, Title string }
 
 // screens are the pages of the navigation, in its order. Each has the function that adds the page and its actions.
-var screens = []struct { //nolint:gochecknoglobals // a table
+var screens = []struct {
 	link
 
 	add func(*Console)

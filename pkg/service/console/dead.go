@@ -80,7 +80,7 @@ func (c *Console) account(r *request, name string) (Account, error) {
 }
 
 // groupings are the properties by which letters can be grouped, and the headings of their columns.
-var groupings = map[deadletter.Grouping]string{ //nolint:gochecknoglobals // a table
+var groupings = map[deadletter.Grouping]string{
 	deadletter.BySignature: "Error", deadletter.BySubject: "Subjects", deadletter.ByStream: "Stream", deadletter.ByWorker: "Worker",
 }
 

@@ -122,7 +122,7 @@ func span(d time.Duration) string {
 }
 
 // stateClasses are the colours of states that are not plain: of jobs, workers, imports and records.
-var stateClasses = map[string]string{ //nolint:gochecknoglobals // a table
+var stateClasses = map[string]string{
 	"begun": "warn", "broken": "bad", "cancelled": "soft", "completed": "good", "dead": "bad", "done": "good", "drained": "warn",
 	"draining": "warn", "failed": "bad", "not ready": "bad", "panicked": "bad", "ready": "good", "retrying": "warn", "running": "good",
 	"scheduled": "soft", "stopping": "warn",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -66,12 +68,13 @@ type jobPage struct {
 	Input             string
 	Job               worker.StoredJob
 	Parts             []*jobPart
-	Refusal           error // to cancel it
+	Paused            []paused // the pauses of its handlers
+	Refusal           error    // to cancel it
 	Trace             string
 	Unasked           string // the reason that workers gave no answer
 }
 
-// showJob shows a job: three round trips while the job is in the stream, up to eight when it is not, one or two for its steps, and for a
+// showJob shows a job: four round trips while the job is in the stream, up to eight when it is not, one or two for its steps, and for a
 // started job one for each worker of the stream.
 func (c *Console) showJob(r *request) error {
 	q, err := c.jobsQuery(r, r.URL.Query())
@@ -103,6 +106,15 @@ func (c *Console) showJob(r *request) error {
 	r.Command = q.JobSelection.Line("show", strconv.FormatUint(j.Sequence, 10))
 	if !j.HasEnded() {
 		r.Live = topicTick
+		pauses, err := q.client.Pauses(r.Context())
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // there is no bucket for pauses
+			p.Unasked = redact.Text(err.Error())
+		}
+		for _, pause := range pauses {
+			if subject.Matches(pause.Pattern, j.Subject) {
+				p.Paused = append(p.Paused, paused{pause, q.Account, q.Stream})
+			}
+		}
 	}
 	return r.render("job", fmt.Sprintf("Job %s of %s", number(j.Sequence), q.Stream), p)
 }

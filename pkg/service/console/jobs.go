@@ -24,7 +24,7 @@ const (
 )
 
 // jobTabs are the selections of jobs by their states that the server counts.
-var jobTabs = []string{"", "queued", "delivered,running,retrying", "scheduled", "done,dead,cancelled"} //nolint:gochecknoglobals // a table
+var jobTabs = []string{"", "queued", "delivered,running,retrying", "scheduled", "done,dead,cancelled"}
 
 // jobTab is a selection of jobs by their states.
 type jobTab struct {

@@ -124,7 +124,7 @@ func address(to string, query url.Values) template.URL {
 
 // parameters are the names that a page takes in its address, and an action in its form, by their patterns. A page without an entry
 // takes none. Others are refused: whoever mistypes a filter must not see, or cancel, everything.
-var parameters = map[string][]string{ //nolint:gochecknoglobals // a table
+var parameters = map[string][]string{
 	"GET /audit":                    {"users"},
 	"GET /dead":                     names(&operate.Letters{}, "by"),
 	"GET /dead/letter":              {"account", "seq"},

@@ -153,4 +153,4 @@ func TestSessionsEnd(t *testing.T) {
 	})
 }
 
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }

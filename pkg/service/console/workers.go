@@ -202,7 +202,8 @@ func (c *Console) worker(r *request) (workerRow, error) {
 	if err != nil && !errors.Is(err, inspect.ErrNoWorker) {
 		return workerRow{}, err
 	}
-	return workerRow{}, fail(http.StatusNotFound, "No worker %.100q answers. It has ended, or has no connection: look at the list of workers.", instance)
+	return workerRow{}, fail(http.StatusNotFound,
+		"No worker %.100q answers. It has ended, or has no connection: look at the list of workers.", instance)
 }
 
 // showWorker shows one worker. Three questions to the worker, and a round trip. The question for stacks stops the worker for a moment.

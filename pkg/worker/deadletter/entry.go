@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -127,6 +128,9 @@ func parseAdvisory(subject string) (reason worker.Reason, stream, consumer strin
 	return reason, stream, consumer, ok && more
 }
 
+// cutSubject is the length, in bytes, from which the subject of a letter's message may be cut. Only the letter has the job's whole subject.
+const cutSubject = 3<<10 - utf8.UTFMax
+
 // open returns the entry of a message, with the content of its body when there is one. It asks the server about stranded
 // messages and about letters in parts. It returns nil for an advisory about a message that was not given up.
 func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
@@ -146,8 +150,10 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	case err == nil:
 		e.Kind = KindLetter
 		if sure { // filters and groups use the headers, so all the rest does too
-			letter.Reason, letter.Signature, letter.Stream, letter.Subject = e.Letter.Reason, e.Letter.Signature, e.Letter.Stream, e.Letter.Subject
-			letter.Worker = e.Letter.Worker
+			letter.Reason, letter.Signature, letter.Stream, letter.Worker = e.Letter.Reason, e.Letter.Signature, e.Letter.Stream, e.Letter.Worker
+			if len(m.Subject) < cutSubject || !strings.HasPrefix(letter.Subject, e.Letter.Subject) {
+				letter.Subject = e.Letter.Subject
+			}
 		}
 		e.Letter = letter
 	case errors.Is(err, worker.ErrDeadLetter):

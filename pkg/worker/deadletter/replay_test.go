@@ -86,6 +86,17 @@ func TestReplayDropsWhatTheServerReads(t *testing.T) {
 	check.That(t, b.messages(t, "JOBS") == 2, "the roll-up of the original happened again")
 }
 
+// TestReplayGoesToTheWholeSubject replays jobs whose subjects are longer than the subject of a dead letter may be.
+func TestReplayGoesToTheWholeSubject(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for i, long := range []string{strings.Repeat("x", 3900), strings.Repeat("é", 1950), strings.Repeat("a.", 1900) + "a"} {
+		b.put(t, letter(i+1, func(l *worker.DeadLetter) { l.Subject = "jobs." + long }))
+		outcomes := b.replay(t, deadletter.Filter{Subject: "jobs.>"}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+		check.Same(t, "subject", b.job(t, outcomes[0].Sequence).Subject, "jobs."+long)
+	}
+}
+
 // watched is a JetStream context that tells before a message is published, and after, before its publisher has the answer.
 type watched struct {
 	jetstream.JetStream

@@ -174,7 +174,7 @@ func (s *Store) left(ctx context.Context, from uint64, since time.Time) (n uint6
 	if err != nil {
 		return 0, fmt.Errorf("deadletter: %w", err)
 	}
-	defer getter.Close() //nolint:errcheck // the connection is closed, then
+	defer getter.Close()
 	page, _, err := s.page(ctx, getter, span{from: from, since: since, to: from})
 	if err != nil {
 		return 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)

@@ -387,7 +387,7 @@ func Gather(ctx context.Context, nc *nats.Conn, subject string, data []byte, sta
 	if err != nil {
 		return nil, fmt.Errorf("inspect: subscribe: %w", err)
 	}
-	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed then
+	defer answers.Unsubscribe()
 	denied.From(ctx).Sent(subject)
 	if err := nc.PublishRequest(subject, inbox, data); err != nil {
 		return nil, fmt.Errorf("inspect: ask: %w", err)

@@ -6,7 +6,7 @@
 //
 // Prepare takes a place apart once: it folds the text, splits the name into words that tell places apart and words that do not,
 // reads the street and the house number in the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic, Greek,
-// Georgian or Armenian name or street can be compared with a Latin one. Compare observes some thirty features of a pair, each in
+// Georgian or Armenian name or street can be compared with a Latin one. Compare observes some forty features of a pair, each in
 // [0,1], and adds their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or
 // AMBIGUOUS.
 //
@@ -33,6 +33,11 @@
 // A score between NotFoundScore and FoundScore is AMBIGUOUS. So is a good score with a rival: a second candidate whose
 // odds come within a factor of four, unless both are evidently the same venue. Two branches of a chain, asked for by name
 // and city only, are the usual case.
+//
+// Some differences are those of two venues, however much agrees, and the outcome is AMBIGUOUS at most: each name has a dish or a
+// cuisine that the other lacks (two kitchens in one house); only the number of a brand agrees, such as a toll-free number, and
+// the city or the street differs; the streets share a name but not their kind or their quarter of the compass, and no telephone
+// number agrees.
 //
 // # Across scripts
 //

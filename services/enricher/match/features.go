@@ -41,6 +41,7 @@ const (
 	phoneSame
 	phoneLocal
 	phoneDiffers
+	phoneBrand
 	geoSpot
 	geoDoor
 	geoBlock
@@ -51,6 +52,10 @@ const (
 	cityDiffers
 	strangers
 	nameTranslated
+	nameFoodsDiffer
+	addressTypesDiffer
+	addressPartial
+	doubt
 	features
 )
 
@@ -64,10 +69,10 @@ var featureNames = [features]string{
 	"branch.same", "branch.differs",
 	"address.same", "address.street", "address.number_near", "address.number_differs", "address.other", "address.opposite",
 	"address.number_only",
-	"phone.same", "phone.local", "phone.differs",
+	"phone.same", "phone.local", "phone.differs", "phone.brand",
 	"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address",
 	"city.same", "city.differs",
-	"name.stranger", "name.translated",
+	"name.stranger", "name.translated", "name.foods_differ", "address.types_differ", "address.partial", "doubt",
 }
 
 // vector has the values of the features of a pair.
@@ -109,10 +114,25 @@ func observe(a, b *Prepared) vector {
 		v[cityDiffers] = 1
 	}
 	if a.Place.Location.usable() && b.Place.Location.usable() {
-		v.distance(metres(*a.Place.Location, *b.Place.Location))
+		v.distance(*a.Place.Location, *b.Place.Location)
 	}
 	v.cross(names.Untold)
+	v.doubt()
 	return v
+}
+
+// mostDoubtful is the greatest log-odds of a pair that must not be found: a score of 0.7.
+const mostDoubtful = 0.85
+
+// doubt keeps a pair below FoundScore whose differences are those of two venues, however much agrees: two kitchens in one house,
+// two branches with the number of their chain, the same house number in two streets with one name. Only a telephone number of the
+// place shows that a source mistook the street.
+func (v *vector) doubt() {
+	elsewhere := max(v[cityDiffers], v[addressOther], v[addressNumberDiffers]) > 0.5
+	otherStreet := max(v[addressOpposite], v[addressTypesDiffer]) > 0 && v[phoneSame] == 0
+	if v[nameFoodsDiffer] > 0 || v[phoneBrand] == 1 && elsewhere || otherStreet {
+		v[doubt] = max(0, (v.logOdds()-mostDoubtful)/-weights[doubt])
+	}
 }
 
 func (v *vector) names(g name.Agreement) {
@@ -131,6 +151,7 @@ func (v *vector) names(g name.Agreement) {
 	v[nameNumbersSame] = g.NumbersSame
 	v[nameNumbersDiffer] = g.NumbersDiffer
 	v[nameKindsDiffer] = g.KindsDiffer
+	v[nameFoodsDiffer] = g.FoodsDiffer
 	v[branchSame] = g.BranchSame
 	v[branchDiffers] = g.BranchDiffer
 }
@@ -148,12 +169,16 @@ func (v *vector) addresses(g address.Agreement) {
 	if g.Heard {
 		v[addressOther] *= otherByEar(g.Number)
 	}
+	if g.Opposite {
+		v[addressOpposite] = same
+	}
+	if g.TypesDiffer {
+		v[addressTypesDiffer] = same
+	}
+	v[addressPartial] = g.Partial * same
 	switch g.Number {
 	case address.NumberSame:
 		v[addressSame] = same
-		if g.Opposite {
-			v[addressOpposite] = same
-		}
 	case address.NumberNear:
 		v[addressNumberNear] = same
 	case address.NumberDiffers:
@@ -183,7 +208,8 @@ func otherByEar(n address.NumberAgreement) float64 {
 	return [...]float64{address.NumberUnknown: 0.7, address.NumberSame: 0.4, address.NumberNear: 0.7, address.NumberDiffers: 1}[n]
 }
 
-func (v *vector) distance(d float64) {
+func (v *vector) distance(a, b Point) {
+	d := metres(a, b)
 	switch {
 	case d <= spot:
 		v[geoSpot] = 1
@@ -193,6 +219,7 @@ func (v *vector) distance(d float64) {
 		v[geoBlock] = 1
 	case d <= quarter:
 		v[geoQuarter] = 1
+	case mirrored(a, b): // one source made a mistake
 	case v[addressSame] > 0.9 && v[cityDiffers] == 0:
 		v[geoFarSameAddress] = 1
 	default:
@@ -206,10 +233,11 @@ func (v *vector) distance(d float64) {
 func (v *vector) cross(untold float64) {
 	if v[cityDiffers] == 1 && v[phoneSame] == 0 {
 		v[addressSame] *= otherTown
+		v[addressPartial] *= otherTown
 	}
 	alone := true
 	for i := addressSame; i <= cityDiffers; i++ {
-		alone = alone && v[i] == 0
+		alone = alone && (v[i] == 0 || i == phoneBrand)
 	}
 	if alone {
 		v[nameAlone] = 1
@@ -239,10 +267,19 @@ func ramp(x, low, high float64) float64 {
 // earthRadius is the mean radius of the earth in metres.
 const earthRadius = 6371008.8
 
-// usable reports whether a point is on the earth. Zero latitude and longitude together mean an unset field.
+// usable reports whether a point is on the earth. A zero means an unset field.
 func (p *Point) usable() bool {
-	return p != nil && math.Abs(p.Lat) <= 90 && math.Abs(p.Lng) <= 180 && (p.Lat != 0 || p.Lng != 0)
+	return p != nil && math.Abs(p.Lat) <= 90 && math.Abs(p.Lng) <= 180 && p.Lat != 0 && p.Lng != 0
 }
+
+// mirrored reports whether two points are neighbours but for a lost sign or for latitude and longitude in the wrong order.
+func mirrored(a, b Point) bool {
+	near := func(x, y float64) bool { return math.Abs(math.Abs(x)-math.Abs(y)) < mirroredDegrees }
+	return near(a.Lat, b.Lat) && near(a.Lng, b.Lng) || near(a.Lat, b.Lng) && near(a.Lng, b.Lat)
+}
+
+// mirroredDegrees is about as far as a quarter of a town.
+const mirroredDegrees = quarter / 111_195.0
 
 // metres returns the great-circle distance of two points by the haversine formula.
 func metres(a, b Point) float64 {

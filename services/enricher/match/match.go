@@ -169,7 +169,8 @@ func sameVenue(a, b *Prepared) bool {
 func Contradict(a, b *Prepared) bool {
 	v := observe(a, b)
 	for _, f := range []feature{
-		addressOther, addressNumberDiffers, branchDiffers, cityDiffers, geoFar, geoFarSameAddress, geoQuarter, phoneDiffers,
+		addressOther, addressNumberDiffers, addressOpposite, addressTypesDiffer, nameFoodsDiffer, branchDiffers,
+		cityDiffers, geoFar, geoFarSameAddress, geoQuarter, phoneDiffers,
 	} {
 		if v[f] > 0.5 {
 			return true
@@ -184,7 +185,7 @@ func Contradict(a, b *Prepared) bool {
 }
 
 // ModelVersion names the version of the features and weights. A result of another version should be matched again.
-const ModelVersion = "places-4"
+const ModelVersion = "places-5"
 
 // Evidence has the observations behind a score. It is small as JSON and one line as a string.
 type Evidence struct {
@@ -343,18 +344,21 @@ const (
 // phoneNumber is the digits of a telephone number without prefixes. Two numbers are the same when one ends in the digits of the other,
 // without international prefixes, trunk zeros and extensions. A national number is the end of the international one in every numbering
 // plan, except where the trunk prefix is not a zero; these plans are listed in trunks.
-type phoneNumber string
+type phoneNumber struct {
+	digits string
+	brand  bool // see lexicon.BrandNumber
+}
 
 // Key is the end of the number, which has at least minDigits: numbers that are the same have the same key.
 func (n phoneNumber) Key() string {
-	return string(n[len(n)-minDigits:])
+	return n.digits[len(n.digits)-minDigits:]
 }
 
 // parsePhones returns the numbers in a field, which may list several.
 func parsePhones(field string) []phoneNumber {
 	var out []phoneNumber
 	for _, part := range splitPhones(text.Fold(field)) {
-		if n := cleanPhone(part); n != "" && len(out) < maxNumbers {
+		if n := cleanPhone(part); n.digits != "" && len(out) < maxNumbers {
 			out = append(out, n)
 		}
 	}
@@ -419,24 +423,32 @@ func digits(s string) string {
 
 // cleanPhone keeps the digits of a number that identify it.
 func cleanPhone(s string) phoneNumber {
-	d := strings.TrimLeft(digits(strings.Replace(s, "(0)", "", 1)), "0")
+	written := digits(strings.Replace(s, "(0)", "", 1))
+	d := strings.TrimLeft(written, "0")
 	if len(d) < minDigits || len(d) > maxDigits {
-		return ""
+		return phoneNumber{}
 	}
-	return phoneNumber(d)
+	return phoneNumber{digits: d, brand: lexicon.BrandNumber(strings.TrimPrefix(written, "00"))}
 }
 
 // comparePhones compares two fields: phoneSame when they have a number in common, else phoneLocal when they have one without its area
-// code, else phoneDiffers, and noFeature when a field has no number. It does not allocate.
+// code, else phoneDiffers, else phoneBrand when they have only a brand's number in common, and noFeature when there is nothing to
+// compare: a brand's number and the number of a place can both be right. It does not allocate.
 func comparePhones(a, b []phoneNumber) feature {
-	if len(a) == 0 || len(b) == 0 {
-		return noFeature
-	}
-	best := phoneDiffers
+	best := phoneBrand + 1
 	for _, n := range a {
 		for _, m := range b {
-			best = min(best, equalPhones(n, m)) // in the order of the features
+			f := equalPhones(n.digits, m.digits)
+			if f != phoneDiffers && (n.brand || m.brand) {
+				f = phoneBrand
+			} else if n.brand != m.brand {
+				continue
+			}
+			best = min(best, f) // in the order of the features
 		}
+	}
+	if best > phoneBrand {
+		return noFeature
 	}
 	return best
 }
@@ -444,11 +456,11 @@ func comparePhones(a, b []phoneNumber) feature {
 // longestPrefix is the most digits that a country code and a mobile prefix add to a national number.
 const longestPrefix = 5
 
-func equalPhones(a, b phoneNumber) feature {
+func equalPhones(a, b string) feature {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
-	rest, ok := strings.CutSuffix(string(b), string(a))
+	rest, ok := strings.CutSuffix(b, a)
 	switch {
 	case ok && rest == "" && len(a) > localDigits:
 		return phoneSame
@@ -456,7 +468,7 @@ func equalPhones(a, b phoneNumber) feature {
 		return phoneLocal
 	case ok && len(rest) <= longestPrefix:
 		return phoneSame
-	case trunkPrefix(string(a), string(b)) || trunkPrefix(string(b), string(a)):
+	case trunkPrefix(a, b) || trunkPrefix(b, a):
 		return phoneSame
 	}
 	return phoneDiffers

@@ -198,6 +198,9 @@ func squeeze(text string) string { return strings.Join(strings.FieldsFunc(text, 
 func isGap(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 const (
+	// lineBreak is a line break in SubViewer's files.
+	lineBreak = "[br]"
+
 	// maxNoteBytes and maxNoteWords bound a note of a sound. A longer text in brackets is content.
 	maxNoteBytes = 80
 	maxNoteWords = 5
@@ -214,6 +217,9 @@ var sounds = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:music|appla[uv]|` +
 // has no digit, so that [add 2 cups of flour] stays, and one in round brackets names a sound. The text must have single spaces, as the
 // result has.
 func withoutSounds(text string) string {
+	if strings.Contains(text, lineBreak) {
+		text = strings.Join(strings.Fields(strings.ReplaceAll(text, lineBreak, " ")), " ")
+	}
 	if !strings.ContainsAny(text, "])）♩♪♫♬") {
 		return text
 	}

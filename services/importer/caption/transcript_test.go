@@ -200,7 +200,7 @@ func TestSounds(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"[Music]": "", "[Music] hello": "hello", "hello [Applause]": "hello", "a [Music] b": "a b", "a [ __ ] b": "a b", "[موسيقى]": "", "[]": "",
-		"[upbeat music playing]": "", "♪": "", "♪ la la ♪": "la la", "♪♪ [Music] ♪♪": "", "a[Music]b": "ab",
+		"[upbeat music playing]": "", "♪": "", "♪ la la ♪": "la la", "♪♪ [Music] ♪♪": "", "a[Music]b": "ab", "two[br]eggs [br] and milk": "two eggs and milk",
 		"[add 2 cups of flour]": "[add 2 cups of flour]", "[stir it well and then some more]": "[stir it well and then some more]",
 		"(Music)": "", "a (upbeat music) b": "a b", "(Lachen) a": "a", "(смех)": "", "（笑い）a": "a", "(chopped)": "(chopped)", "a (2 bells)": "a (2 bells)",
 		"(optional)": "(optional)", "onion (finely diced)": "onion (finely diced)", "(": "(", "[": "[", "]": "]", "a ] b [ c": "a ] b [ c", "[[Music]": "[", "[[Music] x]": "", "[1 [Music] x]": "[1 x]",

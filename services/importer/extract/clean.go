@@ -263,7 +263,9 @@ func (c *cleaner) plain(text string, most int) string {
 	}
 	text = PlainText(text)
 	if strings.ContainsAny(text, ".:") {
+		whole := text
 		text = addresses.ReplaceAllString(text, "")
+		c.holds(text == whole, "addresses within texts")
 	}
 	return strings.TrimSpace(text)
 }

@@ -477,6 +477,7 @@ func TestCleanNamesWhatItDrops(t *testing.T) {
 			r.Steps[0].Temperatures = []recipe.Temperature{{Degrees: 9, Scale: "K", Raw: "x"}}
 		},
 		"the temperature of a step": func(r *recipe.Recipe) { r.Steps[0].Temperatures = []recipe.Temperature{{Degrees: 1e9, Raw: "x"}} },
+		"addresses within texts":    func(r *recipe.Recipe) { r.Description = "More at https://example.com/soup and www.example.org." },
 		"an address longer than may be": func(r *recipe.Recipe) {
 			r.Details.Image = "https://x.example/" + strings.Repeat("x", recipe.MaxAddress)
 		},

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -126,6 +128,27 @@ func Nutrients() []string {
 	return strings.Fields(`calories carbohydrateContent cholesterolContent fatContent fiberContent proteinContent
 		saturatedFatContent servingSize sodiumContent sugarContent transFatContent unsaturatedFatContent`)
 }
+
+// Facts returns the details as labels and texts for display, without those that are empty. Each note is one.
+func (d *Details) Facts() (out [][2]string) {
+	var amounts []string
+	for _, name := range Nutrients() {
+		if amount := d.Nutrition[name]; amount != "" {
+			label := capital.ReplaceAllString(strings.TrimSuffix(name, "Content"), " $0")
+			amounts = append(amounts, strings.ToLower(label)+" "+amount)
+		}
+	}
+	facts := [][2]string{
+		{"By", strings.Join(d.Authors, ", ")}, {"Category", strings.Join(d.Categories, ", ")}, {"Cuisine", strings.Join(d.Cuisines, ", ")},
+		{"Keywords", strings.Join(d.Keywords, ", ")}, {"Nutrition", strings.Join(amounts, ", ")}, {"Photo", d.Image}, {"Video", d.Video},
+	}
+	for _, note := range d.Notes {
+		facts = append(facts, [2]string{"Note", note})
+	}
+	return slices.DeleteFunc(facts, func(fact [2]string) bool { return fact[1] == "" })
+}
+
+var capital = regexp.MustCompile(`[A-Z]`)
 
 // Source is the source of a recipe.
 type Source struct {

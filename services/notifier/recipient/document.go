@@ -268,7 +268,7 @@ func mergePatch(target, patch json.RawMessage) json.RawMessage {
 			fields[name] = mergePatch(fields[name], value)
 		}
 	}
-	data, _ := json.Marshal(fields) //nolint:errchkjson // it was decoded
+	data, _ := json.Marshal(fields)
 	return data
 }
 

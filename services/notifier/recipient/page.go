@@ -73,7 +73,7 @@ func entry(r kvrecord.Record, who contracts.Recipient) (json.RawMessage, error) 
 		}
 		p.fields, p.listed = map[string]json.RawMessage{"memberships": list}, false
 	} else if err := p.decode(r.Data); err != nil {
-		wrong, _ := json.Marshal("cannot be read: " + err.Error()) //nolint:errchkjson // a text
+		wrong, _ := json.Marshal("cannot be read: " + err.Error())
 		ids, err := contracts.Encode(who)
 		return mergePatch(ids, []byte(`{"opt_out":`+string(wrong)+"}")), err
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-var role = crash.Role[string]{Name: "console", Run: serve} //nolint:gochecknoglobals // TestMain has it
+var role = crash.Role[string]{Name: "console", Run: serve}
 
 func TestMain(m *testing.M) { crash.Main(m, 2, role) }
 

@@ -284,8 +284,8 @@ func (p *Page) Looks(name string) {
 	p.Helper()
 	if folder := os.Getenv(screenshots); folder != "" {
 		picture := Get(p, chromedp.FullScreenshot(100))
-		check.OK(p.T, os.MkdirAll(folder, 0o750))                                       //nolint:gosec // the caller names the folder
-		check.OK(p.T, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600)) //nolint:gosec // as above
+		check.OK(p.T, os.MkdirAll(folder, 0o750))
+		check.OK(p.T, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600))
 	}
 	Get(p, chromedp.Evaluate[int](axe+";0"))
 	found := Get(p, chromedp.Evaluate[[]string](`axe.run({resultTypes: ["violations"]}).then(

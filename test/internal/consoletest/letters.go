@@ -17,7 +17,7 @@ func Letter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
 		Attempts: 5, Consumer: "importer", DeadAt: time.Now(), Deliveries: 5, EnqueuedAt: time.Unix(int64(1_700_000_000+n), 0),
 		Error: fmt.Sprintf("extract: status 503 of https://svc:hunter2@host/p%d?key=hunter2", n), Header: nats.Header{"traceparent": {"00-1"}},
 		ID: fmt.Sprint("import-", n), MaxAttempts: 5, Payload: fmt.Appendf(nil, `{"url":"https://svc:hunter2@host/p%d"}`, n),
-		Reason: worker.ReasonExhausted, Sequence: uint64(n + 1), Signature: "extract: status #", //nolint:gosec // small
+		Reason: worker.ReasonExhausted, Sequence: uint64(n + 1), Signature: "extract: status #",
 		Stream:  contracts.StreamImportJobs,
 		Subject: fmt.Sprintf("jobs.import.web.j%d", n), Version: "v0.3.1", Worker: "vm-3",
 	}
@@ -43,5 +43,5 @@ func (s *Site) Messages(stream string) int {
 	s.Helper()
 	found, err := s.JetStream.Stream(s.Context(), stream)
 	check.OK(s.T, err)
-	return int(found.CachedInfo().State.Msgs) //nolint:gosec // few
+	return int(found.CachedInfo().State.Msgs)
 }

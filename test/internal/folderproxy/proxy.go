@@ -68,11 +68,11 @@ func put(tb testing.TB, root, dir string, names []string, at string) {
 		files = append(files, file{"LICENSE", filepath.Join(root, "LICENSE")})
 	}
 	check.OK(tb, os.MkdirAll(at, 0o700))
-	mod := check.Must(os.ReadFile(filepath.Join(root, dir, "go.mod")))(tb) //nolint:gosec // of the repository
+	mod := check.Must(os.ReadFile(filepath.Join(root, dir, "go.mod")))(tb)
 	check.OK(tb, os.WriteFile(filepath.Join(at, Version+".mod"), mod, 0o600))
 	check.OK(tb, os.WriteFile(filepath.Join(at, Version+".info"), []byte(`{"Version":"`+Version+`"}`), 0o600))
 	check.OK(tb, os.WriteFile(filepath.Join(at, "list"), []byte(Version+"\n"), 0o600))
-	w := check.Must(os.Create(filepath.Join(at, Version+".zip")))(tb) //nolint:gosec // of a temporary folder
+	w := check.Must(os.Create(filepath.Join(at, Version+".zip")))(tb)
 	check.OK(tb, zip.Create(w, module.Version{Path: path.Join(Module, dir), Version: Version}, files))
 	check.OK(tb, w.Close())
 }
@@ -96,7 +96,7 @@ func (f file) Open() (io.ReadCloser, error) { return os.Open(f.at) }
 
 func output(tb testing.TB, dir, name string, args ...string) string {
 	tb.Helper()
-	cmd := exec.CommandContext(tb.Context(), name, args...) //nolint:gosec // git or go
+	cmd := exec.CommandContext(tb.Context(), name, args...)
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	check.Require(tb, err == nil, "%s: %v", cmd, err)

@@ -193,6 +193,11 @@ func TestRecipeCard(t *testing.T) {
 			{Index: 2, Text: "Bake.", Timestamp: new(3725.0), Unverified: []string{"timestamp_sec"}},
 			{Index: 3, Text: "Serve."},
 		},
+		Details: recipe.Details{
+			Authors: []string{"Ann", "Bo"}, Keywords: []string{"leek", "tart"}, Categories: []string{"Dinner"}, Cuisines: []string{"French"},
+			Image: "https://example.com/tart.jpg", Notes: []string{"Keeps for two days."},
+			Nutrition: map[string]string{"saturatedFatContent": "4 g", "calories": "270 kcal", "servingSize": "1 slice"},
+		},
 		Warnings: []recipe.Warning{{Code: extract.WarnUnverified, Text: "Fields are marked."}, {Code: "cut", Text: "It was long."}},
 	}
 	const want = `Leek tart
@@ -212,6 +217,14 @@ Steps
   1. [1m5s] Wash the leeks.
   2. [1h2m5s] Bake. (?)
   3. Serve.
+
+By: Ann, Bo
+Category: Dinner
+Cuisine: French
+Keywords: leek, tart
+Nutrition: calories 270 kcal, saturated fat 4 g, serving size 1 slice
+Photo: https://example.com/tart.jpg
+Note: Keeps for two days.
 
 ! It was long.
 ! What is marked (?) was not found in the source.

@@ -408,7 +408,7 @@ func doing(job importer.Job) string {
 }
 
 // recipeCard is a recipe as a text for a person: its title, yield and times, the ingredients, the steps with their times in the video,
-// and remarks.
+// what the page adds about the dish, and remarks.
 type recipeCard struct {
 	out    strings.Builder
 	unsure bool // a field was marked
@@ -458,6 +458,9 @@ func newRecipeCard(r *recipe.Recipe, source string) string {
 			text += fmt.Sprintf("[%s] ", at)
 		}
 		c.line("  ", text+s.Text+c.mark(s.Unverified, "text", "timestamp_sec", "times", "temperatures"))
+	}
+	for i, fact := range r.Details.Facts() {
+		c.line([]string{"\n", ""}[min(i, 1)], fact[0]+": "+fact[1])
 	}
 	c.remarks(r.Warnings)
 	return c.out.String()

@@ -68,7 +68,7 @@ func (f *keysFlags) add(key access.Key) (err error) {
 		}
 		defer func() {
 			if err = errors.Join(err, file.Close()); err != nil {
-				os.Remove(f.out) //nolint:errcheck,gosec // it has no key
+				os.Remove(f.out)
 			}
 		}()
 		to = file

@@ -121,7 +121,7 @@ func (f *relayFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, &UsageError{Err: fmt.Errorf("--database: %w", err)} // pgx leaves out the password
 	}
-	config.MaxConns = max(config.MaxConns, int32(f.concurrency)+1) //nolint:gosec // at most 64
+	config.MaxConns = max(config.MaxConns, int32(f.concurrency)+1)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("--database: %w", err)

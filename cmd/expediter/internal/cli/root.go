@@ -60,13 +60,13 @@ func Run(ctx context.Context, cfg Config, args []string) int {
 
 // report writes an error for a person: in full, once, and with a pointer to the help when the command line is at fault.
 func report(cfg Config, cmd *cobra.Command, err error) {
-	fmt.Fprintf(cfg.Stderr, "error: %s\n", harmless(err.Error())) //nolint:errcheck // nowhere to say so
+	fmt.Fprintf(cfg.Stderr, "error: %s\n", harmless(err.Error()))
 	if _, ok := errors.AsType[*UsageError](err); ok {
-		fmt.Fprintf(cfg.Stderr, "See %s --help.\n", cmd.CommandPath()) //nolint:errcheck // as above
+		fmt.Fprintf(cfg.Stderr, "See %s --help.\n", cmd.CommandPath())
 	}
 	if account := cmd.Flags().Lookup("account"); account != nil && account.Value.String() == "" && isStreamMissing(err) {
 		const hint = "With accounts as in deploy/nats, --account or NATS_ACCOUNT names that of the service."
-		fmt.Fprintln(cfg.Stderr, hint) //nolint:errcheck // as above
+		fmt.Fprintln(cfg.Stderr, hint)
 	}
 }
 
@@ -131,7 +131,7 @@ func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component"
 
 // notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
-	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
+	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...)))
 }
 
 func (g *globals) more(n int) {
@@ -201,7 +201,7 @@ func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, er
 	if path == rows.Stdin {
 		return io.NopCloser(rows.Interruptible(ctx, g.config.Stdin)), nil
 	}
-	file, err := os.Open(path) //nolint:gosec // the person who runs it names the file
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

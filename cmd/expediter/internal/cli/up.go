@@ -86,7 +86,6 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 		return err
 	}
 	if f.cluster > 1 {
-		//nolint:errcheck // only to pass the time
 		fmt.Fprintf(g.config.Stderr, "Starting %d NATS servers, which takes some seconds.\n", f.cluster)
 	}
 	p, err := startPipeline(ctx, pipeline.Config{
@@ -109,7 +108,7 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 		return errors.Join(err, pages.stop(), p.Stop())
 	}
 	<-ctx.Done()
-	fmt.Fprintln(g.config.Stderr, "Stopping. Interrupt again to end at once.") //nolint:errcheck // as above
+	fmt.Fprintln(g.config.Stderr, "Stopping. Interrupt again to end at once.")
 	return errors.Join(pages.stop(), p.Stop())
 }
 
@@ -142,7 +141,7 @@ func openCatalog(path string) (provider.Provider, error) {
 //go:embed up.txt
 var upText string
 
-var greeting = template.Must(template.New("up").Parse(upText)) //nolint:gochecknoglobals // a constant
+var greeting = template.Must(template.New("up").Parse(upText))
 
 // greet writes the addresses of all services, and command lines to paste.
 func (f upFlags) greet(out io.Writer, site string, p *pipeline.Pipeline, importing *importerSettings) error {

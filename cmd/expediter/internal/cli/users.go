@@ -401,7 +401,7 @@ var noUser = []byte(`""`)
 func (i *userImport) withKind(body []byte) []byte {
 	var fields map[string]json.RawMessage
 	if i.kind != "" && json.Unmarshal(body, &fields) == nil && fields["recipient_type"] == nil && fields != nil {
-		fields["recipient_type"], _ = json.Marshal(i.kind) //nolint:errchkjson // a text
+		fields["recipient_type"], _ = json.Marshal(i.kind)
 		if line, err := json.Marshal(fields); err == nil {
 			return line
 		}

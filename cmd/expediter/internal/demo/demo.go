@@ -125,7 +125,7 @@ type demo struct {
 }
 
 func (d *demo) sayf(format string, args ...any) {
-	fmt.Fprintf(d.cfg.Out, format+"\n", args...) //nolint:errcheck // nobody to tell
+	fmt.Fprintf(d.cfg.Out, format+"\n", args...)
 }
 
 // service returns a client of an instance of a service.
@@ -206,7 +206,7 @@ func (d *demo) count(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("count stream %s: %w", name, err)
 		}
-		*count = int(stream.CachedInfo().State.LastSeq) //nolint:gosec // a few dozen
+		*count = int(stream.CachedInfo().State.LastSeq)
 	}
 	r.DuplicateJobs = r.Jobs - r.Distinct
 	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",
@@ -225,7 +225,7 @@ func ended(ctx context.Context, js jetstream.JetStream, name string) error {
 		left := 0
 		consumers := stream.ListConsumers(ctx)
 		for info := range consumers.Info() {
-			left += int(info.NumPending) + info.NumAckPending //nolint:gosec // a few dozen
+			left += int(info.NumPending) + info.NumAckPending
 		}
 		if err := consumers.Err(); err != nil {
 			return fmt.Errorf("look at the jobs: %w", err)

@@ -95,7 +95,7 @@ func (u *user) follow(ctx context.Context) error {
 		if !errors.Is(err, api.ErrBusy) {
 			return err
 		}
-		if !pause.For(ctx, rand.N(longest)) { //nolint:gosec // no secret
+		if !pause.For(ctx, rand.N(longest)) {
 			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
 		}
 		longest = min(2*longest, longestPause)

@@ -507,7 +507,7 @@ func (e *examination) replicas() int {
 	case e.Assets.Replicas > 0:
 		return e.Assets.Replicas
 	case e.nc.ConnectedClusterName() != "":
-		return 3 //nolint:mnd // as deploy/nats has them
+		return 3
 	}
 	return 1
 }

@@ -109,7 +109,7 @@ func issuer(address string) http.Handler {
 				`"y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`)
 			return
 		}
-		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q}`, address, address+"/keys") //nolint:errcheck // as above
+		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q}`, address, address+"/keys")
 	})
 }
 

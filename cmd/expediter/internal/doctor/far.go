@@ -104,7 +104,7 @@ func (e *examination) checkURL(ctx context.Context, variable, value string) {
 		e.unreachable(variable, value, cure, err)
 		return
 	}
-	conn.Close() //nolint:errcheck,gosec // nothing was written
+	conn.Close()
 }
 
 // roots returns the authorities that a service trusts, nil for the system's.
@@ -140,8 +140,8 @@ func (e *examination) checkMail(ctx context.Context, variable, value string) {
 	cure := "openssl s_client -starttls smtp -connect " + operate.Quote(value) + " # has to answer on the machine of the notifier"
 	conn, err := dial(ctx, value, e.Environment["NOTIFIER_EMAIL_SECURITY"] == "tls", host, e.roots(variable))
 	if err == nil {
-		defer conn.Close()                                      //nolint:errcheck // nothing was written
-		stop := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck,gosec // ends the read
+		defer conn.Close()
+		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		defer stop()
 		var line string
 		if line, err = bufio.NewReader(conn).ReadString('\n'); err == nil && !strings.HasPrefix(line, "220") {
@@ -172,7 +172,7 @@ func (e *examination) checkDatabase(ctx context.Context, variable, value string)
 		e.unreachable(variable, value, `psql "$DATABASE_URL" -c 'SELECT 1' # has to answer on the machine of the relay`, err)
 		return
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	defer conn.Close(context.WithoutCancel(ctx))
 	backlog, err := outbox.ReadBacklog(ctx, conn)
 	if err != nil {
 		e.add("outbox.schema", Error, variable, `expediter relay --print-schema | psql "$DATABASE_URL"`, "%v", redact.Error(err))

@@ -100,7 +100,7 @@ func (c slow) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestAFarServer(t *testing.T) { //nolint:paralleltest // a bubble is alone
+func TestAFarServer(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		report := doctor.Run(t.Context(), doctor.Config{
 			Connect: func(more ...nats.Option) (*nats.Conn, error) {

@@ -40,7 +40,7 @@ import (
 
 var (
 	only     = flag.String("operator.only", "", "check the faults whose names match")
-	patience = flag.Duration("operator.patience", time.Minute, "for how long a fault may stay unnamed")
+	patience = flag.Duration("operator.patience", 3*time.Minute, "for how long a fault may stay unnamed")
 	healthy  = flag.Duration("operator.healthy", 5*time.Second, "for how long healthy load must raise no alarm")
 )
 

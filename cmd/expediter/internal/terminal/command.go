@@ -37,7 +37,7 @@ type Command struct {
 // foreground of a terminal the program stays in the group of this process, so that it can read from the terminal and gets the
 // terminal's SIGINT and SIGQUIT. Then other signals go to the program alone, as on other systems.
 func Run(held context.Context, cfg Command) (code int, err error) {
-	cmd := exec.Command(cfg.Args[0], cfg.Args[1:]...) //nolint:gosec,noctx // the caller names the program; held ends it in its own way
+	cmd := exec.Command(cfg.Args[0], cfg.Args[1:]...) //nolint:noctx // the caller names the program; held ends it in its own way
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = cfg.Env, cfg.Stdin, cfg.Stdout, cfg.Stderr
 	p := newProcess(cmd)
 	runtime.LockOSThread() // the kernel kills the program when the thread that has started it ends

@@ -31,7 +31,7 @@ func foreground() bool {
 	if err != nil {
 		return false
 	}
-	defer terminal.Close() //nolint:errcheck // nothing was written
+	defer terminal.Close()
 	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }

@@ -189,7 +189,7 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 	if err != nil || guests < 1 {
 		return nil, errors.New("the number of guests must be 1 or more")
 	}
-	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")}) //nolint:errchkjson // texts
+	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")})
 	e := contracts.Event{
 		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: sample.Restaurant.Type,
 		RestaurantID: json.RawMessage(sample.Restaurant.ID), UserID: guest,

@@ -24,7 +24,7 @@ import (
 )
 
 // client is that of all tests.
-var client = &http.Client{} //nolint:gochecknoglobals // of the tests
+var client = &http.Client{}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -62,7 +62,7 @@ func list(value any) []any {
 }
 
 func read(root, name string) (doc node, err error) {
-	data, err := os.ReadFile(filepath.Join(root, name)) //nolint:gosec // one of the repository
+	data, err := os.ReadFile(filepath.Join(root, name))
 	if err == nil {
 		err = yaml.Unmarshal(data, &doc)
 	}

@@ -125,7 +125,7 @@ func sameMembers(t *testing.T, data []byte) {
 }
 
 // Who drops a value that shares the copy of its document frees the copy.
-func TestCopyIsFreed(t *testing.T) { //nolint:paralleltest // others would collect garbage
+func TestCopyIsFreed(t *testing.T) {
 	type kept struct{ raw []byte }
 	rules := strictjson.NewRules(func(r *strictjson.Report) *json2.Unmarshalers {
 		return json2.UnmarshalFromFunc(func(dec *jsontext.Decoder, k *kept) (err error) { k.raw, err = r.Keep(dec); return err })

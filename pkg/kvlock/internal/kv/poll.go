@@ -35,7 +35,7 @@ func (k *watched) nextRead(now time.Time) time.Time {
 	if k.resting() {
 		every = restingPollEvery
 	}
-	regular := now.Add(every + rand.N(every)) //nolint:gosec // spreads reads, protects no secret
+	regular := now.Add(every + rand.N(every))
 	if !k.view.Polled {
 		return regular
 	}

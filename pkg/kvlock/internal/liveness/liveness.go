@@ -323,7 +323,7 @@ func (l *Members) refused(member string, probe uint64) {
 		return
 	}
 	if s.inRow == 0 || probe != s.refused+1 {
-		s.inRow, s.since, s.asks = 0, now, now.Add(rand.N(askAfter)) //nolint:gosec // spreads connections, protects no secret
+		s.inRow, s.since, s.asks = 0, now, now.Add(rand.N(askAfter))
 	}
 	s.inRow++
 	s.refused = probe

@@ -135,7 +135,7 @@ func Err[T any](_ T, err error) error { return err }
 // left out.
 func Rows(t testing.TB, path string) (rows [][]string) {
 	t.Helper()
-	data := Must(os.ReadFile(path))(t) //nolint:gosec // the test names it
+	data := Must(os.ReadFile(path))(t)
 	for line := range strings.SplitSeq(string(data), "\n") {
 		if line != "" && !strings.HasPrefix(line, "#") {
 			rows = append(rows, strings.Split(line, "\t"))

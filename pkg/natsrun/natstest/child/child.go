@@ -54,7 +54,7 @@ func Start(log io.Writer, role string, task any, args ...string) (*Process, erro
 	if err != nil {
 		return nil, fmt.Errorf("find this executable: %w", err)
 	}
-	cmd := exec.Command(exe, args...) //nolint:gosec,noctx // this very program; its owner ends it
+	cmd := exec.Command(exe, args...) //nolint:noctx // this very program; its owner ends it
 	cmd.Env = append(os.Environ(), env+"="+role)
 	p, err := Command(log, cmd)
 	if err != nil {

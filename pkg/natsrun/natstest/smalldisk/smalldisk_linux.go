@@ -24,9 +24,9 @@ func Mount(t testing.TB, dir string) error {
 // Fill writes a file that takes all room of a disk, and returns its path.
 func Fill(t testing.TB, disk string) (path string) {
 	t.Helper()
-	f, err := os.Create(filepath.Join(disk, "filler")) //nolint:gosec // of a test
+	f, err := os.Create(filepath.Join(disk, "filler"))
 	check.OK(t, err)
-	defer f.Close() //nolint:errcheck // it is full
+	defer f.Close()
 	for size := 1 << 20; size > 0; {
 		if _, err = f.Write(make([]byte, size)); err != nil {
 			size /= 2

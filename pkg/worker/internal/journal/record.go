@@ -125,7 +125,7 @@ func appendInt(b []byte, before string, n int64) []byte {
 func appendText(b []byte, before, text string) []byte {
 	b = append(b, before...)
 	if strings.ContainsFunc(text, needsEscape) {
-		quoted, _ := json.Marshal(text) //nolint:errchkjson // a string has JSON
+		quoted, _ := json.Marshal(text)
 		return append(b, quoted...)
 	}
 	return append(append(append(b, '"'), text...), '"')

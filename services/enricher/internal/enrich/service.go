@@ -288,7 +288,7 @@ func (s *Service) log(ctx context.Context, level slog.Level, event Event, t *loo
 		slog.String("event", name), slog.String("requestId", t.job.RequestID), slog.String("placeId", t.job.PlaceID),
 		slog.String("restaurantName", t.job.Name),
 	}, attrs...)
-	s.logger.LogAttrs(ctx, level, name, all...) //nolint:sloglint // names of events begin with the provider's
+	s.logger.LogAttrs(ctx, level, name, all...)
 }
 
 // skip logs that no job was queued for a lookup, and counts it.

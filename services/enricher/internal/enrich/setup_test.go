@@ -359,7 +359,7 @@ func (j *journal) reasons() []string {
 }
 
 // elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }
 
 // take reads n events of a subscription.
 func take(t *testing.T, sub *Subscription, n int) []Update {

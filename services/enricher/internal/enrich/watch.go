@@ -190,7 +190,7 @@ func (f *watch) reclaim(ctx context.Context) {
 
 // chance returns a random part of d.
 func chance(d time.Duration) time.Duration {
-	return rand.N(d) //nolint:gosec // spreads load, guards nothing
+	return rand.N(d)
 }
 
 const (

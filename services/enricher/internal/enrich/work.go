@@ -236,7 +236,7 @@ func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	case contracts.OutcomeAmbiguous, contracts.OutcomeError:
 		return unresolvedTTL
 	}
-	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64())) //nolint:gosec // spreads expiry, guards nothing
+	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
 	return max(jittered.Truncate(time.Second), time.Second)
 }
 

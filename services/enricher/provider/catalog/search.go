@@ -50,7 +50,7 @@ type tally struct {
 func (t *tally) hit(at int32) *hit {
 	if t.hitOf[at] == 0 {
 		t.hits = append(t.hits, hit{at: at})
-		t.hitOf[at] = int32(len(t.hits)) //nolint:gosec // At most one for each venue.
+		t.hitOf[at] = int32(len(t.hits))
 	}
 	return &t.hits[t.hitOf[at]-1]
 }

@@ -126,7 +126,7 @@ func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*rem
 }
 
 // elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }
 
 // text answers with a status, a JSON body and headers.
 func text(status int, body string, header ...string) answer {

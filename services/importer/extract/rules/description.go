@@ -27,6 +27,9 @@ var (
 
 	// aside matches what follows the name of a dish on a line with facts: "Pancakes (serves 4)".
 	aside = regexp.MustCompile(`\s*(?:[(|,]|\s-\s).*`)
+
+	// passedOn matches what mail programs write before a subject.
+	passedOn = regexp.MustCompile(`(?i)^(?:(?:re|fwd?|aw|wg|tr|rv|sv|vs|enc|res|odp|pd|ynt|rif|r|i)\s*:\s*)+`)
 )
 
 // text is the state of reading a written text line by line.
@@ -218,11 +221,12 @@ func (t *text) top(i int) {
 	labeled := false
 	name := l.text
 	if n := said("title", l.ws, 0); n > 0 && n < len(l.ws)-1 && l.ws[n].Text == ":" {
-		name, labeled = strings.TrimSpace(l.text[l.ws[n].End:]), true
+		name, labeled = passedOn.ReplaceAllString(strings.TrimSpace(l.text[l.ws[n].End:]), ""), true
 	}
 	listed := l.amount && slices.ContainsFunc(t.lines[i+1:min(len(t.lines), i+3)], func(next line) bool { return next.amount })
 	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
-	first := t.title == "" && (!l.item || i == 0) && !listed && l.length <= 12 && !l.ends
+	// A greeting is no title: "Hi! Here is the recipe".
+	first := (t.title == "" || strings.ContainsAny(t.title, "!?") && len(t.rest) == 0 && !l.isFor()) && (!l.item || i == 0) && !listed && l.length <= 12 && !l.ends
 	switch {
 	case labeled || higher || first:
 		t.entitle(l, name)
@@ -408,6 +412,9 @@ func (t *text) continues(i int) bool {
 		return false
 	}
 	first, _ := utf8.DecodeRuneInString(l.text)
+	if l.acts && startsLow(t.method[len(t.method)-1]) {
+		return false // all lines begin in lower case
+	}
 	wide := utf8.RuneCountInString(before.text) > 40 && !isUnspaced(first) && (l.ends || !unicode.IsUpper(first))
 	return wide || strings.HasSuffix(before.text, ",") || unicode.IsLower(first) && !startsLow(before.text)
 }

@@ -25,16 +25,21 @@ func readFacts(text, language string) facts {
 	if len(text) > 400 {
 		return facts{}
 	}
-	ws := measure.Split(text)
+	ws, bare := measure.Split(text), 0
 	for i := 0; i < len(ws); {
 		used := f.fact(ws, i, text, language)
+		if d, n := measure.ReadDuration(ws, i); used == 0 && f.servings != "" { // "4 people, 30 minutes"
+			bare, used = cmp.Or(bare, d.Max), n
+		}
 		if used == 0 {
 			used = 1
 			f.all = f.all && (isMark(ws[i]) || said("about", ws, i) > 0)
 		}
 		i += used
 	}
-	f.all = f.all && f.found
+	if f.all = f.all && f.found; f.all {
+		f.times.TotalSec = cmp.Or(f.times.TotalSec, bare)
+	}
 	return f
 }
 

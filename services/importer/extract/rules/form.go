@@ -130,12 +130,6 @@ func isEnd(text string) bool {
 // isDigit reports whether a text begins with a digit.
 func isDigit(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// startsNumber reports whether a text begins with a digit or a sign such as ½.
-func startsNumber(text string) bool {
-	r, _ := utf8.DecodeRuneInString(text)
-	return unicode.IsNumber(r)
-}
-
 func isCapitals(text string) bool {
 	return utf8.RuneCountInString(text) > 2 && strings.ToUpper(text) == text && strings.ToLower(text) != text
 }
@@ -148,8 +142,9 @@ var (
 	atx      = regexp.MustCompile(`^(#{1,6})\s+(.*?)[\s#]*$|^(##+)(\S.*?)[\s#]*$`)
 	framed   = regexp.MustCompile(`^(?:\*\*|__|[-=~]{2,})\s*([^*]+?)\s*(?:\*\*|__|[-=~]{2,})\s*(:?)$`) // in bold, or between dashes
 	bullet   = regexp.MustCompile(`^[\s\p{So}–—•*·●▪◦‣>+~∙‧・※»→⁃-]+(?:\[[ xX]?\]\s*)?|^\[[ xX]?\]\s*`)
+	sender   = regexp.MustCompile(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `) // of a chat
 	ruled    = regexp.MustCompile(`^[\s|:=_*#~.+-]*$`)
-	numbered = regexp.MustCompile(`^\(?(\d{1,2})(?:\s*[.):、\x{20e3}]+|\s+-\s|-\s+[^\p{Ll}\p{N}]|$)`) // not "3- to 4-pound"
+	numbered = regexp.MustCompile(`^\(?(\d{1,2})(?:(?:\s*[.):、\x{20e3}]+-?|\s+-\s)(\P{N}.*|$)|-\s+([^\p{Ll}\p{N}].*)|$)`) // not "3- to 4-pound"
 	labelled = regexp.MustCompile(`(?i)^[(\[]?(?:` + anyOf("step", false) + `\s*(?:n[°o.]\s*)?` + stepNumber +
 		`(?:\s*(?:/|` + anyOf("of", false) + `)\s*\d{1,2})?|` + stepNumber + `\s*(?:[.ªºa°]|-?[aey]|ère|ème|e|-?й)?\s*` +
 		anyOf("step", false) + `|第\s*[\d一二三四五六七八九十]{1,3}\s*步)(?:[\])\s.:、|/-]+|$)`)
@@ -263,7 +258,9 @@ func (l *line) set(text string) {
 	ws := measure.Split(text)
 	if _, timed := measure.ReadDuration(ws, 0); timed == 0 && len(ws) > 0 {
 		a, used := measure.ReadAmount(ws, 0)
-		l.amount = used > 0 && (ws[0].Kind == words.Digits || a.Unit.Name != "" || !l.acts) || !l.acts && endsInAmount(text)
+		_, unit := measure.ReadUnit(ws, 0)
+		l.amount = used > 0 && (ws[0].Kind == words.Digits || a.Unit.Name != "" || !l.acts) || !l.acts && endsInAmount(text) ||
+			unit > 0 && measure.Reads(ws, unit, "of") // "pinch of salt"
 	}
 }
 
@@ -283,11 +280,10 @@ func (l *line) mark(text string) string {
 	case label != "":
 		l.step = true
 		text = text[len(label):]
-	case len(m) > 0 && !startsNumber(text[len(m[0]):]):
+	case len(m) > 0:
 		l.item = true
 		l.number, _ = strconv.Atoi(m[1])
-		_, text, _ = strings.Cut(text, m[1])
-		text = strings.TrimLeft(text, ".):、\u20e3- ")
+		text = m[2] + m[3]
 	case r >= '①' && r <= '⑳':
 		l.item, l.number = true, int(r-'①')+1
 		text = text[size:]
@@ -313,9 +309,15 @@ func linesOf(texts []string, language string) []line {
 	var out []line
 	blank, capitals := false, 0
 	for _, s := range texts {
+		s = sender.ReplaceAllString(s, "")
 		if ruled.MatchString(s) {
 			out, blank = underline(out, s, blank), true
 			continue
+		}
+		if last := len(out) - 1; last > 0 && out[last].number > 0 { // "4- 25 minutes" after "3- ..."
+			if n := strconv.Itoa(out[last].number + 1); strings.HasPrefix(s, n+"- ") {
+				s = strings.Replace(s, "-", ".", 1)
+			}
 		}
 		l := newLine(s)
 		if l.text == "" && l.number > 0 {

@@ -202,6 +202,9 @@ func (r *reader) score(ctx context.Context) error {
 // judge refuses a source in which nobody seems to cook, and adds a warning when that is doubtful. It judges only English: in
 // other languages a written list is required anyway.
 func (r *reader) judge(ctx context.Context) error {
+	if slices.ContainsFunc(r.recipe.Ingredients, isNoFood) {
+		r.warn(WarnDoubtful, "Not all of the ingredients are food; this may be no dish.")
+	}
 	if !r.english() || len(r.sentences)+len(r.listed)+len(r.instructions) == 0 {
 		return nil
 	}
@@ -221,6 +224,17 @@ func (r *reader) judge(ctx context.Context) error {
 		r.warn(WarnDoubtful, "Little in the source speaks of cooking; this may be no recipe.")
 	}
 	return nil
+}
+
+// isNoFood reports whether an ingredient is one of soaps, candles or birds: a written recipe of these has the form of a dish's.
+func isNoFood(in recipe.Ingredient) bool {
+	ws := words.Split(in.Item)
+	for i := range ws {
+		if said("inedible", ws, i) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // document returns the source in the form that is judged: its title, the transcript, and then the written list and
@@ -381,6 +395,9 @@ func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreig
 		ws = append(ws, words.Split(words.Plain(in.Title+" "+redact.Clip(in.Description, 8000)))...)
 	}
 	tag, english, total := guess(ws)
+	if tag == "" && total >= 20 && english*3 >= total { // a list and orders have few of the common words
+		tag = "en"
+	}
 	return tag, tag != "en" && (tag != "" || total >= surely && english*rarely < total)
 }
 

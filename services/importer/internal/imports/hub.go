@@ -165,7 +165,7 @@ func (u *Subscription) Next(ctx context.Context) (Update, error) {
 }
 
 func (u *Subscription) wait(ctx context.Context) error {
-	timer := time.NewTimer(recheck + rand.N(recheck/4)) //nolint:gosec // spreads load, guards nothing
+	timer := time.NewTimer(recheck + rand.N(recheck/4))
 	defer timer.Stop()
 	select {
 	case _, open := <-u.changed:
@@ -206,7 +206,7 @@ func (s *Service) log(ctx context.Context, level slog.Level, event Event, jobID 
 		return
 	}
 	all := append([]slog.Attr{slog.String("event", string(event)), slog.String("job_id", jobID)}, attrs...)
-	s.logger.LogAttrs(ctx, level, string(event), all...) //nolint:sloglint // the name of the event
+	s.logger.LogAttrs(ctx, level, string(event), all...)
 }
 
 // Points of the life of a job, in order, at which tests have a worker die.

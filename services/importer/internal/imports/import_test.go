@@ -616,4 +616,4 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 	}
 }
 
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }

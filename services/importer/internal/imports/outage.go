@@ -312,13 +312,13 @@ func (a *attempt) reached(ctx context.Context, side string, f *FailedError) {
 	switch changed := a.breaker.called(side, a.caller(), f); {
 	case !changed:
 	case f == nil:
-		a.logger.InfoContext(ctx, string(EventBack), "event", EventBack, "side", side) //nolint:sloglint // the name of the event
+		a.logger.InfoContext(ctx, string(EventBack), "event", EventBack, "side", side)
 	default:
 		level := slog.LevelWarn
 		if f.Refused {
 			level = slog.LevelError
 		}
-		a.logger.Log(ctx, level, string(EventOutage), //nolint:sloglint // the name of the event
+		a.logger.Log(ctx, level, string(EventOutage),
 			"event", EventOutage, "side", side, "refused", f.Refused, "error", f.Message)
 	}
 }
@@ -364,7 +364,7 @@ type FailedError struct {
 // fails while others do not.
 func (f *FailedError) snooze(waited time.Duration) time.Duration {
 	wait := max(min(f.RetryAfter, maxRetryAfter), min(max(firstPause, waited/4), lastPause))
-	return wait + rand.N(wait/4) //nolint:gosec // spreads load, guards nothing
+	return wait + rand.N(wait/4)
 }
 
 // sideOf names the far side of a source.
@@ -563,7 +563,7 @@ func (p RetryPolicy) Validate() error {
 // Pause returns the pause after a failed attempt, counted from 0.
 func (p RetryPolicy) Pause(attempt int) time.Duration {
 	delay := float64(p.Base) * float64(uint64(1)<<min(attempt, 30))
-	spread := delay * jitter * (rand.Float64()*2 - 1) //nolint:gosec // spreads load, guards nothing
+	spread := delay * jitter * (rand.Float64()*2 - 1)
 	return max(minPause, time.Duration(delay+spread))
 }
 

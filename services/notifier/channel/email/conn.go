@@ -56,7 +56,7 @@ func (e *Email) dial(ctx context.Context) (*conn, error) {
 				return nil, err
 			}
 			c.net = dialed
-			stop = context.AfterFunc(ctx, func() { dialed.Close() }) //nolint:errcheck,gosec // it is given up
+			stop = context.AfterFunc(ctx, func() { dialed.Close() })
 			if e.cfg.Security == TLS {
 				protected := tls.Client(dialed, config)
 				err = protected.HandshakeContext(dialing)
@@ -106,14 +106,14 @@ func (c *conn) send(ctx context.Context, msg *mail.Msg) result {
 // drop closes the connection without QUIT.
 func (c *conn) drop() {
 	if c.net != nil {
-		c.net.Close() //nolint:errcheck,gosec // nothing is left to send
+		c.net.Close()
 	}
 }
 
 // quit closes the connection with QUIT.
 func (c *conn) quit() {
 	if c.net.SetDeadline(time.Now().Add(quitTimeout)) == nil {
-		c.smtp.Quit() //nolint:errcheck,gosec // it is over either way
+		c.smtp.Quit() //nolint:errcheck // it is over either way
 	}
 	c.drop()
 }

@@ -95,7 +95,7 @@ func (f *Feed) read(ctx context.Context) error {
 			changed[at] = item
 		}
 	}
-	slices.SortFunc(changed, func(a, b Item) int { return int(a.Revision) - int(b.Revision) }) //nolint:gosec // far below 2^63
+	slices.SortFunc(changed, func(a, b Item) int { return int(a.Revision) - int(b.Revision) })
 	f.waiting, f.behind = changed, false
 	return nil
 }

@@ -175,7 +175,7 @@ func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 }
 
 // elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }
 
 // One item that cannot be read hides no other, and is reported.
 func TestAnUnreadableItem(t *testing.T) {

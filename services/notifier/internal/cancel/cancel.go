@@ -208,7 +208,7 @@ func (s *Set) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("notifier: cancellations: %w", err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
+	defer sub.Unsubscribe()
 	ask := time.NewTimer(0)
 	defer ask.Stop()
 	for {
@@ -218,8 +218,8 @@ func (s *Set) Run(ctx context.Context) error {
 		case msg := <-news:
 			s.learn(msg.Header.Get(jetstream.SubjectHeader))
 		case <-ask.C:
-			_ = s.Sync(ctx)                      // a caller that needs an answer asks, and gets the error
-			ask.Reset(recheck + rand.N(recheck)) //nolint:gosec // spreads requests, guards nothing
+			_ = s.Sync(ctx) // a caller that needs an answer asks, and gets the error
+			ask.Reset(recheck + rand.N(recheck))
 		}
 	}
 }

@@ -158,4 +158,4 @@ func TestAQuestionHoldsUpNobodyForLonger(t *testing.T) {
 }
 
 // elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }

@@ -301,7 +301,7 @@ func (s *Sender) log(ctx context.Context, level slog.Level, r *row, text string,
 	if !s.cfg.Logger.Enabled(ctx, level) {
 		return // so that nothing is formatted in vain
 	}
-	s.cfg.Logger.Log(ctx, level, "notifier: "+text, append([]any{ //nolint:sloglint // begins with the service's name
+	s.cfg.Logger.Log(ctx, level, "notifier: "+text, append([]any{
 		"event_id", r.EventID, "channel", r.Channel, "recipient_type", r.RecipientType, "user_id", r.UserID,
 	}, attrs...)...)
 }

@@ -58,7 +58,7 @@ func (s *Sender) setOutcome(r *row, d *deliveries.Delivery, receipt channel.Rece
 	}
 	d.State = deliveries.Pending
 	wait := s.cfg.Retries[d.Failures()-1]
-	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait)) //nolint:gosec // spreads retries, guards nothing
+	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait))
 	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.giveUpAt(d))), failure)
 }
 

@@ -154,7 +154,7 @@ func decodeEvent(found kvrecord.Record) (*Event, error) {
 	}
 	e := Event{over: found}
 	if err := json.Unmarshal(found.Data, &e); err != nil {
-		return nil, fmt.Errorf("record %s: %w", found.Subject, err)
+		return nil, fmt.Errorf("%w: record %s: %w", contracts.ErrInvalid, found.Subject, err)
 	}
 	return &e, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 
@@ -27,10 +26,10 @@ func NewReader(records *kvrecord.Client) *Reader {
 func Decode(data []byte) (*Plan, error) {
 	var p Plan
 	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, fmt.Errorf("plan record: %w", err)
+		return nil, fmt.Errorf("%w: plan record: %w", contracts.ErrInvalid, err)
 	}
 	if p.EventID == "" || p.Attempt == "" || p.Pages < 0 {
-		return nil, errors.New("plan record: it has no event_id, no attempt, or fewer pages than none")
+		return nil, fmt.Errorf("%w: plan record: it has no event_id, no attempt, or fewer pages than none", contracts.ErrInvalid)
 	}
 	return &p, nil
 }
@@ -194,7 +193,7 @@ func (w *writer) finish(ctx context.Context) ([]byte, error) {
 	encoder := json.NewEncoder(&data)
 	encoder.SetEscapeHTML(false) // escaping would make some payloads six times as large
 	if err := encoder.Encode(w.plan); err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
+		return nil, fmt.Errorf("encode: %w: %w", contracts.ErrInvalid, err)
 	}
 	if data.Len() > contracts.MaxBody {
 		return nil, tooLarge("the plan record has %d bytes, at most %d", data.Len(), contracts.MaxBody)

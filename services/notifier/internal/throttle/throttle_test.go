@@ -86,7 +86,7 @@ func (g *pair) kept() (record turns) {
 }
 
 // elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+func elapse(d time.Duration) { time.Sleep(d) }
 
 // Rows that ask at any time, in two processes at once, and come back at the time that they were promised: no stretch of time as long
 // as the period has more grants than the limit, each row waits once, and they come to their turns in the order in which they

@@ -23,6 +23,8 @@ type Address struct {
 	Numbers []Number
 	// Direction is the quarter of the compass in the street's name.
 	Direction Direction
+	// Types is the set of the kinds of street in its name: see lexicon.StreetType.
+	Types uint16
 	// Words is every word, for telling which words of a name are local.
 	Words []string
 	// Row is how the street's name sounds.
@@ -41,7 +43,7 @@ var compass = map[string]Direction{"n": 1, "s": 2, "e": 4, "w": 8, "ne": 5, "nw"
 
 // opposite reports whether two directions exclude each other.
 func opposite(a, b Direction) bool {
-	return a&1 != 0 && b&2 != 0 || a&2 != 0 && b&1 != 0 || a&4 != 0 && b&8 != 0 || a&8 != 0 && b&4 != 0
+	return a != 0 && b != 0 && a&b == 0 || a&1 != 0 && b&2 != 0 || a&2 != 0 && b&1 != 0 || a&4 != 0 && b&8 != 0 || a&8 != 0 && b&4 != 0
 }
 
 // Parse takes an address apart. city has the folded words of the city, which are no part of the street.
@@ -97,7 +99,7 @@ func streetSegment(read []segment) int {
 
 func (a *Address) take(s *segment, city []string) {
 	a.Numbers = append(a.Numbers, s.numbers...)
-	a.Direction = s.direction
+	a.Direction, a.Types = s.direction, s.kinds
 	words := without(s.plain, city)
 	if len(words) == 0 && (s.typed || len(s.numbers) > 0) { // "Venice Boulevard" in Venice
 		words = s.plain
@@ -150,6 +152,12 @@ func (f *field) word() (text.Word, bool) {
 	return f.words[0], true
 }
 
+// is reports whether a field is a word.
+func (f *field) is(word string) bool {
+	w, ok := f.word()
+	return ok && w.Text == word
+}
+
 // fieldsOf cuts a segment at spaces and tells numbers from words.
 func fieldsOf(s string) []field {
 	var out []field
@@ -158,7 +166,13 @@ func fieldsOf(s string) []field {
 			break
 		}
 		hash := strings.HasPrefix(f, "#")
+		if f = strings.TrimPrefix(f, "n°"); f == "" {
+			continue
+		}
 		if n, ok := parseNumber(strings.Trim(f, "#.:'\"")); ok {
+			if last := len(out) - 1; last > 0 && !out[last-1].isNum && out[last].is("n") { // "via Roma n. 5"
+				out = out[:last]
+			}
 			out = append(out, field{number: n, isNum: true, hash: hash})
 			continue
 		}
@@ -203,10 +217,10 @@ func seam(word string) int {
 	return 0
 }
 
-// wordsOf returns the words of a field. A word for street that is abbreviated with a dash is one word: "пр-т", "б-р".
+// wordsOf returns the words of a field. A word for street that is abbreviated with a dash or a dot inside is one word: "пр-т", "v.le".
 func wordsOf(f string) []text.Word {
 	words := text.Words(f)
-	if len(words) == 2 && strings.Contains(f, "-") {
+	if len(words) == 2 && strings.ContainsAny(f, "-.") {
 		joined := words[0].Text + words[1].Text
 		if known, ok := lexicon.Address(joined); ok && known.Part == lexicon.Type {
 			return []text.Word{{Text: joined, Raw: joined, Script: words[0].Script}}

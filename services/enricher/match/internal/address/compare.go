@@ -23,6 +23,10 @@ type Agreement struct {
 	Heard bool
 	// Opposite reports whether the streets are named after opposite quarters of the compass.
 	Opposite bool
+	// TypesDiffer reports whether the streets are of two kinds: Oak Street and Oak Avenue.
+	TypesDiffer bool
+	// Partial is 1 when only one street has a quarter of the compass, and less when only one has its kind.
+	Partial float64
 }
 
 // NumberAgreement is the result of comparing the house numbers.
@@ -35,6 +39,9 @@ const (
 	NumberNear // at most four apart: the next door or another entrance
 	NumberDiffers
 )
+
+// typeWorth is the weight of a word for street that one address lacks, relative to that of a quarter of the compass.
+const typeWorth = 0.3
 
 // alsoWorth is the likeness of a street that is found among crossing streets and buildings.
 const alsoWorth = 0.85
@@ -50,7 +57,15 @@ func Compare(a, b *Address) Agreement {
 	}
 	g.Heard = a.Script != b.Script && a.Script != text.None && b.Script != text.None
 	like := likeness(a.Street, b.Street)
-	if like < alsoWorth {
+	if like >= alsoWorth && !g.Heard {
+		g.TypesDiffer = a.Types != 0 && b.Types != 0 && a.Types&b.Types == 0
+		switch {
+		case (a.Direction == 0) != (b.Direction == 0):
+			g.Partial = 1
+		case (a.Types == 0) != (b.Types == 0):
+			g.Partial = typeWorth
+		}
+	} else if like < alsoWorth {
 		like = max(like, alsoWorth*likeness(a.Street, b.Also), alsoWorth*likeness(a.Also, b.Street))
 	}
 	if g.Heard {
@@ -165,6 +180,7 @@ type word struct {
 type segment struct {
 	plain     []word // the name of a street, a building or a place
 	types     []word // words for street
+	kinds     uint16 // see lexicon.StreetType
 	rest      []word // the words behind "at", "between", "corner of"
 	numbers   []Number
 	direction Direction
@@ -201,7 +217,7 @@ func readSegment(s string) segment {
 		}
 	}
 	if len(seg.plain) == 0 { // the words for street are the name when there is no other: "the Promenade", "Broadway Avenue"
-		seg.plain = seg.types
+		seg.plain, seg.kinds = seg.types, 0
 	}
 	return seg
 }
@@ -268,6 +284,7 @@ func (s *segment) word(w text.Word, known lexicon.AddressWord, crossing, first b
 	case lexicon.Type:
 		s.types = append(s.types, word{word: w, concept: known.Canonical})
 		s.typed = s.typed || !crossing
+		s.kind(known.Canonical, crossing)
 	case lexicon.Direction:
 		if !crossing {
 			s.direction |= compass[known.Canonical]
@@ -279,9 +296,18 @@ func (s *segment) word(w text.Word, known lexicon.AddressWord, crossing, first b
 	case lexicon.Plain, lexicon.Unit:
 		if stem, ok := lexicon.StreetStem(w.Text); ok {
 			s.typed = s.typed || !crossing
+			suffix, _ := lexicon.Address(w.Text[len(stem):])
+			s.kind(suffix.Canonical, crossing)
 			w.Text, w.Raw = stem, stem
 		}
 		*to = append(*to, word{word: w, concept: lexicon.StreetName(w.Text)})
+	}
+}
+
+// kind records what kind of street it is, unless sources translate the word for it freely.
+func (s *segment) kind(canonical string, crossing bool) {
+	if !crossing {
+		s.kinds |= lexicon.StreetType(canonical)
 	}
 }
 

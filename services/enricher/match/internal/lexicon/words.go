@@ -23,6 +23,8 @@ const (
 	Distinctive Kind = iota
 	// Food is a dish, a cuisine or a common adjective: many venues of a city share it.
 	Food
+	// Kitchen is a word for a kind of place that also tells what it serves: a pizzeria, a bakery.
+	Kitchen
 	// Venue is a word for the kind of place, which sources add and drop.
 	Venue
 	// Stop is an article, a preposition, a conjunction or a legal form.
@@ -30,7 +32,7 @@ const (
 )
 
 // weights are the weights of words by kind, relative to a distinctive one.
-var weights = [...]float64{Distinctive: 1, Food: 0.45, Venue: 0.25, Stop: 0.06}
+var weights = [...]float64{Distinctive: 1, Food: 0.45, Kitchen: 0.25, Venue: 0.25, Stop: 0.06}
 
 // Weight returns the weight of a word of the kind, in (0,1].
 func (k Kind) Weight() float64 { return weights[k] }
@@ -63,7 +65,7 @@ func Name(word string) (Entry, bool) {
 var namesText string
 
 var names = func() map[string]Entry {
-	kinds := map[string]Kind{"food": Food, "venue": Venue, "stop": Stop}
+	kinds := map[string]Kind{"food": Food, "kitchen": Kitchen, "plain": Distinctive, "venue": Venue, "stop": Stop}
 	out := make(map[string]Entry, 1024)
 	for kind, words := range lines(namesText) {
 		for _, w := range words {
@@ -211,6 +213,38 @@ var regions = func() map[string]bool {
 	return out
 }()
 
+// BrandNumber reports whether a telephone number belongs to a brand and not to a place, such as a toll-free number. The number is
+// digits as written, with its trunk prefix at home or with its country code, without a plus or an international prefix.
+func BrandNumber(digits string) bool {
+	masked := []byte(digits)
+	for i := len(masked) - 1; i > 0; i-- {
+		masked[i] = 'x'
+		if i <= longestBrand && brandNumbers[string(masked)] {
+			return true
+		}
+	}
+	return false
+}
+
+// longestBrand is the most digits of a pattern in the table, country code included.
+const longestBrand = 8
+
+//go:embed brands.txt
+var brandsText string
+
+var brandNumbers = func() map[string]bool {
+	out := map[string]bool{}
+	for _, words := range lines(brandsText) {
+		for _, pattern := range words[2:] {
+			out[words[0]+pattern] = true
+			if trunk := words[1]; trunk != "+" {
+				out[strings.Trim(trunk, "-")+pattern] = true
+			}
+		}
+	}
+	return out
+}()
+
 // Part is the role of a word of an address.
 type Part uint8
 
@@ -262,6 +296,12 @@ var addresses = func() map[string]AddressWord {
 	}
 	return out
 }()
+
+// StreetType returns a bit for a canonical word for street that tells two streets with one name apart, and 0 for others, such as
+// those for a road out of town or a promenade, which are translated freely.
+func StreetType(canonical string) uint16 { return 1 << (slices.Index(streetTypes, canonical) + 1) >> 1 }
+
+var streetTypes = strings.Fields("street avenue boulevard road lane drive court circle terrace square alley crescent way mews close")
 
 // NumberedRoad reports whether the number after a word names the road: "highway 101".
 func NumberedRoad(word string) bool {

@@ -34,6 +34,9 @@ type Agreement struct {
 	NumbersSame, NumbersDiffer float64
 	// KindsDiffer is 1 when each name has a word for a kind of place that the other lacks: a cafe, a dining room.
 	KindsDiffer float64
+	// FoodsDiffer is positive, and mostly 1, when a name has a dish, a cuisine or an adjective that the other lacks, and the other has
+	// such a word or a distinctive one instead: two kitchens in one house.
+	FoodsDiffer float64
 	// BranchSame and BranchDiffer are 1 when both names name a branch.
 	BranchSame, BranchDiffer float64
 }
@@ -78,13 +81,14 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 	if sa.kinds > 0 && sb.kinds > 0 {
 		g.KindsDiffer = 1
 	}
+	g.FoodsDiffer = min(1, min(sa.dishes, sb.dishes)+min(sa.unknownLeft, sb.foodLeft)+min(sa.foodLeft, sb.unknownLeft))
 	g.join(a, b, sa.unknownLeft+sb.unknownLeft+sa.foodLeft+sb.foodLeft == 0)
 	if g.Cross > 0 && g.Conflict > 0 && sa.unknownLeft > 0 && sb.unknownLeft > 0 && g.KindsDiffer == 0 && min(sa.foodLeft, sb.foodLeft) == 0 {
 		g.Untold = 1
 	}
 	if acronym(a, b) || acronym(b, a) {
 		g.Overlap, g.Containment = max(g.Overlap, acronymOverlap), max(g.Containment, acronymContained)
-		g.Conflict, g.Common = 0, 0
+		g.Conflict, g.Common, g.FoodsDiffer = 0, 0, 0
 	}
 	g.NumbersSame, g.NumbersDiffer = numbers(a, b)
 	if sa.qualifiers > 0 && sb.qualifiers > 0 {
@@ -122,6 +126,10 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 	}
 	if g.Overlap > 0.97 { // the same words in another order
 		g.Joined = 1
+	}
+	if g.FoodsDiffer > 0 {
+		g.Exact = 0
+		return
 	}
 	if rescued {
 		g.Overlap = max(g.Overlap, 0.95*g.Joined)
@@ -180,6 +188,7 @@ type sums struct {
 	total, common, left float64
 	telling             float64 // weight of distinctive words that agree
 	unknownLeft         float64 // weight of distinctive words that do not
+	dishes              float64 // words for what is served left over
 	foodLeft            float64 // weight of dishes and common adjectives that do not
 	kinds               int     // words for a kind of place left over
 	qualifiers, branch  int     // qualifying words left over, and qualifying words found on the other side
@@ -237,6 +246,10 @@ func (s *sums) lacks(w *Word, there, telling bool) {
 		}
 	case lexicon.Food:
 		s.foodLeft += weight
+		s.dishes++
+	case lexicon.Kitchen:
+		s.dishes++
+		s.kinds++
 	case lexicon.Venue:
 		s.kinds++
 	case lexicon.Stop:

@@ -135,7 +135,7 @@ func weigh(entries []entry, local []string) Variant {
 		info := Word{Qualifier: e.qualifier, Local: slices.Contains(local, w.Text) || slices.Contains(local, city)}
 		known, found := lexicon.Name(w.Text)
 		concept := ""
-		if found {
+		if found = found && (i > 0 || known.Concept != "and"); found { // "Va Bene"
 			info.Kind, concept = known.Kind, known.Concept
 		}
 		if value, ok := lexicon.Number(w.Text); ok && !found {
@@ -198,7 +198,7 @@ func (v *Variant) settle() {
 			w.Weight = 0.5
 		}
 		switch {
-		case !v.telling && (w.Kind == lexicon.Food || w.Kind == lexicon.Venue):
+		case !v.telling && w.Kind != lexicon.Distinctive && w.Kind != lexicon.Stop:
 			w.Weight += 0.35
 		case v.telling && w.Local:
 			w.Weight = min(w.Weight, localWorth)

@@ -2,6 +2,7 @@
 package text
 
 import (
+	"html"
 	"slices"
 	"strings"
 	"unicode"
@@ -216,9 +217,12 @@ var special = map[rune]string{
 // Fold returns s in the form in which it is compared: compatibility-decomposed, lower case, without the marks that
 // readers leave out (Latin, Greek and Cyrillic accents, niqqud, harakat, tatweel, bidirectional controls), final letters as
 // plain ones, every decimal digit as ASCII, one kind of quote and dash, single spaces. Marks of other scripts are vowels
-// and stay. At most MaxBytes of s are read.
+// and stay. HTML entities are read. At most MaxBytes of s are read.
 func Fold(s string) string {
 	s = clip(s, MaxBytes)
+	if strings.Contains(s, "&") && strings.Contains(s, ";") { // some sources escape twice
+		s = html.UnescapeString(html.UnescapeString(s))
+	}
 	var b strings.Builder
 	b.Grow(len(s))
 	space := true // swallows leading spaces

@@ -89,7 +89,7 @@ func spelling(a, b []rune) float64 {
 		return 0
 	}
 	starts := n > 2 && m > n && slices.Equal(b[:n], a)
-	if starts && m == n+1 && b[n] == 's' {
+	if m == n+1 && variant(a, b) {
 		return plural
 	}
 	limit := 0
@@ -110,6 +110,22 @@ func spelling(a, b []rune) float64 {
 		return prefix * float64(n+2) / float64(m+2)
 	}
 	return 0
+}
+
+// variant reports whether the longer of two words has one rune more that does not change it: an s at its end, the e of a vowel that
+// another spelling writes as one letter ("broed", "brød"), or the Hebrew or Arabic "and" before it.
+func variant(a, b []rune) bool {
+	i := 0
+	for i < len(a) && a[i] == b[i] {
+		i++
+	}
+	switch {
+	case !slices.Equal(a[i:], b[i+1:]):
+		return false
+	case b[i] == 'e':
+		return i > 0 && strings.ContainsRune("aou", b[i-1])
+	}
+	return len(a) > 2 && (i == len(a) && b[i] == 's' || i == 0 && strings.ContainsRune("וو", b[i]))
 }
 
 // sound compares two words by sound. A word of few consonants has to sound exactly alike.
@@ -161,7 +177,7 @@ func Align(a, b []Token) Alignment {
 }
 
 func (al *Alignment) pair(i, j int, s float64) {
-	al.PartnerA[i], al.PartnerB[j] = int8(j), int8(i) //nolint:gosec // both are below Limit
+	al.PartnerA[i], al.PartnerB[j] = int8(j), int8(i)
 	al.LikenessA[i], al.LikenessB[j] = s, s
 }
 

@@ -306,7 +306,7 @@ func Object(answer string) []byte {
 			found[list] = objects(found[list], member)
 		}
 	}
-	object, _ := json.Marshal(found) //nolint:errchkjson // each member is JSON that was decoded
+	object, _ := json.Marshal(found)
 	return object
 }
 
@@ -317,7 +317,7 @@ var number = regexp.MustCompile(`^\s*(?:[-*•]|(?:(?i:step)\s*)?\d{1,2}[.):])\s
 func objects(list json.RawMessage, member string) json.RawMessage {
 	var entries []json.RawMessage
 	object := func(text string) json.RawMessage {
-		out, _ := json.Marshal(map[string]string{member: text}) //nolint:errchkjson // a text
+		out, _ := json.Marshal(map[string]string{member: text})
 		return out
 	}
 	var text string
@@ -333,6 +333,6 @@ func objects(list json.RawMessage, member string) json.RawMessage {
 			entries[i] = object(text)
 		}
 	}
-	out, _ := json.Marshal(entries) //nolint:errchkjson // these are texts, and JSON that was decoded
+	out, _ := json.Marshal(entries)
 	return out
 }

@@ -88,7 +88,7 @@ func parseTables() (vocabulary map[string]phrases, units phrases, times map[stri
 		form, u.short = strings.CutSuffix(form, ".")
 		form, u.part = strings.CutSuffix(form, ".")
 		switch {
-		case u.seconds > 0:
+		case u.seconds > 0 && !some:
 			times[form] = u
 		case !some:
 			units.add(form, phrase{unit: u})

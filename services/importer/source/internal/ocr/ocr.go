@@ -128,7 +128,7 @@ func (c *Config) inFolder(
 		if err != nil {
 			return fmt.Errorf("source: open a temporary folder: %w", err)
 		}
-		defer root.Close() //nolint:errcheck // it is only looked into
+		defer root.Close()
 		if err := root.WriteFile("photo", photo, 0o600); err != nil {
 			return fmt.Errorf("source: write the photo: %w", err)
 		}

@@ -29,6 +29,7 @@ type Page struct {
 
 	address *url.URL   // the base of others
 	own     []*url.URL // of the page: the address that was asked for, and those that it names
+	heading string     // its first h1 with text
 	things  []thing
 	byID    map[string][]thing // nil until named
 	html    []byte
@@ -86,6 +87,8 @@ func (r *reader) facts(e *element, attrs attributes) {
 		if p.Title == "" && !r.within("svg") {
 			e.fill = func(text string) { p.Title = text }
 		}
+	case "h1":
+		e.fill = func(text string) { p.heading = cmp.Or(p.heading, text) }
 	case "meta":
 		p.meta(attrs)
 	case "link":

@@ -111,7 +111,7 @@ func (c *candidate) isIn(texts ...string) bool {
 
 // titles returns the titles of the page, as wordsOf returns them: of its head, of its articles, and in its addresses.
 func (p *Page) titles() (out []string) {
-	texts := []string{p.Title}
+	texts := []string{p.Title, p.heading}
 	for _, u := range p.own {
 		texts = append(texts, path.Base(u.Path))
 	}

@@ -29,10 +29,10 @@ func command(c Command) *exec.Cmd {
 	args := append([]string{
 		"-c", guard, "guard", units(c.MaxFile, 512), units(c.MaxMemory, 1024), units(int64(c.MaxCPU), int64(time.Second)), c.Path,
 	}, c.Args...)
-	cmd := exec.Command(guardShell, args...) //nolint:gosec,noctx // callers build the arguments; ctx kills the group
+	cmd := exec.Command(guardShell, args...) //nolint:noctx // callers build the arguments; ctx kills the group
 	death := syscall.SIGUSR1
 	if _, err := os.Stat(guardShell); err != nil {
-		cmd, death = exec.Command(c.Path, c.Args...), syscall.SIGKILL //nolint:gosec,noctx // see above
+		cmd, death = exec.Command(c.Path, c.Args...), syscall.SIGKILL //nolint:noctx // see above
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
 	return cmd
@@ -47,8 +47,8 @@ func limit(cmd *exec.Cmd, c Command) {
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: int64((c.MaxCPU + time.Second - 1) / time.Second), unix.RLIMIT_DATA: c.MaxMemory,
 		unix.RLIMIT_FSIZE: c.MaxFile,
 	} {
-		bound := unix.Rlimit{Cur: uint64(most), Max: uint64(most)} //nolint:gosec // they are not negative
-		_ = unix.Prlimit(cmd.Process.Pid, resource, &bound, nil)   // see above
+		bound := unix.Rlimit{Cur: uint64(most), Max: uint64(most)}
+		_ = unix.Prlimit(cmd.Process.Pid, resource, &bound, nil) // see above
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // On other systems only the program itself is killed: processes that it started continue, and its files have no
 // bound.
 
-func command(c Command) *exec.Cmd { return exec.Command(c.Path, c.Args...) } //nolint:gosec,noctx // callers build the arguments; ctx kills it
+func command(c Command) *exec.Cmd { return exec.Command(c.Path, c.Args...) } //nolint:noctx // callers build the arguments; ctx kills it
 
 func limit(*exec.Cmd, Command) {}
 

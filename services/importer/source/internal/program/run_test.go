@@ -224,7 +224,7 @@ func TestMemoryIsBounded(t *testing.T) {
 // A program dies with the process that runs it, even when that is killed, and so do the processes that the program started.
 func TestProgramDiesWithItsParent(t *testing.T) {
 	child.Main("parent", func(ctx context.Context, dir string) error {
-		os.Setenv("TMPDIR", dir) //nolint:errcheck,usetesting // the test removes what this killed process leaves
+		os.Setenv("TMPDIR", dir) //nolint:usetesting // the test removes what this killed process leaves
 		c := shell(t, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
 echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 		c.Dir = dir
