@@ -26,8 +26,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-var errNotStarted = errors.New("the worker has not started to take jobs")
-
 // Spec describes a service.
 type Spec struct {
 	// Checks returns the results of the service's own checks of readiness by name, nil or a [Note] for a passed check. It must send no
@@ -234,7 +232,7 @@ func (s *Service) Go(run func(context.Context) error) { s.runs = append(s.runs, 
 // Worker returns a worker that runs by [Service.Go]. Its readiness is a check under the name check. Worker sets the fields of cfg that are
 // the same in all services, Concurrency if it is not set, and replaces Hooks.Ready.
 func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error) {
-	s.workers[check] = errNotStarted
+	s.workers[check] = errors.New("the worker has not started to take jobs")
 	s.fullness.work(cfg.Stream)
 	cfg.AckWait, cfg.AutoCreate, cfg.Logger = s.Config.AckWait, s.Config.CreateAssets, s.Config.Logger
 	cfg.KeepConsumers = !s.Config.UpdateConsumers

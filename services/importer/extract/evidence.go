@@ -2,6 +2,7 @@ package extract
 
 import (
 	"index/suffixarray"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -170,15 +171,8 @@ cooked raw whole finely roughly thinly beaten sifted packed drained rinsed piece
 // hasAmount reports whether every number of a quantity is near one of the positions, or anywhere when there are no
 // positions.
 func (s *evidence) hasAmount(qty string, places []int) bool {
-	ws := measure.SplitIn(s.language, words.Plain(qty))
 	found := false
-	for i := 0; i < len(ws); {
-		n, used := measure.ReadNumber(ws, i)
-		if used == 0 {
-			i++
-			continue
-		}
-		i += used
+	for n := range s.numbersOf(qty) {
 		found = true
 		for _, x := range []float64{round(n.Min), round(n.Max)} {
 			if !near(places, s.numbers[x]) && (len(places) > 0 || !s.said(x)) {
@@ -187,6 +181,19 @@ func (s *evidence) hasAmount(qty string, places []int) bool {
 		}
 	}
 	return found || s.hasMost(qty)
+}
+
+// numbersOf yields the numbers in a text, and whether each is a word, such as an article.
+func (s *evidence) numbersOf(text string) iter.Seq2[measure.Number, bool] {
+	ws := measure.SplitIn(s.language, words.Plain(text))
+	return func(yield func(measure.Number, bool) bool) {
+		for i, used := 0, 0; i < len(ws); i += max(1, used) {
+			var n measure.Number
+			if n, used = measure.ReadNumber(ws, i); used > 0 && !yield(n, used == 1 && ws[i].Kind == words.Letters) {
+				return
+			}
+		}
+	}
 }
 
 func (s *evidence) hasUnit(unit string, places []int) bool {
@@ -260,16 +267,10 @@ func alludes(source *suffixarray.Index, text string) bool {
 
 // hasNumbers reports whether all numbers in a text occur in the source.
 func (s *evidence) hasNumbers(text string) bool {
-	ws := measure.SplitIn(s.language, words.Plain(text))
-	for i := 0; i < len(ws); {
-		n, used := measure.ReadNumber(ws, i)
-		if used == 1 && ws[i].Kind == words.Letters || n.Vague {
-			used = 0 // an article, or a word that HasMost checks
-		}
-		if used > 0 && (!s.said(round(n.Min)) || !s.said(round(n.Max))) {
+	for n, isWord := range s.numbersOf(text) {
+		if !isWord && !n.Vague && (!s.said(round(n.Min)) || !s.said(round(n.Max))) { // hasMost checks words
 			return false
 		}
-		i += max(1, used)
 	}
 	return true
 }

@@ -52,12 +52,6 @@ var remarkPhrases = func() *regexp.Regexp {
 var (
 	// plurals matches the ending of a plural that is left to the reader: "Zehe/n", "oignon(s)".
 	plurals = regexp.MustCompile(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
-
-	// kinds has the words before a number that belongs to a name: "Type 405", "farina 00".
-	kinds = words.Set(`type typ typen tipo tip nr no № # größe size omega vitamin сорт kategorie class`)
-
-	// flours have their type right after them, "farina 00", or their amount, "мука 450-500 г".
-	flours = words.Set(`farina mehl farine mąka мука`)
 )
 
 // ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
@@ -166,7 +160,8 @@ type lineReader struct {
 func (l *lineReader) amount() string {
 	ws, from := l.ws, about(l.ws, 0)
 	a, used := measure.ReadUncounted(ws, from)
-	compound := used > 0 && a.Unit.Name == "" && (isInches(ws, from+used-1) || ws[from+used-1].Lower == "-" && a.Number.Max >= 1) // "five-spice"
+	last := from + used - 1
+	compound := used > 0 && a.Unit.Name == "" && (isInches(ws, last) || ws[last].Lower == "-" && a.Number.Max >= 1) // "five-spice"
 	if used > 0 && !compound && !isName(ws, from) && (from+used < len(ws) || a.Unit.Name != "") {
 		end := from + used
 		if end == len(ws) && a.Unit.Class == measure.Measured {
@@ -296,7 +291,7 @@ func isKind(ws []words.Word, i int) bool {
 	}
 	return ws[i].Kind == words.Digits &&
 		(strings.HasPrefix(ws[i].Text, "00") && (before < 0 || ws[before].Kind != words.Digits) ||
-			before >= 0 && (kinds[ws[before].Lower] && !nextIsUnit(ws, i) || flours[ws[before].Lower] && !hasUnit(ws, i)))
+			before >= 0 && (lists["named"][ws[before].Lower] && !nextIsUnit(ws, i) || lists["flours"][ws[before].Lower] && !hasUnit(ws, i)))
 }
 
 func hasUnit(ws []words.Word, i int) bool {
