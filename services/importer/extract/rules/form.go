@@ -262,7 +262,13 @@ func (l *line) set(text string) {
 		l.acts = l.acts || l.ws[i-1].Text == "," && isVerb(l.ws[i])
 	}
 	ws := measure.Split(text)
-	if _, timed := measure.ReadDuration(ws, 0); timed == 0 && len(ws) > 0 {
+	_, timed := measure.ReadDuration(ws, 0)
+	hot := false
+	for i := range ws {
+		_, degrees := measure.ReadTemperature(ws, i)
+		hot = hot || degrees > 0
+	}
+	if timed == 0 && len(ws) > 0 && !hot {
 		a, used := measure.ReadAmount(ws, 0)
 		_, unit := measure.ReadUnit(ws, 0)
 		l.amount = used > 0 && (ws[0].Kind == words.Digits || a.Unit.Name != "" || !l.acts) || !l.acts && endsInAmount(text) ||
@@ -368,7 +374,10 @@ func (l *line) head(capitals bool) {
 	if l.level == 0 && l.length <= 6 && !isDigit(l.text) && (strings.HasSuffix(l.text, ":") || shouted) {
 		l.level = byForm
 	}
-	if !l.facts.all {
+	text, _, bracket := strings.Cut(l.text, "(")
+	if l.facts.all && bracket {
+		l.kind, _ = heading(text, l.level > 0) // "Method (2 hours)"
+	} else if !l.facts.all {
 		l.kind, l.rest = heading(l.text, l.level > 0)
 	}
 }
