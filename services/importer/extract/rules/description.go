@@ -234,7 +234,8 @@ func (t *text) top(i int) {
 	}
 	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
 	// A greeting is no title: "Hi! Here is the recipe".
-	first := (t.title == "" || strings.ContainsAny(t.title, "!?") && len(t.rest) == 0 && !l.isFor()) && (!l.item || i == 0) && !listed && l.length <= 12 && (!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
+	first := (t.title == "" || strings.ContainsAny(t.title, "!?") && len(t.rest) == 0 && !l.isFor()) && (!l.item || i == 0) && !listed &&
+		l.length <= 12 && (!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
 	switch {
 	case labeled || higher || first:
 		t.entitle(l, name)
