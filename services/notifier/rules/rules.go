@@ -220,6 +220,18 @@ func (r *Rules) Categories(kind contracts.RecipientType) (all Category, each []C
 	return sorted(all), each
 }
 
+// CategoryNames returns the names of all categories in alphabetical order: those of routes, and those with titles.
+func (r *Rules) CategoryNames() []string {
+	names := slices.Collect(maps.Keys(r.titles))
+	for _, routes := range r.events {
+		for _, route := range routes {
+			names = append(names, route.Category)
+		}
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}
+
 // categories reads the titles of categories: each is a text, or one for each locale.
 func (p *parser) categories(n *yaml.Node, path string) map[string]map[string]string {
 	all := map[string]map[string]string{}

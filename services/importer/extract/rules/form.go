@@ -141,10 +141,11 @@ var (
 
 	atx      = regexp.MustCompile(`^(#{1,6})\s+(.*?)[\s#]*$|^(##+)(\S.*?)[\s#]*$`)
 	framed   = regexp.MustCompile(`^(?:\*\*|__|[-=~]{2,})\s*([^*]+?)\s*(?:\*\*|__|[-=~]{2,})\s*(:?)$`) // in bold, or between dashes
+	emphasis = regexp.MustCompile(`(^|[^*])\*([^*\s](?:[^*]*[^*\s])?)\*([^*]|$)`)
 	bullet   = regexp.MustCompile(`^[\s\p{So}–—•*·●▪◦‣>+~∙‧・※»→⁃-]+(?:\[[ xX]?\]\s*)?|^\[[ xX]?\]\s*`)
 	sender   = regexp.MustCompile(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `) // of a chat
 	ruled    = regexp.MustCompile(`^[\s|:=_*#~.+-]*$`)
-	numbered = regexp.MustCompile(`^\(?(\d{1,2})(?:(?:\s*[.):、\x{20e3}]+-?|\s+-\s)(\D.*|$)|-\s+([^\p{Ll}\d].*)|$)`) // not "3- to 4-pound"
+	numbered = regexp.MustCompile(`^[\[(]?(\d{1,2})(?:(?:\s*[.):、\]\x{20e3}]+-?|\s+-\s)(\P{N}.*|$)|(?:-|/|[°ºª]\.?)\s+([^\p{Ll}\p{N}\s][^\s].*)|$)`) // not "3- to 4-pound"
 	labelled = regexp.MustCompile(`(?i)^[(\[]?(?:` + anyOf("step", false) + `\s*(?:n[°o.]\s*)?` + stepNumber +
 		`(?:\s*(?:/|` + anyOf("of", false) + `)\s*\d{1,2})?|` + stepNumber + `\s*(?:[.ªºa°]|-?[aey]|ère|ème|e|-?й)?\s*` +
 		anyOf("step", false) + `|第\s*[\d一二三四五六七八九十]{1,3}\s*步)(?:[\])\s.:、|/-]+|$)`)
@@ -179,7 +180,7 @@ const byForm = 7
 
 func newLine(text string) line {
 	var l line
-	text = strings.TrimSpace(words.Plain(text))
+	text = emphasis.ReplaceAllString(strings.TrimSpace(words.Plain(text)), "$1$2$3")
 	if m := atx.FindStringSubmatch(text); m != nil {
 		l.level, text = len(m[1]+m[3]), m[2]+m[4]
 	}
@@ -189,6 +190,9 @@ func newLine(text string) line {
 	for range 2 { // "1. **Dough**" and "**1. Dough**"
 		if m := framed.FindStringSubmatch(text); m != nil {
 			l.level, text = byForm, m[1]+m[2]
+		}
+		if plain := strings.ReplaceAll(text, "**", ""); labelled.MatchString(plain) {
+			text = plain // "**Step 1.** Mix."
 		}
 		text = l.mark(text)
 	}
@@ -249,8 +253,10 @@ func (l *line) set(text string) {
 	if unspaced {
 		l.length = utf8.RuneCountInString(text) / 2
 	}
+	begins := false // with an action
 	if ws := slices.DeleteFunc(slices.Clone(l.ws), isMark); len(ws) > 1 || unspaced && len(ws) > 0 {
-		l.acts = isVerb(ws[0]) || isVerb(ws[len(ws)-1]) || lexicon.Verb(words.Stem(ws[0].Lower)) >= lexicon.Motion && !isFood(ws[0].Text)
+		begins = isVerb(ws[0]) || lexicon.Verb(words.Stem(ws[0].Lower)) >= lexicon.Motion && !isFood(ws[0].Text)
+		l.acts = begins || isVerb(ws[len(ws)-1])
 	}
 	for i := 1; l.ends && i < len(l.ws); i++ { // "The evening before, mix everything."
 		l.acts = l.acts || l.ws[i-1].Text == "," && isVerb(l.ws[i])
@@ -260,7 +266,12 @@ func (l *line) set(text string) {
 		a, used := measure.ReadAmount(ws, 0)
 		_, unit := measure.ReadUnit(ws, 0)
 		l.amount = used > 0 && (ws[0].Kind == words.Digits || a.Unit.Name != "" || !l.acts) || !l.acts && endsInAmount(text) ||
-			unit > 0 && measure.Reads(ws, unit, "of") // "pinch of salt"
+			unit > 0 && (measure.Reads(ws, unit, "of") || !isVerb(ws[0]) && unit < len(ws) && isFood(text[ws[unit].Start:])) // "pinch of salt"
+	}
+	if !l.amount && !begins && l.length <= 6 {
+		if _, remark := withoutPhrase(text); remark != "" && !strings.Contains(strings.TrimSuffix(text, "."), ". ") {
+			l.amount, l.acts, l.ends = true, false, false // "cacao q.b.", "lime, to serve"
+		}
 	}
 }
 

@@ -7,12 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -91,11 +95,47 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	if err != nil {
 		return User{}, err
 	}
-	edit := recipient.Edit{Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision}
+	edit := recipient.Edit{Body: r.Body, Check: a.checkPreferences, Merge: r.Merge, Own: r.Own, Revision: revision}
 	edit.Adds = sync.OnceValue(func() error {
 		return a.within(ctx, "change", r.target(), bound{"new addresses of the user", r.UserID, maxChanges})
 	})
 	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, edit))
+}
+
+// checkPreferences refuses the channels and categories that an edit adds to preferences and that do not exist: they would have no effect.
+// Names that were known once stay. Without any category in the rules, sources name their own.
+func (a *API) checkPreferences(before, after contracts.Recipient) error {
+	var wrong contracts.Mistakes
+	categories := a.cfg.Rules().CategoryNames()
+	channels := append(slices.Collect(maps.Keys(a.cfg.Channels)), inapp.Name)
+	slices.Sort(channels)
+	check := func(path, what, name string, known []string) {
+		wrong.Add(name != contracts.Anything && len(known) > 0 && !slices.Contains(known, name), path,
+			fmt.Sprintf("names no %s: want %s or %s", what, strings.Join(known, ", "), contracts.Anything))
+	}
+	for category, on := range after.OptOut {
+		was, there := before.OptOut[category]
+		if !there {
+			check("/opt_out/"+category, "category", category, categories)
+		}
+		for _, channel := range on {
+			if !slices.Contains(was, channel) {
+				check("/opt_out/"+category, "channel", channel, channels)
+			}
+		}
+	}
+	for category := range after.Mute {
+		if _, there := before.Mute[category]; !there {
+			check("/mute/"+category, "category", category, categories)
+		}
+	}
+	for category := range after.Digest {
+		if _, there := before.Digest[category]; !there {
+			check("/digest/"+category, "category", category, categories)
+		}
+	}
+	slices.SortStableFunc(wrong, func(a, b contracts.FieldError) int { return strings.Compare(a.Path, b.Path) })
+	return wrong.In("Recipient")
 }
 
 // target names the user of a request in a record of the audit.

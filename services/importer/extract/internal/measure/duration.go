@@ -3,6 +3,7 @@ package measure
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -23,6 +24,9 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 		return Duration{}, map[bool]int{true: 1, false: 2}[at(ws, i) == "overnight"]
 	}
 	n, used := ReadNumber(ws, i)
+	if at(ws, i-1) == ":" && i > 1 && ws[i-2].End == ws[i].Start-1 { // "1:30 hours"
+		return Duration{}, 0
+	}
 	if alone := timeUnits[at(ws, i)].implied; used == 0 && alone > 0 {
 		n, used = Number{Min: alone, Max: alone}, 0
 	} else if used == 0 {
@@ -33,6 +37,9 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 		n.Min, n.Max, used = n.Min+0.5, n.Max+0.5, used+1
 	}
 	unit := seconds(ws, i+used)
+	if _, longer := unitAt(ws, i+used); unit > 0 && longer > 1 { // "1 ч. л." is a teaspoon
+		return Duration{}, 0
+	}
 	if unit == 0 || isShort(at(ws, i+used)) && (used == 0 || ws[i+used-1].Kind != words.Digits) {
 		return minuteAndHalf(ws, i, n, used)
 	}
@@ -40,8 +47,9 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	if n.Vague {
 		return Duration{}, used
 	}
+	end, part := used, timeUnit(ws, i+used-1).part
 	low, high, used := bounds(ws, i, used, n, unit, ranges)
-	if high > longest {
+	if high > longest || part && used == end {
 		return Duration{}, 0
 	}
 	return Duration{Min: int(math.Round(low)), Max: int(math.Round(high))}, used
@@ -51,14 +59,14 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (low, high float64, all int) {
 	low, high = n.Min*unit, n.Max*unit
 	point := 0
-	if at(ws, i+used) == "." && timeUnits[at(ws, i+used-1)].short {
+	if at(ws, i+used) == "." && timeUnit(ws, i+used-1).short {
 		point = 1
 	}
-	if extra, more := rest(ws, i+used+point, unit); more > 0 {
-		return low + extra, high + extra, used + point + more
+	if least, most, more := rest(ws, i+used+point, unit, point); more > 0 {
+		return low + least, high + most, used + point + more
 	}
 	// "one minute to two minutes", "45 seconds to a minute"
-	if ranges && high == low && Reads(ws, i+used+point, "to", "or", "-") {
+	if ranges && high == low && Reads(ws, i+used+point, "to", "or", "-", "~") {
 		if next, more := duration(ws, i+used+point+1, false); more > 0 && float64(next.Max) > high {
 			return low, float64(next.Max), used + point + 1 + more
 		}
@@ -66,7 +74,7 @@ func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (
 	return low, high, used
 }
 
-func isShort(w string) bool { return w == "s" || w == "h" }
+func isShort(w string) bool { return w == "s" || w == "h" || w == "ч" }
 
 // minuteAndHalf reads "a half hour" and the like, where the article was read as a number.
 func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
@@ -81,36 +89,52 @@ func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, used + 1
 }
 
-// rest reads the words after the larger unit: "30 minutes", "and a half", "and 20 minutes".
-func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
+// rest reads the words after the larger unit, and the point of its abbreviation: "30 minutes", "and a half", "and 20 minutes".
+func rest(ws []words.Word, i int, unit float64, point int) (least, most float64, used int) {
 	if part, more := ReadPart(ws, i); more > 0 {
-		return part * unit, more
+		return part * unit, part * unit, more
 	}
 	skip := 0
-	and := isAnd(ws, i)
+	and := isAnd(ws, i) || Reads(ws, i, "+", "plus")
 	if and || at(ws, i) == "," {
 		skip = 1
 	}
 	if and {
 		if part, more := aPart(ws, i+1); more > 0 {
 			if smaller := seconds(ws, i+1+more); smaller > 0 && smaller < unit {
-				return part * smaller, 2 + more
+				return part * smaller, part * smaller, 2 + more
 			}
-			return part * unit, 1 + more
+			return part * unit, part * unit, 1 + more
 		}
 	}
-	x, more := single(ws, i+skip)
-	if more == 0 {
-		return 0, 0
+	n, more := ReadNumber(ws, i+skip)
+	if more == 0 || n.Vague {
+		return 0, 0, 0
 	}
-	if at(ws, i-1) == "h" && ws[i].Start-ws[i-1].End <= 1 && len(ws[i].Text) == 2 && seconds(ws, i+1) == 0 && x < 60 {
-		return x * 60, 1 // "1 h 30"
+	smaller, end := seconds(ws, i+skip+more), skip+more
+	if unit == hour && smaller == 0 && more == 1 && n.Max < 60 && isClock(ws, i+skip, at(ws, i) == ",", point) {
+		if Reads(ws, i+end, "m", "м") {
+			end++
+		}
+		return n.Min * 60, n.Max * 60, end
 	}
-	smaller := seconds(ws, i+skip+more)
-	if smaller == 0 || smaller >= unit || isShort(at(ws, i+skip+more)) && ws[i+skip].Kind != words.Digits {
-		return 0, 0
+	if smaller == 0 || smaller >= unit || isShort(at(ws, i+end)) && ws[i+skip].Kind != words.Digits {
+		return 0, 0, 0
 	}
-	return x * smaller, skip + more + 1
+	return n.Min * smaller, n.Max * smaller, end + 1
+}
+
+const hour = 3600
+
+// isClock reports whether two digits after a number of hours are minutes: "1 h 30", and at the end of a clause "1 heure 30".
+func isClock(ws []words.Word, i int, comma bool, point int) bool {
+	if comma || ws[i].Kind != words.Digits || len(ws[i].Text) != 2 && inWords(ws, i) < 10 {
+		return false
+	}
+	if isShort(at(ws, i-1-point)) && ws[i].Start-ws[i-1].End <= 1 || Reads(ws, i+1, "m", "м") {
+		return true
+	}
+	return i+1 == len(ws) || ws[i+1].Kind == words.Mark && strings.Contains(".,;:)|", ws[i+1].Text)
 }
 
 // isAnd reports whether the word at i, between two parts of a duration, is "and" in one of the languages: "1 uur en 30 minuten"

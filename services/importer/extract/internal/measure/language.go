@@ -86,8 +86,9 @@ func parseTables() (vocabulary map[string]phrases, units phrases, times map[stri
 		form, languages, some := strings.Cut(form, "@")
 		u := newUnit(name, implied)
 		form, u.short = strings.CutSuffix(form, ".")
+		form, u.part = strings.CutSuffix(form, ".")
 		switch {
-		case u.seconds > 0:
+		case u.seconds > 0 && !some:
 			times[form] = u
 		case !some:
 			units.add(form, phrase{unit: u})
@@ -97,7 +98,7 @@ func parseTables() (vocabulary map[string]phrases, units phrases, times map[stri
 			case !some:
 			case slices.Contains(strings.Split(languages, ","), tag):
 				known.add(form, phrase{reading: u.Name})
-			case tag == "" || len(form) == 1:
+			case u.seconds == 0 && (tag == "" || len(form) == 1):
 				known.add(form, phrase{reading: unclear})
 			}
 		}
@@ -151,7 +152,7 @@ func SplitIn(tag, text string) []words.Word {
 		if p, n := known.at(ws, i); n > 0 && w.Reading == "" {
 			used = n
 			w.End, w.Reading = ws[i+n-1].End, p.reading
-			w.Text, w.Lower = text[w.Start:w.End], words.Join(ws[i:i+n])
+			w.Text, w.Lower = text[w.Start:w.End], strings.ToLower(words.Join(ws[i:i+n]))
 			if p.reading[0] >= '0' && p.reading[0] <= '9' {
 				w.Kind = words.Digits
 			}

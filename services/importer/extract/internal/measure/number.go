@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -102,14 +103,23 @@ func upper(ws []words.Word, i, used int, low float64) (high float64, more int) {
 		}
 		return high, more + sign
 	}
-	// "four five minutes" is a range in speech.
-	if low < 1 || low > 12 || used > 1 || ws[i].Kind != words.Letters || isArticle(ws[i].Lower) {
+	// "four five minutes" is a range in speech, and "beş altı" in writing.
+	if low < 1 || low > 12 || used > 1 || isArticle(ws[i].Lower) || inWords(ws, i) == 0 && ws[i].Kind != words.Letters {
 		return 0, 0
 	}
-	if high, ok := ones[at(ws, i+1)]; ok && high == low+1 {
+	if high := cmp.Or(ones[at(ws, i+1)], inWords(ws, i+1)); high == low+1 {
 		return high, 1
 	}
 	return 0, 0
+}
+
+// inWords returns the number that a word of the language of the text names, 0 for another word or digits.
+func inWords(ws []words.Word, i int) float64 {
+	if i >= len(ws) || ws[i].Kind != words.Digits || !unicode.IsLetter([]rune(ws[i].Text)[0]) {
+		return 0
+	}
+	x, _ := ParseDigits(ws[i].Reading)
+	return x
 }
 
 // isDate reports whether words are part of a date such as "1-2-2020", and no range.
@@ -130,7 +140,10 @@ func vague(ws []words.Word, i int) int {
 func single(ws []words.Word, i int) (float64, int) {
 	x, used := one(ws, i)
 	if dash := skip(ws, i+used, "-"); used > 0 && at(ws, i+used+dash) == "dozen" { // "demi-douzaine"
-		return x * 12, used + dash + 1
+		x, used = x*12, used+dash+1
+	}
+	if part, more := ReadPart(ws, i+used); more > 0 && used > 0 && at(ws, i+used-1) == "dozen" { // "docena y media"
+		return x + 12*part, used + more
 	}
 	return x, used
 }
@@ -162,6 +175,15 @@ func inDigits(ws []words.Word, i int) (float64, int) {
 	}
 	if x != math.Trunc(x) {
 		return x, 1
+	}
+	if tens := inWords(ws, i); tens >= 20 && tens < 100 && math.Mod(tens, 10) == 0 { // "двадцать пять", "vingt-cinq", "trinta e cinco"
+		skip := i + 1
+		if Reads(ws, skip, "and", "-") {
+			skip++
+		}
+		if unit := inWords(ws, skip); unit >= 1 && unit < 10 && unit == math.Trunc(unit) {
+			return x + unit, skip + 1 - i
+		}
 	}
 	part, more := fraction(ws, i+1)
 	if more == 1 && x == 1 && ws[i].Reading != "" && ws[i+1].Reading != "" { // "eine dreiviertel"
@@ -342,7 +364,9 @@ func ParseDigits(text string) (float64, bool) {
 	if over, under, ok := strings.Cut(text, "/"); ok {
 		a, errA := strconv.ParseFloat(over, 64)
 		b, errB := strconv.ParseFloat(under, 64)
-		return a / b, errA == nil && errB == nil && b > 0 && a < 1000 && b <= 100
+		// "11/2" is one and a half whose space was lost, "80/20" a kind of beef, "4/5" in some languages four or five.
+		usual := a < b && b <= 16 && (a < 4 || a+1 < b || b == 8)
+		return a / b, errA == nil && errB == nil && a > 0 && usual
 	}
 	text = strings.ReplaceAll(text, "'", "")
 	if before, after, ok := strings.Cut(text, ","); ok {
