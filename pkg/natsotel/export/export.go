@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,13 +59,10 @@ func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	if cfg.Service == "" {
 		return nil, errors.New("export: Config.Service is empty: name the program")
 	}
-	if cfg.Version == "" {
-		cfg.Version = "unknown"
-	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
-		attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version)), resource.WithFromEnv())
+		attribute.String("service.name", cfg.Service), attribute.String("service.version", cmp.Or(cfg.Version, "unknown"))), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("export: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
