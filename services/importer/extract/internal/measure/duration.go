@@ -32,9 +32,7 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	} else if used == 0 {
 		return Duration{}, 0
 	}
-	if w := at(ws, i+used); w == "-" || w == "个" || w == "個" || isSize(w) {
-		used++
-	}
+	used += skip(ws, i+used, "-", "个", "個", "more", "full", "good", "whole", "extra")
 	if at(ws, i+used) == "半" && ws[i+used-1].Kind == words.Letters { // "一个半小时"
 		n.Min, n.Max, used = n.Min+0.5, n.Max+0.5, used+1
 	}
@@ -76,10 +74,6 @@ func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (
 	return low, high, used
 }
 
-func isSize(w string) bool {
-	return w == "more" || w == "full" || w == "good" || w == "whole" || w == "extra"
-}
-
 func isShort(w string) bool { return w == "s" || w == "h" || w == "ч" }
 
 // minuteAndHalf reads "a half hour" and the like, where the article was read as a number.
@@ -87,15 +81,12 @@ func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 	if n.Vague || at(ws, i+used) != "of" {
 		return Duration{}, 0
 	}
-	skip := used + 1
-	if isArticle(at(ws, i+skip)) {
-		skip++
-	}
-	unit := seconds(ws, i+skip)
-	if unit == 0 || isShort(at(ws, i+skip)) {
+	used += 1 + skip(ws, i+used+1, "a", "an")
+	unit := seconds(ws, i+used)
+	if unit == 0 || isShort(at(ws, i+used)) {
 		return Duration{}, 0
 	}
-	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, skip + 1
+	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, used + 1
 }
 
 // rest reads the words after the larger unit, and the point of its abbreviation: "30 minutes", "and a half", "and 20 minutes".
@@ -303,54 +294,40 @@ func level(ws []words.Word, i int) (Temperature, int) {
 	if t, used := boil(ws, i); used > 0 {
 		return t, used
 	}
-	begin := 0
-	if w := at(ws, i); w == "very" || w == "fairly" || w == "really" {
-		begin = 1
-	}
+	begin := skip(ws, i, "very", "fairly", "really")
 	name, ok := levels[at(ws, i+begin)]
 	if !ok {
 		return Temperature{}, 0
 	}
 	used := begin + 1
-	skip := used
-	for at(ws, i+skip) == "-" || at(ws, i+skip) == "to" || at(ws, i+skip) == "," {
-		skip++
-	}
-	if other, ok := levels[at(ws, i+skip)]; ok && skip-used <= 1 {
+	between := skip(ws, i+used, "-", "to", ",")
+	if other, ok := levels[at(ws, i+used+between)]; ok {
 		if other != name {
 			name += "-" + other
 		}
-		used = skip + 1
+		used += between + 1
 	}
-	switch at(ws, i+used) {
-	case "heat", "flame", "temperature", "setting", "fire", "temp":
+	if Reads(ws, i+used, "heat", "flame", "temperature", "setting", "fire", "temp") {
 		return Temperature{Level: name}, used + 1
 	}
-	switch at(ws, i-1) {
-	case "on", "to", "over", "at", "onto":
-		if anyBefore(ws, i, 6, heats) {
-			return Temperature{Level: name}, used
-		}
+	if Reads(ws, i-1, "on", "to", "over", "at", "onto") && anyBefore(ws, i, 6, heats) {
+		return Temperature{Level: name}, used
 	}
 	return Temperature{}, 0
 }
 
 func boil(ws []words.Word, i int) (Temperature, int) {
-	skip := 0
-	switch at(ws, i) {
-	case "rolling", "rapid", "hard", "gentle", "slow", "low", "light", "nice", "bare":
-		skip = 1
-	}
-	w := at(ws, i+skip)
+	manner := skip(ws, i, "rolling", "rapid", "hard", "gentle", "slow", "low", "light", "nice", "bare")
+	w := at(ws, i+manner)
 	if w != "boil" && w != "simmer" {
 		return Temperature{}, 0
 	}
 	switch at(ws, i-1) {
 	case "a", "to", "the":
-		if at(ws, i-1) == "to" && at(ws, i-2) != "up" && at(ws, i-2) != "down" && skip == 0 && !anyBefore(ws, i-1, 5, bring) {
+		if at(ws, i-1) == "to" && at(ws, i-2) != "up" && at(ws, i-2) != "down" && manner == 0 && !anyBefore(ws, i-1, 5, bring) {
 			return Temperature{}, 0 // "you want to boil"
 		}
-		return Temperature{Level: w}, skip + 1
+		return Temperature{Level: w}, manner + 1
 	}
 	return Temperature{}, 0
 }

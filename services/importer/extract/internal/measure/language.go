@@ -121,37 +121,15 @@ func formWords(form string) []string {
 	return out
 }
 
-// scripts has the languages whose script is enough to know them.
-var scripts = []struct {
-	tag   string
-	table *unicode.RangeTable
-}{
-	{"ja", unicode.Hiragana},
-	{"ja", unicode.Katakana},
-	{"ko", unicode.Hangul},
-	{"zh", unicode.Han},
-	{"ru", unicode.Cyrillic},
-	{"he", unicode.Hebrew},
-	{"ar", unicode.Arabic},
-	{"th", unicode.Thai},
-}
-
 // languageOf returns the language of a text on a page in a language. A text in another script is in another language.
 func languageOf(page language.Tag, text string) (tag string) {
 	if base, confidence := page.Base(); confidence == language.Exact {
 		tag = base.String()
 	}
-	for _, s := range scripts {
-		if s.tag == tag {
-			return tag
-		}
+	if slices.ContainsFunc(words.Scripts, func(s [2]string) bool { return s[1] == tag }) {
+		return tag
 	}
-	for _, s := range scripts {
-		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(s.table, r) }) {
-			return s.tag
-		}
-	}
-	return tag
+	return cmp.Or(words.ScriptOf(text), tag)
 }
 
 // SplitIn is [Split] for a text in the language of a BCP 47 tag, "" for one that is not known. It sets the readings of the

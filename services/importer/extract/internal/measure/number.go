@@ -96,10 +96,7 @@ func between(ws []words.Word, i int) (Number, int) {
 func upper(ws []words.Word, i, used int, low float64) (high float64, more int) {
 	switch at(ws, i+used) {
 	case "-", "to", "or", "~":
-		sign := 1
-		if Reads(ws, i+used+1, "to", "or") { // "6- to 8-ounce"
-			sign = 2
-		}
+		sign := 1 + skip(ws, i+used+1, "to", "or") // "6- to 8-ounce"
 		high, more := single(ws, i+used+sign)
 		if more == 0 || high <= low || isDate(ws, i, i+used+sign+more) {
 			return 0, 0
@@ -132,11 +129,8 @@ func isDate(ws []words.Word, from, to int) bool {
 }
 
 func vague(ws []words.Word, i int) int {
-	used := 0
-	if at(ws, i) == "a" || at(ws, i) == "another" {
-		used = 1
-	}
-	if w := at(ws, i+used); w == "few" || w == "several" {
+	used := skip(ws, i, "a", "another")
+	if Reads(ws, i+used, "few", "several") {
 		return used + 1
 	}
 	return 0
@@ -145,11 +139,8 @@ func vague(ws []words.Word, i int) int {
 // single reads one number without a range, or dozens.
 func single(ws []words.Word, i int) (float64, int) {
 	x, used := one(ws, i)
-	if used > 0 && at(ws, i+used) == "-" && at(ws, i+used+1) == "dozen" { // "demi-douzaine"
-		used++
-	}
-	if used > 0 && at(ws, i+used) == "dozen" {
-		x, used = x*12, used+1
+	if dash := skip(ws, i+used, "-"); used > 0 && at(ws, i+used+dash) == "dozen" { // "demi-douzaine"
+		x, used = x*12, used+dash+1
 	}
 	if part, more := ReadPart(ws, i+used); more > 0 && used > 0 && at(ws, i+used-1) == "dozen" { // "docena y media"
 		return x + 12*part, used + more
@@ -256,12 +247,9 @@ func spelled(ws []words.Word, i int) (float64, int) {
 
 // hundreds reads the words after "hundred": "and fifty".
 func hundreds(ws []words.Word, i int, x float64, used int) (float64, int) {
-	skip := 0
-	if at(ws, i) == "and" {
-		skip = 1
-	}
-	if rest, more := underHundred(ws, i+skip); more > 0 {
-		return 100*x + rest, used + skip + more
+	and := skip(ws, i, "and")
+	if rest, more := underHundred(ws, i+and); more > 0 {
+		return 100*x + rest, used + and + more
 	}
 	return 100 * x, used
 }
@@ -287,10 +275,7 @@ func underHundred(ws []words.Word, i int) (float64, int) {
 	if !ok {
 		return 0, 0
 	}
-	next := i + 1
-	if at(ws, next) == "-" {
-		next++
-	}
+	next := i + 1 + skip(ws, i+1, "-")
 	if unit, ok := ones[at(ws, next)]; ok && unit > 0 && unit < 10 {
 		return x + unit, next - i + 1
 	}
@@ -300,17 +285,14 @@ func underHundred(ws []words.Word, i int) (float64, int) {
 // articles reads numbers that begin with an article or a part: "a", "half a", "a quarter of a", "a couple of".
 func articles(ws []words.Word, i int) (float64, int) {
 	if part, used := aPart(ws, i); used > 0 {
-		switch {
-		case at(ws, i+used) == "of" && isArticle(at(ws, i+used+1)):
-			used += 2
-		case isArticle(at(ws, i+used)):
-			used++
+		if of := skip(ws, i+used, "of"); isArticle(at(ws, i+used+of)) {
+			used += of + 1
 		}
 		return part, used
 	}
 	if !isArticle(at(ws, i)) && at(ws, i) != "another" {
 		if at(ws, i) == "couple" {
-			return 2, 1 + of(ws, i+1)
+			return 2, 1 + skip(ws, i+1, "of")
 		}
 		return 0, 0
 	}
@@ -321,7 +303,7 @@ func articles(ws []words.Word, i int) (float64, int) {
 	}
 	switch at(ws, i+1) {
 	case "couple":
-		return 2, 2 + of(ws, i+2)
+		return 2, 2 + skip(ws, i+2, "of")
 	case "half", "quarter", "third":
 		if x, used := articles(ws, i+1); used > 0 {
 			return x, used + 1
@@ -360,8 +342,9 @@ func added(ws []words.Word, i int) (float64, bool) {
 
 func isArticle(w string) bool { return w == "a" || w == "an" }
 
-func of(ws []words.Word, i int) int {
-	if at(ws, i) == "of" {
+// skip returns 1 when the word at i is one of some, and otherwise 0.
+func skip(ws []words.Word, i int, some ...string) int {
+	if Reads(ws, i, some...) {
 		return 1
 	}
 	return 0

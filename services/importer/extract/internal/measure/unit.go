@@ -255,9 +255,7 @@ func (a *Amount) rest(ws []words.Word, i, used int) int {
 	} else if part, more := ReadPart(ws, i+used); more > 0 && !a.Number.Vague {
 		a.Number.Min, a.Number.Max, used = a.Number.Min+part, a.Number.Max+part, used+more
 	}
-	if w := at(ws, i+used); w == "分" || w == "분" { // "1/2個分" is what half a piece yields
-		used++
-	}
+	used += skip(ws, i+used, "分", "분") // "1/2個分" is what half a piece yields
 	if size, more := ReadEach(ws, i+used); more > 0 && a.Unit.Class != Measured {
 		a.Note = strings.TrimSpace(a.Note + " " + size)
 		used += more
@@ -292,9 +290,7 @@ func (a *Amount) joint(ws []words.Word, i, used int) int {
 		}
 	}
 	if more := ofAny(ws, next); more > 0 && n.Max < 1 {
-		if isArticle(at(ws, next+more)) {
-			more++
-		}
+		more += skip(ws, next+more, "a", "an")
 		if _, unit := ReadUnit(ws, next+more); unit > 0 {
 			return more
 		}
@@ -317,27 +313,17 @@ func unitFirst(ws []words.Word, i int) (a Amount, used int) {
 }
 
 func ofAny(ws []words.Word, i int) int {
-	switch at(ws, i) {
-	case "of", "de", "di", "d'", "的", "の", "의":
-		return 1
-	}
-	return 0
+	return skip(ws, i, "of", "de", "di", "d'", "的", "の", "의")
 }
 
 // readSize reads the size of a vessel, which stands before it: "400 gram" before "cans", "(14 oz)".
 func readSize(ws []words.Word, i int) (string, int) {
-	open := 0
-	if at(ws, i) == "(" {
-		open = 1
-	}
+	open := skip(ws, i, "(")
 	_, n := single(ws, i+open)
 	if n == 0 || isArticle(at(ws, i+open)) {
 		return "", 0
 	}
-	dash := 0
-	if at(ws, i+open+n) == "-" {
-		dash = 1
-	}
+	dash := skip(ws, i+open+n, "-")
 	u, m := ReadUnit(ws, i+open+n+dash)
 	used := open + n + dash + m
 	if m == 0 || u.Class != Measured && u.Name != "inch" {
