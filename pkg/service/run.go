@@ -14,10 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
-	"github.com/expediter-io/expediter/internal/meters"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
@@ -205,7 +202,10 @@ func (s *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.Go(s.fullness.run)
-	if err := errors.Join(s.showReady(), s.showCertificates()); err != nil {
+	if err := errors.Join(
+		s.show("service.ready", "", "check", "1 while the check of readiness is passed, else 0.", s.passed),
+		s.show("certificate.expiration.timestamp", "s", "certificate", "When a certificate ends, in Unix time.", s.certificates),
+	); err != nil {
 		return err
 	}
 	s.route()
@@ -261,30 +261,6 @@ func (s *Service) Held(held func(tell func(side string, n int))) error {
 	stop, err := s.Telemetry.ObserveHeld(held)
 	if err != nil {
 		return fmt.Errorf("%s: metrics: %w", s.spec.Name, err)
-	}
-	s.unobserve = append(s.unobserve, stop)
-	return nil
-}
-
-// showReady exports the outcomes of the checks of readiness as metrics, until the service stops.
-func (s *Service) showReady() error {
-	if s.Config.Exports == nil {
-		return nil
-	}
-	m := meters.New(s.Config.Exports.Meters.Meter(scope))
-	ready := m.Gauge("service.ready", "", "1 while the check of readiness is passed, else 0.")
-	stop, err := m.Observe(func(_ context.Context, o metric.Observer) error {
-		for name, err := range s.Ready() {
-			var value int64
-			if _, noted := errors.AsType[Note](err); noted || err == nil {
-				value = 1
-			}
-			o.ObserveInt64(ready, value, metric.WithAttributes(attribute.String("check", name)))
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.spec.Name, err)
 	}
 	s.unobserve = append(s.unobserve, stop)
 	return nil

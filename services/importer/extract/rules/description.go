@@ -114,7 +114,7 @@ func (t *text) line(i int) {
 	fresh := t.fresh
 	t.fresh = false
 	inside := t.mode == ingredientsHeading || t.mode == methodHeading
-	facts := l.facts.all && (l.facts.sure || !inside)
+	facts := l.facts.all && l.kind == noHeading && (l.facts.sure || !inside)
 	if facts || !inside || l.kind != noHeading {
 		l.facts.addTo(t.recipe)
 	}
@@ -234,7 +234,8 @@ func (t *text) top(i int) {
 	}
 	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
 	// A greeting is no title: "Hi! Here is the recipe".
-	first := (t.title == "" || strings.ContainsAny(t.title, "!?") && len(t.rest) == 0 && !l.isFor()) && (!l.item || i == 0) && !listed && l.length <= 12 && (!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
+	first := (t.title == "" || strings.ContainsAny(t.title, "!?") && len(t.rest) == 0 && !l.isFor()) && (!l.item || i == 0) && !listed &&
+		l.length <= 12 && (!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
 	switch {
 	case labeled || higher || first:
 		t.entitle(l, name)

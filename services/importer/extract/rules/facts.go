@@ -72,6 +72,9 @@ func (f *facts) fact(ws []words.Word, i int, text, language string) int {
 		if used == 0 || d.Max == 0 {
 			return 0
 		}
+		if n, more := measure.ReadNumber(read, used); more > 0 && !n.Vague && read[used].Kind == words.Digits && peopleAt(read, used+more) == 0 {
+			return 0 // "1 hour 30 xyz" may be more than an hour
+		}
 		used = until(ws, at, read[used-1].End)
 		*field, f.found, f.sure = d.Max, true, f.sure || n > 1 || at > i+n && ws[i+n].Text == ":"
 		return at + used - i

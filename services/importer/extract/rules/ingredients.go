@@ -428,14 +428,17 @@ func (r *reader) spokenAt(start, end float64) (float64, float64) {
 
 // sentenceCase returns a text with a capital letter at the beginning and a mark at the end.
 func sentenceCase(text string) string {
-	text = strings.TrimSpace(text)
-	first, size := utf8.DecodeRuneInString(text)
-	if size == 0 {
-		return ""
-	}
-	text = string(unicode.ToUpper(first)) + text[size:]
+	text = capitalized(strings.TrimSpace(text))
 	if last, _ := utf8.DecodeLastRuneInString(text); unicode.IsLetter(last) || unicode.IsDigit(last) {
 		text += "."
 	}
 	return text
+}
+
+func capitalized(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return ""
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
 }

@@ -327,12 +327,7 @@ func calm(text string) string {
 	if len(text) > 3 && strings.ToUpper(text) == text && strings.ToLower(text) != text {
 		text = strings.ToLower(text)
 	}
-	for i, r := range text {
-		if i == 0 {
-			return string(unicode.ToUpper(r)) + text[len(string(r)):]
-		}
-	}
-	return text
+	return capitalized(text)
 }
 
 //go:embed words.txt
@@ -349,12 +344,6 @@ var lists = func() map[string]map[string]bool {
 	}
 	return out
 }()
-
-// scripts has the language for which captions use a script most often.
-var scripts = [][2]string{
-	{"Hebrew", "he"}, {"Arabic", "ar"}, {"Cyrillic", "ru"}, {"Greek", "el"}, {"Hangul", "ko"}, {"Hiragana", "ja"}, {"Katakana", "ja"},
-	{"Han", "zh"}, {"Thai", "th"}, {"Devanagari", "hi"},
-}
 
 // sampleWords is the number of words from which the language of a text is determined.
 const sampleWords = 2000
@@ -407,11 +396,8 @@ func guess(ws []words.Word) (tag string, english, total int) {
 		if stem := []string{words.Stem(w.Lower)}; lists["en"][w.Lower] || lexicon.Verb(stem[0]) > lexicon.None || isFoodWord(stem) {
 			english++
 		}
-		for _, s := range scripts {
-			if table := unicode.Scripts[s[0]]; strings.ContainsFunc(w.Lower, func(r rune) bool { return unicode.Is(table, r) }) {
-				votes[s[1]] += 3
-				break
-			}
+		if tag := words.ScriptOf(w.Lower); tag != "" {
+			votes[tag] += 3
 		}
 		for tag, list := range lists {
 			if len(tag) == 2 && list[w.Lower] {

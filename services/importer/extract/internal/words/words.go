@@ -254,6 +254,22 @@ func Join(ws []Word) string {
 	return b.String()
 }
 
+// Scripts has the language for which each script is used most often.
+var Scripts = [][2]string{
+	{"Hiragana", "ja"}, {"Katakana", "ja"}, {"Hangul", "ko"}, {"Han", "zh"}, {"Cyrillic", "ru"}, {"Hebrew", "he"}, {"Arabic", "ar"},
+	{"Thai", "th"}, {"Greek", "el"}, {"Devanagari", "hi"},
+}
+
+// ScriptOf returns the language of the first of the scripts in which a text has a letter, "" for none.
+func ScriptOf(text string) string {
+	for _, s := range Scripts {
+		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Scripts[s[0]], r) }) {
+			return s[1]
+		}
+	}
+	return ""
+}
+
 // Set returns the words of a list with spaces between them.
 func Set(list string) map[string]bool {
 	out := map[string]bool{}
