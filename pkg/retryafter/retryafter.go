@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Parse reads the header of RFC 9110, section 10.2.3: seconds, or a date, which counts from the Date of the same answer. The result is zero when the header is missing or invalid, and
-// otherwise from least to most.
+// Parse reads the header of RFC 9110, section 10.2.3: seconds, or a date, which counts from the Date of the same answer. The result is
+// zero when the header is missing or invalid, and otherwise from least to most.
 func Parse(header http.Header, least, most time.Duration) time.Duration {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if value != "" && strings.Trim(value, "0123456789") == "" {
