@@ -291,7 +291,7 @@ func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Cl
 		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
 		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, entry.Key, entry.Revision, r, 0, func(Entry) (claimRecord, bool) { return r, false })
+	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
 }
 
 // take writes r as the claim of key over revision at. When the key has another entry, again decides whether to write over that entry,
