@@ -143,7 +143,6 @@ var (
 	framed   = regexp.MustCompile(`^(?:\*\*|__|[-=~]{2,})\s*([^*]+?)\s*(?:\*\*|__|[-=~]{2,})\s*(:?)$`) // in bold, or between dashes
 	emphasis = regexp.MustCompile(`(^|[^*])\*([^*\s](?:[^*]*[^*\s])?)\*([^*]|$)`)
 	bullet   = regexp.MustCompile(`^[\s\p{So}–—•*·●▪◦‣>+~∙‧・※»→⁃-]+(?:\[[ xX]?\]\s*)?|^\[[ xX]?\]\s*`)
-	sender   = regexp.MustCompile(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `) // of a chat
 	ruled    = regexp.MustCompile(`^[\s|:=_*#~.+-]*$`)
 	numbered = regexp.MustCompile(`^[\[(]?(\d{1,2})(?:(?:\s*[.):、\]\x{20e3}]+-?|\s+-\s)(\P{N}.*|$)|(?:-|/|[°ºª]\.?)\s+([^\p{Ll}\p{N}\s][^\s].*)|$)`) // not "3- to 4-pound"
 	labelled = regexp.MustCompile(`(?i)^[(\[]?(?:` + anyOf("step", false) + `\s*(?:n[°o.]\s*)?` + stepNumber +
@@ -152,6 +151,9 @@ var (
 
 	// marks matches what may mark a step within a line.
 	marks = regexp.MustCompile(`(?i)(?:^|[\s.!?。])(?:` + anyOf("step", false) + `\s*)?(\d{1,2}\s*[.):]|[①-⑳])\s*`)
+
+	// sender matches the time and the name before a message of a chat.
+	sender = regexp.MustCompile(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `)
 
 	stepNumber = `(?:\d{1,2}|` + anyOf("number", false) + `)`
 )
