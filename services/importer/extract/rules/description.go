@@ -115,7 +115,7 @@ func (t *text) line(i int) {
 	fresh := t.fresh
 	t.fresh = false
 	inside := t.mode == ingredientsHeading || t.mode == methodHeading
-	facts := l.facts.all && (l.facts.sure || !inside)
+	facts := l.facts.all && l.kind == noHeading && (l.facts.sure || !inside)
 	if facts || !inside || l.kind != noHeading {
 		l.facts.addTo(t.recipe)
 	}

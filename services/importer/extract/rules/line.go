@@ -63,8 +63,8 @@ func ingredientLine(line, language string) (recipe.Ingredient, bool) {
 	plain = plurals.ReplaceAllString(plain, "$1$2")
 	ws := measure.SplitIn(language, plain)
 	l := lineReader{ws: ws, text: plain, out: &out}
-	for i := range ws {
-		l.unclear = l.unclear || measure.Reads(ws, i, "less") // "a little less than a cup"
+	for i := 0; i < len(ws) && !strings.Contains(",;(+", ws[i].Text); i++ { // "a little less than a cup", not "200 g and a little more"
+		l.unclear = l.unclear || measure.Reads(ws, i, "less") && !measure.Reads(ws, i-1, "and", "or")
 	}
 	rest, remarks := withoutBrackets(l.amount())
 	rest = l.alternative(rest, language)
@@ -371,9 +371,10 @@ var ofs = regexp.MustCompile(`^(?i:d'|d’|de l'|de la |du |des |de |di |dell'|o
 func (l *lineReader) item(rest, language string) {
 	rest = strings.TrimLeft(rest, " .:;-)")
 	if l.out.Qty != "" || l.out.Unit != "" {
-		if ws := measure.SplitIn(language, rest); about(ws, 0) > 0 && about(ws, 0) < len(ws) { // "1 kg circa di", "1 tsp each"
-			addNote(l.out, words.Join(ws[:about(ws, 0)]))
-			rest = rest[ws[about(ws, 0)].Start:]
+		ws := measure.SplitIn(language, rest)
+		if n := about(ws, 0); n > 0 && n < len(ws) && (measure.Reads(ws, n, "of") || slices.Contains([]string{"each", "kadar"}, ws[0].Lower)) {
+			addNote(l.out, words.Join(ws[:n])) // "1 kg circa di pomodori"
+			rest = rest[ws[n].Start:]
 		}
 		rest = ofs.ReplaceAllString(rest, "")
 	}

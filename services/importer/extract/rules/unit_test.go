@@ -93,6 +93,8 @@ func TestFacts(t *testing.T) {
 		{"Totale tijd: 1 uur en 30 minuten | 4 personen", "4", recipe.Times{TotalSec: 5400}},
 		{"Czas całkowity: 1 godz. 30 min", "", recipe.Times{TotalSec: 5400}},
 		{"Totale tijd: anderhalf uur", "", recipe.Times{TotalSec: 5400}},
+		{"Totale tijd: 1 u. 30 min.", "", recipe.Times{TotalSec: 5400}},
+		{"Total time: 1 hour 30 blips", "", recipe.Times{}},
 		{"Serves 4 | 40 minutes", "4", recipe.Times{TotalSec: 2400}},
 		{"6 personer, 1 timme", "6", recipe.Times{TotalSec: 3600}},
 		{"4 Portionen – 25 Min.", "4", recipe.Times{TotalSec: 1500}},
