@@ -49,10 +49,8 @@ var remarkPhrases = func() *regexp.Regexp {
 	return out
 }()
 
-var (
-	// plurals matches the ending of a plural that is left to the reader: "Zehe/n", "oignon(s)".
-	plurals = regexp.MustCompile(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
-)
+// plurals matches the ending of a plural that is left to the reader: "Zehe/n", "oignon(s)".
+var plurals = regexp.MustCompile(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
 
 // ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
 func ingredientLine(line, language string) (recipe.Ingredient, bool) {
