@@ -96,7 +96,8 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 		cfg.ScopeClaim = "scope"
 	}
 	return &OIDC{
-		cfg: cfg, client: newClient(cfg.Transport), failed: errors.New("its keys have not been fetched yet"), next: make(chan struct{}), wanted: make(chan struct{}, 1),
+		cfg: cfg, client: newClient(cfg.Transport), failed: errors.New("its keys have not been fetched yet"),
+		next: make(chan struct{}), wanted: make(chan struct{}, 1),
 	}, nil
 }
 

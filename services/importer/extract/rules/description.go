@@ -307,8 +307,12 @@ func (t *text) list(i int) {
 // turns reports whether the method begins at line i of a list, without a heading: steps are told from ingredients by their form.
 func (t *text) turns(i int) bool {
 	l := &t.lines[i]
+	next := line{}
+	if i+1 < len(t.lines) {
+		next = t.lines[i+1]
+	}
 	switch {
-	case l.step:
+	case l.step, l.number == 1 && l.text == "1" && len(t.listed) > 1 && (next.ends || next.acts): // a number above its step
 		return true
 	case l.amount:
 		return false

@@ -373,6 +373,9 @@ func linesOf(texts []string, language string) []line {
 	for i := range out {
 		out[i].head(capitals*2 < len(out))
 	}
+	if len(out) > 0 && out[0].kind == methodHeading && out[0].level == 0 && said("method", out[0].ws, 0) == 0 {
+		out[0].kind, out[0].rest = noHeading, "" // a title that ends as a heading: "Köfte tarifi"
+	}
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -407,8 +408,9 @@ func FuzzParse(f *testing.F) {
 		began := time.Now()
 		p := Parse(body, address(t))
 		p.Choose("")
-		r, ok := p.Recipe()
-		check.That(t, !ok || r.Times.TotalSec >= 0, "total %d", r.Times.TotalSec)
+		if r, ok := p.Recipe(); ok {
+			check.That(t, r.Times.TotalSec >= 0, "total %d", r.Times.TotalSec)
+		}
 		took := time.Since(began)
 		check.That(t, took <= time.Minute, "%d bytes took %s", len(body), took)
 	})
@@ -423,7 +425,14 @@ func FuzzLenient(f *testing.F) {
 		got := l.values()
 		check.That(t, time.Since(began) < time.Minute && len(l.faults) <= maxFaults, "%d bytes took %s", len(script), time.Since(began))
 		want, whole := decode(script)
-		check.That(t, !whole || l.count > 0 || reflect.DeepEqual(want, got) || !strings.ContainsAny(script, "{["), "%q is %v", script, got)
+		want = slices.DeleteFunc(want, func(v any) bool { // of several values, those that can hold a recipe are read
+			switch v.(type) {
+			case map[string]any, []any:
+				return false
+			}
+			return true
+		})
+		check.That(t, !whole || l.count > 0 || len(want) == 0 || reflect.DeepEqual(want, got), "%q is %v, want %v", script, got, want)
 	})
 }
 
