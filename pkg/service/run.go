@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,9 +239,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	cfg.KeepConsumers = !s.Config.UpdateConsumers
 	cfg.Version = s.Config.Version
 	cfg.Bucket, cfg.Middleware = contracts.BucketJobs, []worker.Middleware{s.Telemetry.Middleware}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = s.Config.Concurrency
-	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, s.Config.Concurrency)
 	cfg.Hooks.Ready = func(_ bool, reason error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

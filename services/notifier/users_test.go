@@ -78,7 +78,7 @@ func TestUsersOverHTTP(t *testing.T) {
 		}},
 		asked{"PATCH", carla, `{"opt_out":{"reservations":["pigeon"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`, "", 200, nil},
 		asked{"PATCH", carla, `{"opt_out":{"reservations":["Pigeon","fax"],"News":["*"]}}`, "", 400, []string{
-			`/opt_out/News","problem":"names no category: want reservations or *`, `/opt_out/reservations","problem":"names no channel: want inapp, pigeon or *`,
+			`/opt_out/News","problem":"names no category: want reservations, *`, `/opt_out/reservations","problem":"names no channel: want inapp, pigeon, *`,
 		}},
 		asked{"PATCH", carla, `{"mute":{"Reservations":"2030-12-01T08:00:00Z","*":"2030-12-01T08:00:00Z"}}`, "", 400, []string{"/mute/Reservations"}},
 		asked{"PUT", carla, `{"digest":{"deals":"4h"},"opt_out":{"reservations":["pigeon"]}}`, "", 400, []string{"/digest/deals"}},

@@ -283,9 +283,7 @@ func (c *Claim) reportStaying(ctx context.Context, err error) {
 // stop returns when the renewals have ended; it leaves the claim as it is. For a ttl that is not in whole seconds, or out of range, held
 // has ended from the beginning, with a cause that says so.
 func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
-	if ttl == 0 {
-		ttl = c.flight.cfg.ClaimTTL
-	}
+	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
 	inner, cancel := context.WithCancelCause(ctx)
 	if err := c.checkTTL(ttl); err != nil {
 		cancel(err)

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,9 +93,7 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if !IsIssuer(cfg.Issuer) || cfg.Audience == "" {
 		return nil, errors.New("tokens need an issuer with an https address, and an audience")
 	}
-	if cfg.ScopeClaim == "" {
-		cfg.ScopeClaim = "scope"
-	}
+	cfg.ScopeClaim = cmp.Or(cfg.ScopeClaim, "scope")
 	return &OIDC{
 		cfg: cfg, client: newClient(cfg.Transport), failed: errors.New("its keys have not been fetched yet"),
 		next: make(chan struct{}), wanted: make(chan struct{}, 1),

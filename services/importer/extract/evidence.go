@@ -187,9 +187,10 @@ func (s *evidence) hasAmount(qty string, places []int) bool {
 func (s *evidence) numbersOf(text string) iter.Seq2[measure.Number, bool] {
 	ws := measure.SplitIn(s.language, words.Plain(text))
 	return func(yield func(measure.Number, bool) bool) {
-		for i, used := 0, 0; i < len(ws); i += max(1, used) {
-			var n measure.Number
-			if n, used = measure.ReadNumber(ws, i); used > 0 && !yield(n, used == 1 && ws[i].Kind == words.Letters) {
+		for i := 0; i < len(ws); {
+			n, used := measure.ReadNumber(ws, i)
+			i += max(1, used)
+			if used > 0 && !yield(n, used == 1 && ws[i-1].Kind == words.Letters) {
 				return
 			}
 		}

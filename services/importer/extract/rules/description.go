@@ -51,6 +51,7 @@ type text struct {
 
 	title      string
 	titleLevel int
+	greeted    bool   // the title is a greeting, unless another follows: "Hi! Here is the recipe", "Dear Ann,"
 	another    string // the title of a second recipe, which ends the first
 	headless   bool   // the list has no heading
 
@@ -233,9 +234,8 @@ func (t *text) top(i int) {
 		listed = t.lines[1].amount && !isDigit(t.lines[1].text) // and not "Buns, 40 pieces" above "2 eggs"
 	}
 	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
-	// A greeting is no title: "Hi! Here is the recipe".
-	first := (t.title == "" || strings.ContainsAny(t.title, "!?") && len(t.rest) == 0 && !l.isFor()) && (!l.item || i == 0) && !listed &&
-		l.length <= 12 && (!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
+	first := (t.title == "" || t.greeted && !l.isFor()) && (!l.item || i == 0) && !listed && l.length <= 12 &&
+		(!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
 	switch {
 	case labeled || higher || first:
 		t.entitle(l, name)
@@ -256,6 +256,8 @@ func (t *text) entitle(l *line, name string) {
 	if t.title != "" {
 		t.rest = append(t.rest, t.title)
 	}
+	t.greeted = strings.HasSuffix(name, ",") || strings.ContainsAny(name, "!?") ||
+		strings.HasSuffix(name, ":") && (strings.Contains(name, ",") || startsLow(name))
 	if l.facts.found {
 		name = strings.TrimRight(aside.ReplaceAllString(name, ""), " :")
 	}

@@ -105,37 +105,37 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 // checkPreferences refuses the channels and categories that an edit adds to preferences and that do not exist: they would have no effect.
 // Names that were known once stay. Without any category in the rules, sources name their own.
 func (a *API) checkPreferences(before, after contracts.Recipient) error {
-	var wrong contracts.Mistakes
-	categories := a.cfg.Rules().CategoryNames()
 	channels := append(slices.Collect(maps.Keys(a.cfg.Channels)), inapp.Name)
 	slices.Sort(channels)
-	check := func(path, what, name string, known []string) {
-		wrong.Add(name != contracts.Anything && len(known) > 0 && !slices.Contains(known, name), path,
-			fmt.Sprintf("names no %s: want %s or %s", what, strings.Join(known, ", "), contracts.Anything))
-	}
-	for category, on := range after.OptOut {
-		was, there := before.OptOut[category]
-		if !there {
-			check("/opt_out/"+category, "category", category, categories)
-		}
-		for _, channel := range on {
-			if !slices.Contains(was, channel) {
-				check("/opt_out/"+category, "channel", channel, channels)
-			}
-		}
-	}
-	for category := range after.Mute {
-		if _, there := before.Mute[category]; !there {
-			check("/mute/"+category, "category", category, categories)
-		}
-	}
-	for category := range after.Digest {
-		if _, there := before.Digest[category]; !there {
-			check("/digest/"+category, "category", category, categories)
-		}
+	known := map[string][]string{"category": a.cfg.Rules().CategoryNames(), "channel": channels}
+	was := choices(before)
+	var wrong contracts.Mistakes
+	for _, c := range choices(after) {
+		names := append(known[c.what], contracts.Anything)
+		wrong.Add(len(names) > 1 && !slices.Contains(names, c.name) && !slices.Contains(was, c), c.path,
+			fmt.Sprintf("names no %s: want %s", c.what, strings.Join(names, ", ")))
 	}
 	slices.SortStableFunc(wrong, func(a, b contracts.FieldError) int { return strings.Compare(a.Path, b.Path) })
 	return wrong.In("Recipient")
+}
+
+// choice is a name in preferences: where, of a category or a channel, and which.
+type choice struct{ path, what, name string }
+
+func choices(r contracts.Recipient) (all []choice) {
+	for category, on := range r.OptOut {
+		all = append(all, choice{"/opt_out/" + category, "category", category})
+		for _, channel := range on {
+			all = append(all, choice{"/opt_out/" + category, "channel", channel})
+		}
+	}
+	for category := range r.Mute {
+		all = append(all, choice{"/mute/" + category, "category", category})
+	}
+	for category := range r.Digest {
+		all = append(all, choice{"/digest/" + category, "category", category})
+	}
+	return all
 }
 
 // target names the user of a request in a record of the audit.

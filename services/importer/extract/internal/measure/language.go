@@ -126,7 +126,7 @@ func languageOf(page language.Tag, text string) (tag string) {
 	if base, confidence := page.Base(); confidence == language.Exact {
 		tag = base.String()
 	}
-	if slices.ContainsFunc(words.Scripts, func(s [2]string) bool { return s[1] == tag }) {
+	if tag != "" && slices.ContainsFunc(words.Scripts, func(s string) bool { return strings.HasPrefix(s, tag+"=") }) {
 		return tag
 	}
 	return cmp.Or(words.ScriptOf(text), tag)

@@ -254,17 +254,15 @@ func Join(ws []Word) string {
 	return b.String()
 }
 
-// Scripts has the language for which each script is used most often.
-var Scripts = [][2]string{
-	{"Hiragana", "ja"}, {"Katakana", "ja"}, {"Hangul", "ko"}, {"Han", "zh"}, {"Cyrillic", "ru"}, {"Hebrew", "he"}, {"Arabic", "ar"},
-	{"Thai", "th"}, {"Greek", "el"}, {"Devanagari", "hi"},
-}
+// Scripts has the language for which each script is used most often, before the script.
+var Scripts = strings.Fields(`ja=Hiragana ja=Katakana ko=Hangul zh=Han ru=Cyrillic he=Hebrew ar=Arabic th=Thai el=Greek hi=Devanagari`)
 
 // ScriptOf returns the language of the first of the scripts in which a text has a letter, "" for none.
 func ScriptOf(text string) string {
 	for _, s := range Scripts {
-		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Scripts[s[0]], r) }) {
-			return s[1]
+		tag, script, _ := strings.Cut(s, "=")
+		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Scripts[script], r) }) {
+			return tag
 		}
 	}
 	return ""
