@@ -134,7 +134,7 @@ func (f *file) read() error {
 	case len(text) > 0 && text[0] == '[':
 		return f.array()
 	case len(text) > 0 && text[0] != '{' && f.Columns != nil:
-		return f.rows()
+		return f.rows(line)
 	case slices.Contains([]string{".jsonl", ".ndjson"}, strings.ToLower(filepath.Ext(f.name))), json.Valid(line):
 		return f.lines()
 	}
@@ -258,9 +258,13 @@ func (f *file) line(line []byte, number int, long bool) error {
 	return f.tell(at, "")
 }
 
-// rows reads CSV.
-func (f *file) rows() error {
+// rows reads CSV. The header says what separates the cells.
+func (f *file) rows(head []byte) error {
+	f.in.remember = true
 	r := csv.NewReader(bufio.NewReader(f.in))
+	if i := bytes.IndexAny(head, ",;\t"); i >= 0 {
+		r.Comma = rune(head[i])
+	}
 	r.FieldsPerRecord = -1 // a row with another number of cells does not stop the others
 	f.in.allow(0, f.MaxBytes)
 	header, err := r.Read()
@@ -272,15 +276,15 @@ func (f *file) rows() error {
 	}
 	for {
 		f.in.allow(r.InputOffset(), f.MaxBytes)
+		at := Record{CSV: true, Line: f.in.lineOf(r.InputOffset())}
 		cells, err := r.Read()
-		at := Record{CSV: true}
 		var problem string
 		var syntax *csv.ParseError
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.Is(err, ErrTooLarge):
-			return fmt.Errorf("%s: %w: more than %d bytes: is a quote left open?", f.name, err, f.MaxBytes)
+			return fmt.Errorf("%s:%d: %w: more than %d bytes: is a quote left open?", f.name, at.Line, err, f.MaxBytes)
 		case errors.As(err, &syntax):
 			at.Line, problem = syntax.StartLine, "it is not CSV: "+syntax.Err.Error()
 		case err != nil:
@@ -298,6 +302,9 @@ func (f *file) rows() error {
 // check returns an error when the header lacks a column, or names one twice.
 func (f *file) check(header []string) error {
 	for i, name := range header {
+		if problem := mistake(name); problem != "" {
+			return fmt.Errorf("the column %.80q %s", name, problem)
+		}
 		if name != "" && slices.Contains(header[:i], name) {
 			return fmt.Errorf("it names the column %q twice", name)
 		}
@@ -310,6 +317,17 @@ func (f *file) check(header []string) error {
 	return nil
 }
 
+// mistake returns what is wrong with a cell, "" for nothing. The reader takes a carriage return for a part of a cell.
+func mistake(cell string) string {
+	switch {
+	case !utf8.ValidString(cell):
+		return "is not UTF-8"
+	case strings.Contains(cell, "\r"):
+		return "has a carriage return without a line feed: end the lines with both, or with line feeds"
+	}
+	return ""
+}
+
 // object returns the row as a JSON object, or the reason why it is none.
 func object(header, cells []string) (body []byte, problem string) {
 	if len(cells) != len(header) {
@@ -317,8 +335,8 @@ func object(header, cells []string) (body []byte, problem string) {
 	}
 	values := make(map[string]string, len(cells))
 	for i, cell := range cells {
-		if !utf8.ValidString(cell) {
-			return nil, fmt.Sprintf("the %s is not UTF-8", header[i])
+		if problem := mistake(cell); problem != "" {
+			return nil, "the " + header[i] + " " + problem
 		}
 		if cell = strings.TrimSpace(cell); cell != "" {
 			values[header[i]] = cell

@@ -66,9 +66,24 @@ var files = map[string]struct {
 			`! f:5: it is not CSV: extraneous or missing " in quoted-field`, "! f:6: the name is not UTF-8", `7/0 {"id":"p6","name":"E"}`,
 		},
 	},
-	"open quote":     {"id\n\"" + strings.Repeat("p\n", 5000), []string{"! f: a record is too large: more than 64 bytes: is a quote left open?"}},
-	"missing column": {"Dear all,\n", []string{`! f:1: it cannot be read: the header: it has no column id: it reads "Dear all,"`}},
-	"column twice":   {"id,name,name\n", []string{`! f:1: it cannot be read: the header: it names the column "name" twice`}},
+	"open quote": {"id\n\"" + strings.Repeat("p\n", 5000), []string{"! f:2: a record is too large: more than 64 bytes: is a quote left open?"}},
+	"quote left open": {"id\np1\np2\n\"" + strings.Repeat("p\n", 5000), []string{
+		`2/0 {"id":"p1"}`, `3/0 {"id":"p2"}`, "! f:4: a record is too large: more than 64 bytes: is a quote left open?",
+	}},
+	"bare quote":    {"id,name\np1,A\np2,B\"x\np3,C\n", []string{`2/0 {"id":"p1","name":"A"}`, `! f:3: it is not CSV: bare " in non-quoted-field`, `4/0 {"id":"p3","name":"C"}`}},
+	"quoted header": {"\ufeff\"id\",\"name\"\np1,A\n", []string{`2/0 {"id":"p1","name":"A"}`}},
+	"semicolons":    {"\"id\";name\np1;\"A;\"\np2;1,5\n", []string{`2/0 {"id":"p1","name":"A;"}`, `3/0 {"id":"p2","name":"1,5"}`}},
+	"tabs":          {"id\tname\r\np1\tA\r\n", []string{`2/0 {"id":"p1","name":"A"}`}},
+	"bars":          {"id|name\np1|A\n", []string{`! f:1: it cannot be read: the header: it has no column id: it reads "id|name"`}},
+	"carriage returns": {"id,name\rp1,A\rp2,B\r", []string{
+		`! f:1: it cannot be read: the header: the column "name\rp1" has a carriage return without a line feed: end the lines with both, or with line feeds`,
+	}},
+	"carriage returns in rows": {"id\np1\rp2\np3\n", []string{
+		"! f:2: the id has a carriage return without a line feed: end the lines with both, or with line feeds", `3/0 {"id":"p3"}`,
+	}},
+	"another encoding": {"id,n\xe4me\n", []string{`! f:1: it cannot be read: the header: the column "n\xe4me" is not UTF-8`}},
+	"missing column":   {"Dear all,\n", []string{`! f:1: it cannot be read: the header: it has no column id: it reads "Dear all,"`}},
+	"column twice":     {"id,name,name\n", []string{`! f:1: it cannot be read: the header: it names the column "name" twice`}},
 }
 
 // Whatever the parts in which a file arrives, its records are the same.

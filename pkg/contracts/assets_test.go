@@ -110,7 +110,6 @@ func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
 	check.Require(t, err == nil && got[contracts.ActionUpdate] == 1, "got %v, %v", got, err)
 	differences = compare(t, js, want)
 	check.Equal(t, expected[:1], differences)
-	check.Says(t, differences[0].String(), "deny_delete is true, want unset (left as it is)")
 	stream, err := js.Stream(t.Context(), name)
 	check.That(t, err == nil && stream.CachedInfo().Config.Metadata["owner"] == "ops", "the operator's metadata is gone: %v", err)
 	changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})

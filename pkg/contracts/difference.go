@@ -39,32 +39,6 @@ type Difference struct {
 	Fixed bool `json:"fixed"`
 }
 
-// String returns the difference in one line, for a person.
-func (d Difference) String() string {
-	asset := "stream " + d.Stream
-	if d.Consumer != "" {
-		asset = "consumer " + d.Stream + "/" + d.Consumer
-	}
-	if d.Missing {
-		return asset + ": missing"
-	}
-	line := fmt.Sprintf("%s: %s is %s, want %s", asset, d.Field, orUnset(d.Got), orUnset(d.Want))
-	switch {
-	case d.Drops != "":
-		line += " (which drops " + d.Drops + ")"
-	case !d.Fixed:
-		line += " (left as it is)"
-	}
-	return line
-}
-
-func orUnset(s string) string {
-	if s == "" {
-		return "unset"
-	}
-	return s
-}
-
 // durationFields hold nanoseconds.
 var durationFields = []string{"max_age", "duplicate_window", "subject_delete_marker_ttl"}
 

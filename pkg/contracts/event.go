@@ -263,9 +263,15 @@ func (r Recipient) Validate() error {
 		c.wallClock("/quiet_hours/from", r.QuietHours.From)
 		c.wallClock("/quiet_hours/to", r.QuietHours.To)
 	}
-	_, err := time.LoadLocation(r.TimeZone)
-	c.Add(err != nil || r.TimeZone == "Local", "/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
+	c.Add(!isZone(r.TimeZone), "/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
 	return c.In("Recipient")
+}
+
+// isZone reports whether a name is "" or that of a time zone of IANA. Files next to those of zones, such as localtime and right/UTC, mean
+// something else on each machine, and begin with a small letter.
+func isZone(name string) bool {
+	_, err := time.LoadLocation(name)
+	return name == "" || err == nil && name != "Local" && name != "Factory" && name[0] >= 'A' && name[0] <= 'Z'
 }
 
 // preferences checks the categories and times that a recipient has chosen.

@@ -55,9 +55,6 @@ const minutesOfDay = 24 * 60
 // DigestOff is the wish for no digest: each notification is sent at once.
 const DigestOff = "off"
 
-// errDigest is returned for a text that is not a wish for digests.
-var errDigest = errors.New("must be off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00")
-
 // ParseDigest parses the times at which a recipient wants digests: parts of a day such as 30m or 24h, times of day such as 09:00,17:00, or
 // [DigestOff]. For DigestOff it returns the zero Digest.
 func ParseDigest(wish string) (d Digest, err error) {
@@ -70,7 +67,7 @@ func ParseDigest(wish string) (d Digest, err error) {
 		d.Every = int(every / time.Minute)
 	}
 	if d.Validate() != nil {
-		return Digest{}, errDigest
+		return Digest{}, errors.New("must be off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00")
 	}
 	return d, nil
 }

@@ -106,7 +106,7 @@ func TestValidateNamesEveryField(t *testing.T) {
 					},
 				},
 				Mute: map[string]time.Time{"*": time.Now(), "a b": time.Now(), "c": {}}, Digest: map[string]string{"*": "off", "a b": "1h", "c": "7m"},
-				OptOut: map[string][]string{"*": {"*", "a b"}}, QuietHours: &contracts.QuietHours{From: "24:00", To: "7:00"}, TimeZone: "Local",
+				OptOut: map[string][]string{"*": {"*", "a b"}}, QuietHours: &contracts.QuietHours{From: "24:00", To: "7:00"}, TimeZone: "Factory",
 			},
 			"/user_id /recipient_type /addresses/a b /addresses/email /endpoints/a b /endpoints/email/1 /endpoints/email/a b " +
 				"/endpoints/email/main/address /endpoints/email/worst/address /endpoints/email/worst/events/0 " +

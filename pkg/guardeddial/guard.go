@@ -1,6 +1,7 @@
 package guardeddial
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -86,9 +87,7 @@ type Guard struct {
 
 // Dialer returns a dialer that dials only allowed addresses. For other addresses its error wraps a [*BlockedError].
 func (g Guard) Dialer() *net.Dialer {
-	if g.Timeout == 0 {
-		g.Timeout = 10 * time.Second
-	}
+	g.Timeout = cmp.Or(g.Timeout, 10*time.Second)
 	return &net.Dialer{ControlContext: g.Control, Resolver: g.Resolver, Timeout: g.Timeout}
 }
 

@@ -34,18 +34,17 @@ func TestErrorsClipTexts(t *testing.T) {
 		"metadata": func(x string) error {
 			return check.Err(l.TryAcquire(ctx, "l", kvlock.AcquireOptions{Metadata: map[string]string{x: x}}))
 		},
-		"do":          func(x string) error { return check.Err(f.Do(ctx, x, nil, flight.DoOptions{})) },
-		"fingerprint": func(x string) error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{Fingerprint: x})) },
-		"begin":       func(x string) error { return check.Err(f.Begin(ctx, x, flight.BeginOptions{Fingerprint: x})) },
-		"ref":         func(x string) error { return check.Err(f.Resume(ctx, "k", x, flight.ResumeOptions{})) },
-		"get":         func(x string) error { return check.Err(f.Get(ctx, x)) },
-		"watch":       func(x string) error { return check.Err(f.Watch(x)) },
-		"work":        func(x string) error { return check.Err(flight.Work{Process: x + "\xff"}.Key()) },
-		"guard":       func(x string) error { return g.Put(ctx, x, token, nil) },
-		"token":       func(x string) error { return check.Err(kvlock.ParseToken(x)) },
-		"bucket":      func(x string) error { return check.Err(kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: x})) },
-		"create":      func(x string) error { return kvlock.CreateBucket(ctx, js, kvlock.BucketConfig{Bucket: x}) },
-		"restored":    func(x string) error { return kvlock.MarkRestored(ctx, js, x) },
+		"do":       func(x string) error { return check.Err(f.Do(ctx, x, nil, flight.DoOptions{})) },
+		"begin":    func(x string) error { return check.Err(f.Begin(ctx, x, flight.BeginOptions{Fingerprint: x})) },
+		"ref":      func(x string) error { return check.Err(f.Resume(ctx, "k", x, flight.ResumeOptions{})) },
+		"get":      func(x string) error { return check.Err(f.Get(ctx, x)) },
+		"watch":    func(x string) error { return check.Err(f.Watch(x)) },
+		"work":     func(x string) error { return check.Err(flight.Work{Process: x + "\xff"}.Key()) },
+		"guard":    func(x string) error { return g.Put(ctx, x, token, nil) },
+		"token":    func(x string) error { return check.Err(kvlock.ParseToken(x)) },
+		"bucket":   func(x string) error { return check.Err(kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: x})) },
+		"create":   func(x string) error { return kvlock.CreateBucket(ctx, js, kvlock.BucketConfig{Bucket: x}) },
+		"restored": func(x string) error { return kvlock.MarkRestored(ctx, js, x) },
 		"large values": func(x string) error {
 			return check.Err(flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: x}))
 		},
@@ -92,7 +91,7 @@ func TestTimesOutOfRange(t *testing.T) {
 		"OpTimeout is ": func(d time.Duration) error {
 			return check.Err(kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: bucket, OpTimeout: d}))
 		},
-		"ClaimTTL": func(d time.Duration) error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{ClaimTTL: d})) },
+		"TTL": func(d time.Duration) error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{TTL: d})) },
 		"TTL is": func(d time.Duration) error {
 			return check.Err(kvlock.NewSemaphore(ctx, js, kvlock.SemaphoreConfig{Bucket: bucket, Name: "s", Permits: 1, TTL: d}))
 		},

@@ -120,9 +120,6 @@ type guarded struct {
 	value  []byte
 }
 
-// errCorrupt is returned for a record that cannot be read. The record stays: without its token any holder could write.
-var errCorrupt = errors.New("record is corrupt")
-
 func (g *Guard) decode(key string, r kvrecord.Record) (guarded, error) {
 	v := guarded{record: r}
 	if r.Revision == 0 || r.Deleted() {
@@ -136,8 +133,8 @@ func (g *Guard) decode(key string, r kvrecord.Record) (guarded, error) {
 	switch {
 	case kv.IsForeign(err):
 		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", key, g.bucket, r.Revision, err)
-	case err != nil:
-		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w: %w", key, g.bucket, r.Revision, errCorrupt, err)
+	case err != nil: // the record stays: without its token any holder could write
+		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: record is corrupt: %w", key, g.bucket, r.Revision, err)
 	}
 	v.value = value
 	return v, nil

@@ -365,14 +365,6 @@ type Waiting struct {
 	Waiters  int    `json:"waiters"`
 }
 
-// Age returns the time for which the lock has been held, never negative. It compares the holder's clock with this process's.
-func (l Lock) Age() time.Duration {
-	if !l.Held {
-		return 0
-	}
-	return max(0, time.Since(l.Since))
-}
-
 // show converts the state of a lock for display.
 func (l *Locker) show(s state) Lock {
 	lock := Lock{Name: s.name, Revision: s.revision, Written: s.created}

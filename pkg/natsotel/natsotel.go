@@ -1,6 +1,7 @@
 package natsotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -50,15 +51,9 @@ type Telemetry struct {
 
 // New returns an adapter, or the error with which the provider refused a metric.
 func New(cfg Config) (*Telemetry, error) {
-	if cfg.MeterProvider == nil {
-		cfg.MeterProvider = otel.GetMeterProvider()
-	}
-	if cfg.Propagator == nil {
-		cfg.Propagator = otel.GetTextMapPropagator()
-	}
-	if cfg.TracerProvider == nil {
-		cfg.TracerProvider = otel.GetTracerProvider()
-	}
+	cfg.MeterProvider = cmp.Or(cfg.MeterProvider, otel.GetMeterProvider())
+	cfg.Propagator = cmp.Or(cfg.Propagator, otel.GetTextMapPropagator())
+	cfg.TracerProvider = cmp.Or(cfg.TracerProvider, otel.GetTracerProvider())
 	_, off := cfg.TracerProvider.(noop.TracerProvider)
 	m := &maker{meter: cfg.MeterProvider.Meter(scope)}
 	t := &Telemetry{

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Parse reads the header of RFC 9110, section 10.2.3: seconds, or a date. The result is zero when the header is missing or invalid, and
-// otherwise from least to most.
+// Parse reads the header of RFC 9110, section 10.2.3: seconds, or a date, which counts from the Date of the same answer. The result is
+// zero when the header is missing or invalid, and otherwise from least to most.
 func Parse(header http.Header, least, most time.Duration) time.Duration {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if value != "" && strings.Trim(value, "0123456789") == "" {
@@ -23,5 +23,9 @@ func Parse(header http.Header, least, most time.Duration) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(max(time.Until(at), least), most)
+	now, err := http.ParseTime(header.Get("Date")) // the server's clock may be wrong, but by the same time in both
+	if err != nil {
+		now = time.Now()
+	}
+	return min(max(at.Sub(now), least), most)
 }

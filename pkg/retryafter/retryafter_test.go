@@ -26,5 +26,12 @@ func TestParse(t *testing.T) {
 		} {
 			check.Same(t, value, retryafter.Parse(http.Header{"Retry-After": {value}}, 0, time.Hour), want)
 		}
+		at := "Fri, 20 Nov 2026 12:01:00 GMT"
+		for date, want := range map[string]time.Duration{ // the server's clock
+			"Fri, 20 Nov 2026 12:00:00 GMT": time.Minute, "Fri, 20 Nov 2026 12:02:00 GMT": 0, "Fri, 20 Nov 2020 12:00:00 GMT": time.Hour,
+			"now": time.Hour, "": time.Hour,
+		} {
+			check.Same(t, "at "+date, retryafter.Parse(http.Header{"Retry-After": {at}, "Date": {date}}, 0, time.Hour), want)
+		}
 	})
 }

@@ -2,11 +2,15 @@ package service
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/expediter-io/expediter/internal/limited"
 )
 
 // certificate is the certificate of the HTTP interface. It is read again when a connection begins and one of its files has changed. If the
@@ -71,4 +75,27 @@ func (c *certificate) versions() (v [2]version) {
 		}
 	}
 	return v
+}
+
+// certificates returns when the certificates end on which connections depend, in Unix time: that of the service's HTTP, of it as a client
+// of NATS, of the authority that it trusts, and of the server to which it is connected. Each is read when it is asked for, as it may have
+// been replaced. One that cannot be read is left out.
+func (s *Service) certificates() map[string]int64 {
+	ends := map[string]int64{}
+	for of, path := range map[string]string{"http": s.Config.TLSCert, "client": s.Config.NATSCert, "authority": s.Config.NATSCA} {
+		data, err := limited.ReadFile(path, limited.MaxPEM)
+		for block, rest := pem.Decode(data); err == nil && block != nil; block, rest = pem.Decode(rest) {
+			certificate, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				continue
+			}
+			if at, ok := ends[of]; !ok || certificate.NotAfter.Unix() < at {
+				ends[of] = certificate.NotAfter.Unix()
+			}
+		}
+	}
+	if state, err := s.Conn.TLSConnectionState(); err == nil {
+		ends["server"] = state.PeerCertificates[0].NotAfter.Unix()
+	}
+	return ends
 }

@@ -181,7 +181,8 @@ func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name 
 			if d.Shrinks {
 				continue // an administrator has made the stream larger, or given it more replicas
 			}
-			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d)
+			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared",
+				"stream", d.Stream, "setting", d.Field, "is", d.Got, "declared", d.Want)
 		}
 	}
 	return errors.Join(missing...)

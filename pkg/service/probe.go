@@ -38,8 +38,6 @@ const (
 	probeTTL = time.Minute
 )
 
-var errUnproved = errors.New("a write was not tried yet")
-
 // probe writes a record to each store of a service every 2 seconds, all at the same time: one round trip each. The record has
 // 5 KiB and the mark of a deleted key, so that clients of a bucket do not see it. Each instance has one key in each store, and
 // replaces only its own record: an acknowledgement proves that the leader of the store can write.
@@ -65,7 +63,7 @@ func newProbe(ctx context.Context, js jetstream.JetStream, streams []string) *pr
 	p := &probe{js: js, subjects: map[string]string{}, outcomes: map[string]outcome{}}
 	for _, name := range streams {
 		if subject := probeSubject(name, id); subject != "" {
-			p.subjects[name], p.outcomes[name] = subject, outcome{err: errUnproved}
+			p.subjects[name], p.outcomes[name] = subject, outcome{err: errors.New("a write was not tried yet")}
 		}
 	}
 	p.sample(ctx)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
-	"github.com/expediter-io/expediter/internal/meters"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
@@ -25,8 +23,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
-
-var errNotStarted = errors.New("the worker has not started to take jobs")
 
 // Spec describes a service.
 type Spec struct {
@@ -207,7 +203,10 @@ func (s *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.Go(s.fullness.run)
-	if err := errors.Join(s.showReady(), s.showCertificates()); err != nil {
+	if err := errors.Join(
+		s.show("service.ready", "", "check", "1 while the check of readiness is passed, else 0.", s.passed),
+		s.show("certificate.expiration.timestamp", "s", "certificate", "When a certificate ends, in Unix time.", s.certificates),
+	); err != nil {
 		return err
 	}
 	s.route()
@@ -234,15 +233,13 @@ func (s *Service) Go(run func(context.Context) error) { s.runs = append(s.runs, 
 // Worker returns a worker that runs by [Service.Go]. Its readiness is a check under the name check. Worker sets the fields of cfg that are
 // the same in all services, Concurrency if it is not set, and replaces Hooks.Ready.
 func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error) {
-	s.workers[check] = errNotStarted
+	s.workers[check] = errors.New("the worker has not started to take jobs")
 	s.fullness.work(cfg.Stream)
 	cfg.AckWait, cfg.AutoCreate, cfg.Logger = s.Config.AckWait, s.Config.CreateAssets, s.Config.Logger
 	cfg.KeepConsumers = !s.Config.UpdateConsumers
 	cfg.Version = s.Config.Version
 	cfg.Bucket, cfg.Middleware = contracts.BucketJobs, []worker.Middleware{s.Telemetry.Middleware}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = s.Config.Concurrency
-	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, s.Config.Concurrency)
 	cfg.Hooks.Ready = func(_ bool, reason error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -263,30 +260,6 @@ func (s *Service) Held(held func(tell func(side string, n int))) error {
 	stop, err := s.Telemetry.ObserveHeld(held)
 	if err != nil {
 		return fmt.Errorf("%s: metrics: %w", s.spec.Name, err)
-	}
-	s.unobserve = append(s.unobserve, stop)
-	return nil
-}
-
-// showReady exports the outcomes of the checks of readiness as metrics, until the service stops.
-func (s *Service) showReady() error {
-	if s.Config.Exports == nil {
-		return nil
-	}
-	m := meters.New(s.Config.Exports.Meters.Meter(scope))
-	ready := m.Gauge("service.ready", "", "1 while the check of readiness is passed, else 0.")
-	stop, err := m.Observe(func(_ context.Context, o metric.Observer) error {
-		for name, err := range s.Ready() {
-			var value int64
-			if _, noted := errors.AsType[Note](err); noted || err == nil {
-				value = 1
-			}
-			o.ObserveInt64(ready, value, metric.WithAttributes(attribute.String("check", name)))
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.spec.Name, err)
 	}
 	s.unobserve = append(s.unobserve, stop)
 	return nil

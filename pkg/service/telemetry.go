@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,38 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 )
+
+// show exports a gauge with a value for each name, which label has, until the service stops. read is called when the metrics are collected.
+func (s *Service) show(name, unit, label, description string, read func() map[string]int64) error {
+	if s.Config.Exports == nil {
+		return nil
+	}
+	m := meters.New(s.Config.Exports.Meters.Meter(scope))
+	gauge := m.Gauge(name, unit, description)
+	stop, err := m.Observe(func(_ context.Context, o metric.Observer) error {
+		for of, value := range read() {
+			o.ObserveInt64(gauge, value, metric.WithAttributes(attribute.String(label, of)))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.spec.Name, err)
+	}
+	s.unobserve = append(s.unobserve, stop)
+	return nil
+}
+
+// passed returns 1 for each check of readiness that is passed, and 0 for the others.
+func (s *Service) passed() map[string]int64 {
+	passed := map[string]int64{}
+	for name, err := range s.Ready() {
+		passed[name] = 0
+		if _, noted := errors.AsType[Note](err); noted || err == nil {
+			passed[name] = 1
+		}
+	}
+	return passed
+}
 
 // exportTimeout bounds the export of the last spans when a service stops.
 const exportTimeout = 5 * time.Second

@@ -90,9 +90,6 @@ func (c *Client) removeJob(ctx context.Context, k key.Key, record nats.Header) e
 	return c.remove(ctx, sequence)
 }
 
-// errFiring is returned for a delayed job without a key that becomes due: its place is not known then.
-var errFiring = errors.New("it becomes due at this moment: cancel it when it is listed as queued")
-
 // Cancel removes a job that has not ended, unique or not, and returns its former state. The job does not become a dead letter, and uses
 // no attempt. A job that is queued, or waits for its next attempt, does not start any more. The context of a running handler ends within
 // AckWait/3 (of its worker, 5/3 seconds by default) with the cause [ErrCancelled]; a handler that returns before does not notice, and its
@@ -122,7 +119,7 @@ func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 	case j.State == StateScheduled:
 		err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
 			if time.Until(j.Due) < nearDue { // once it has fired there is nothing to remove, and its job is at another place
-				return errFiring
+				return errors.New("it becomes due at this moment: cancel it when it is listed as queued")
 			}
 			return c.remove(ctx, j.Sequence)
 		})

@@ -32,7 +32,7 @@ func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T])
 	policy = policy.withDefaults()
 	err := policy.validate()
 	if handler == nil {
-		err = errors.Join(err, errNilHandler)
+		err = errors.Join(err, errors.New("worker: registering needs a handler, got nil"))
 	}
 	return w.register(err, &route{
 		pattern: pattern, policy: policy,
@@ -45,8 +45,6 @@ func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T])
 		},
 	})
 }
-
-var errNilHandler = errors.New("worker: registering needs a handler, got nil")
 
 func decodeJob[T any](policy Policy, info Info, msg *nats.Msg) (*Job[T], error) {
 	job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}

@@ -167,7 +167,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		Audit:     audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Directory: n.Directory, Health: n.health, Logger: n.cfg.Logger, Planner: n.planner,
-		Publisher: publisher, Reader: n.reader,
+		Publisher: publisher, Reader: n.reader, Rules: n.rules.rules.Load,
 		Telemetry: s.Telemetry, Tested: n.tested(), Throttles: n.throttle, Channels: channels,
 	})
 	return nil

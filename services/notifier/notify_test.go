@@ -103,6 +103,15 @@ func TestMistakesOfANotification(t *testing.T) {
 	}
 	status, answer := w.call(http.MethodPost, "/v1/notify", welcome, "Idempotency-Key", "other")
 	check.That(t, status == http.StatusBadRequest && strings.Contains(answer, "Idempotency-Key"), "%d %s", status, answer)
+	twice := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, w.base+"/v1/notify", strings.NewReader(welcome)))(t)
+	twice.Header["Idempotency-Key"] = []string{"call-1", "call-2"}
+	resp := check.Must(w.client.Do(twice))(t)
+	check.OK(t, resp.Body.Close())
+	check.Same(t, "status of two keys", resp.StatusCode, http.StatusBadRequest)
+	for _, member := range []string{`"priority":"low","priority":"high"`, `"payload":{"a":1,"a":2}`, `"channels":["inapp"],"event_id":"x"`} {
+		status, answer := w.call(http.MethodPost, "/v1/notify", strings.TrimSuffix(welcome, "}")+","+member+"}")
+		check.That(t, status == http.StatusBadRequest && strings.Contains(answer, "twice"), "%s: %d %s", member, status, answer)
+	}
 }
 
 // A key that may publish events chooses no channels, and one that chooses channels no addresses.

@@ -250,3 +250,49 @@ func TestRowsOfAnErasedUserEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestRowsThatWaitEndWhenTheirUserIsErased checks that a row with a record ends in it, so that lists of every kind say so.
+func TestRowsThatWaitEndWhenTheirUserIsErased(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := newPlace(t, srv)
+		guests := users(contracts.RecipientRestaurantUser, 2)
+		guests[0].QuietHours = &contracts.QuietHours{From: "00:00", To: "02:00"}
+		d := p.directory(guests...)
+		rules := writeRules(t, `version: 1
+events:
+  QUIET: {RESTAURANT_USER: {channels: [pigeon]}}
+  LATER: {RESTAURANT_USER: {channels: [pigeon]}}
+  FAILS: {RESTAURANT_USER: {channels: [pigeon], priority: critical}}
+  GATHERED: {RESTAURANT_USER: {channels: [pigeon], category: news, digest: {every: 1h}}}
+`)
+		birds := &pigeon{send: func(_ context.Context, m channel.Message) (channel.Receipt, error) {
+			if m.EventType == "FAILS" && m.Attempt == 1 {
+				return channel.Receipt{}, &channel.Error{Channel: "pigeon", Kind: channel.KindUnavailable}
+			}
+			return channel.Receipt{}, nil
+		}}
+		n := p.start(birds, func(c *Config) { c.Rules = rules })
+		kinds := []string{"QUIET", "LATER", "FAILS", "GATHERED"}
+		for _, kind := range kinds {
+			p.publish(event(kind, kind, func(e *contracts.Event) {
+				if kind == "LATER" {
+					e.NotBefore = time.Now().Add(time.Hour)
+				}
+			}))
+		}
+		elapse(time.Second)
+		check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
+		elapse(3 * time.Hour)
+		for _, kind := range kinds {
+			for _, row := range check.Must(n.Notifications(t.Context(), Query{EventID: kind}))(t).Notifications {
+				erased := row.State == deliveries.Suppressed && row.Reason == deliveries.ReasonErased
+				want := row.UserID == guests[0].UserID && kind != "GATHERED" // whose row has ended in the digest, which is a row too
+				check.That(t, row.State.Ended() && erased == want, "%s of %s: %s %s", kind, row.UserID, row.State, row.Reason)
+			}
+		}
+		for _, state := range []deliveries.State{deliveries.Pending, deliveries.Deferred, deliveries.Sending} {
+			page := check.Must(n.Notifications(t.Context(), Query{State: state}))(t)
+			check.Same(t, "rows "+string(state), len(page.Notifications), 0)
+		}
+	})
+}

@@ -76,9 +76,14 @@ func TestUsersOverHTTP(t *testing.T) {
 		asked{"PATCH", carla, `{"addresses":{"sms":null,"webhook":"https://example.com"}}`, "ETAG", 200, []string{
 			`{"addresses":{"email":"c@example.com","webhook":"https://example.com"},"locale":"fr","recipient`,
 		}},
-		asked{"PATCH", carla, `{"opt_out":{"news":["email"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`, "", 200, nil},
-		asked{"PATCH", carla, `{"opt_out":{"news":null}}`, "", 403, []string{"OPT_OUT_KEPT", `that of \"news\" on \"email\"`}},
-		asked{"PATCH", carla, `{"quiet_hours":{"to":"08:00"}}`, "ETAG", 200, []string{`{"from":"22:00","to":"08:00"}`, `{"news":["email"]}`}},
+		asked{"PATCH", carla, `{"opt_out":{"reservations":["pigeon"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`, "", 200, nil},
+		asked{"PATCH", carla, `{"opt_out":{"reservations":["Pigeon","fax"],"News":["*"]}}`, "", 400, []string{
+			`/opt_out/News","problem":"names no category: want reservations, *`, `/opt_out/reservations","problem":"names no channel: want inapp, pigeon, *`,
+		}},
+		asked{"PATCH", carla, `{"mute":{"Reservations":"2030-12-01T08:00:00Z","*":"2030-12-01T08:00:00Z"}}`, "", 400, []string{"/mute/Reservations"}},
+		asked{"PUT", carla, `{"digest":{"deals":"4h"},"opt_out":{"reservations":["pigeon"]}}`, "", 400, []string{"/digest/deals"}},
+		asked{"PATCH", carla, `{"opt_out":{"reservations":null}}`, "", 403, []string{"OPT_OUT_KEPT", `that of \"reservations\" on \"pigeon\"`}},
+		asked{"PATCH", carla, `{"quiet_hours":{"to":"08:00"}}`, "ETAG", 200, []string{`{"from":"22:00","to":"08:00"}`, `{"reservations":["pigeon"]}`}},
 		asked{"PATCH", carla, `{"mute":{"a b":"never"},"digest":{"news":"7m"}}`, "", 400, []string{"/mute/a b", "/digest/news", "such as 30m"}},
 
 		asked{"PATCH", members, `{"add":[{"type":"RESTAURANT","id":"5"},{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{

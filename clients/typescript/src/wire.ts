@@ -114,7 +114,7 @@ function isDigest(wish: unknown): boolean {
 
 const zones = new Set<unknown>([""]); // those that were looked up: it takes long
 function isZone(name: string): boolean {
-  try { return zones.has(name) || (/^(?!Local$)[A-Z][\w+/-]*$/.test(name) && !!zones.add(new Intl.DateTimeFormat("en", { timeZone: name }) && name)); } catch { return false; }
+  try { return zones.has(name) || (/^(?!(?:Local|Factory)$)[A-Z][\w+/-]*$/.test(name) && !!zones.add(new Intl.DateTimeFormat("en", { timeZone: name }) && name)); } catch { return false; }
 }
 
 type Rule = (value: any, path: string, key?: string) => void;

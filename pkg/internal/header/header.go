@@ -40,12 +40,10 @@ func Check(name string, values ...string) error {
 	return nil
 }
 
-var errText = errors.New("control characters and invalid UTF-8 are not allowed")
-
 // CheckText returns an error for a text that a header does not keep.
 func CheckText(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return errText
+		return errors.New("control characters and invalid UTF-8 are not allowed")
 	}
 	return nil
 }

@@ -51,12 +51,6 @@ type holder struct {
 	TTL time.Duration `json:"ttl"`
 }
 
-var (
-	errHolder  = errors.New("a holder without permits, name or lease")
-	errQueue   = fmt.Errorf("more than %d in line", maxQueue)
-	errVersion = errors.New("a version that is not known here")
-)
-
 // decode reads a record. No data is an empty record.
 func decode(data []byte) (record, error) {
 	if len(data) == 0 {
@@ -67,15 +61,15 @@ func decode(data []byte) (record, error) {
 		return record{}, err
 	}
 	if rec.Version != version {
-		return record{}, fmt.Errorf("%w: %d", errVersion, rec.Version)
+		return record{}, fmt.Errorf("a version that is not known here: %d", rec.Version)
 	}
 	for _, h := range rec.Holders {
 		if h.ID == "" || h.N < 1 || h.TTL <= 0 || h.TTL > maxLease {
-			return record{}, errHolder
+			return record{}, errors.New("a holder without permits, name or lease")
 		}
 	}
 	if len(rec.Queue) > maxQueue {
-		return record{}, errQueue
+		return record{}, fmt.Errorf("more than %d in line", maxQueue)
 	}
 	return rec, nil
 }

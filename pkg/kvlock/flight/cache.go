@@ -36,7 +36,7 @@ type CacheConfig[In any] struct {
 	// the result was computed for. Required for ByJob. Defaults to none.
 	JobID func(In) string
 
-	// Options are the options of each Do: Options.TTL is the time for which results of this process are kept. Job and Fingerprint stay empty.
+	// Options are the options of each Do: Options.TTL is the time for which results of this process are kept. Job stays empty.
 	// Default to the zero value.
 	Options DoOptions
 
@@ -68,7 +68,6 @@ func (cfg CacheConfig[In]) validate() error {
 	bad(cfg.Scope <= ByJob, "Scope is %d: want ByInputs or ByJob", cfg.Scope)
 	bad(cfg.Scope != ByJob || cfg.JobID != nil, "Scope is ByJob: want JobID")
 	bad(cfg.Options.Job == "", "Options.Job is %s: want JobID instead", shown.Quote(cfg.Options.Job))
-	bad(cfg.Options.Fingerprint == "", "Options.Fingerprint is set: the keys of a cache tell inputs apart by themselves")
 	return errors.Join(errs...)
 }
 

@@ -78,7 +78,7 @@ func TestCacheScopes(t *testing.T) {
 			here := cacheOn(t, f, flight.CacheConfig[job]{Process: process, Scope: tt.scope})
 			there := cacheOn(t, g, flight.CacheConfig[job]{Process: process, Scope: tt.scope})
 			out, r, err := here.Do(t.Context(), first, measure(&runs))
-			check.That(t, err == nil && out == (area{10000, "park"}) && r.Outcome == flight.Computed && r.Job == "job-1" && r.Stored,
+			check.That(t, err == nil && out == (area{10000, "park"}) && r.Outcome == flight.Computed && r.Job == "job-1",
 				"first: got %+v, %+v, %v", out, r, err)
 			key, err := here.Key(first)
 			check.That(t, err == nil && key == r.Key && strings.HasPrefix(key, process+".") && len(key) == len(process)+65,
@@ -196,9 +196,9 @@ func TestCacheConfig(t *testing.T) {
 	}{
 		"all that is wrong": {
 			flight.CacheConfig[job]{
-				Process: "a b", Scope: 7, Version: "\xff", Options: flight.DoOptions{Fingerprint: "f", Job: "j", TTL: time.Millisecond},
+				Process: "a b", Scope: 7, Version: "\xff", Options: flight.DoOptions{Job: "j", TTL: time.Millisecond},
 			},
-			[]string{`"a b"`, "Scope is 7", "UTF-8", "Fingerprint", "Options.Job", "TTL"},
+			[]string{`"a b"`, "Scope is 7", "UTF-8", "Options.Job", "TTL"},
 		},
 		"nothing":        {flight.CacheConfig[job]{}, []string{"Process is empty"}},
 		"no job":         {flight.CacheConfig[job]{Process: "p", Scope: flight.ByJob}, []string{"want JobID"}},
@@ -260,49 +260,4 @@ func TestJitterOfATTL(t *testing.T) {
 	for range 20 {
 		check.OK(t, check.Err(f.Do(t.Context(), rand.Text(), func(context.Context) ([]byte, error) { return nil, nil }, opts)))
 	}
-}
-
-// With FailOpen a caller gets its value whenever the server goes away: before it reads, while another process computes,
-// and between its own claim and the result.
-func TestFailOpen(t *testing.T) {
-	open := flight.DoOptions{FailOpen: true}
-	runInBubble(t, "before", func(t *testing.T, b *bed) {
-		f, p := b.ProxiedFlight(t, flight.Config{})
-		p.Cut()
-		var runs atomic.Int64
-		start := time.Now()
-		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
-		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored && r.Outcome == flight.Computed, "got %+v, %v", r, err)
-		took(t, "gave up after OpTimeout", start, 0, 2100*time.Millisecond)
-		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), kvlock.ErrUnavailable)
-	})
-	runInBubble(t, "while somebody else computes", func(t *testing.T, b *bed) {
-		begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 24 * time.Hour})
-		f, p := b.ProxiedFlight(t, flight.Config{})
-		start := time.Now()
-		time.AfterFunc(time.Minute, p.Partition)
-		var runs atomic.Int64
-		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
-		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored, "got %+v, %v", r, err)
-		took(t, "computed soon after the cut", start, time.Minute, 70*time.Second)
-	})
-	runInBubble(t, "between claim and result", func(t *testing.T, b *bed) {
-		f, p := b.ProxiedFlight(t, flight.Config{})
-		fn := func(context.Context) ([]byte, error) {
-			p.Partition()
-			return []byte("v"), nil
-		}
-		r, err := f.Do(t.Context(), "k", fn, open)
-		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored, "got %+v, %v", r, err)
-	})
-	t.Run("the bucket is full", func(t *testing.T) {
-		b := setup(t)
-		b.DeleteBucket(t)
-		b = bedOn(t, b.Srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
-		f := b.Flight(t, flight.Config{})
-		big := func(context.Context) ([]byte, error) { return noise(5000), nil }
-		wantErr(t, check.Err(f.Do(t.Context(), "k", big, flight.DoOptions{})), kvlock.ErrUnavailable)
-		r, err := f.Do(t.Context(), "l", big, open)
-		check.That(t, err == nil && len(r.Value) == 5000 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
-	})
 }

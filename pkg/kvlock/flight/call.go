@@ -170,7 +170,7 @@ func (f *Flight) join(
 	}
 	outer := nested(ctx)
 	if c := f.local[key]; c != nil {
-		if err := f.refuses(c, outer, opts.Fingerprint); err != nil {
+		if err := c.refuses(outer); err != nil {
 			return nil, false, err
 		}
 		c.callers++
@@ -189,20 +189,14 @@ func (f *Flight) join(
 	return c, false, nil
 }
 
-// refuses returns the error of a caller within other computations that cannot join c, or nil. The caller holds Flight.mu.
+// refuses returns the error of a caller within computations for which c waits, or nil. The caller holds Flight.mu.
 //
 //go:noinline // see obtain
-func (f *Flight) refuses(c *call, within *nesting, fingerprint string) error {
-	circle := within.circle(c)
-	switch {
-	case circle != nil:
+func (c *call) refuses(within *nesting) error {
+	if circle := within.circle(c); circle != nil {
 		return fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
-	case c.decision.opts.Fingerprint != fingerprint:
-		return fmt.Errorf("%w: key %q is being computed with fingerprint %s, not %s",
-			kvlock.ErrMismatch, c.key, shown.Quote(c.decision.opts.Fingerprint), shown.Quote(fingerprint))
-	default:
-		return nil
 	}
+	return nil
 }
 
 // leave ends the computation when its last caller has left; a new caller starts another. ctx is the context of the join.
@@ -230,7 +224,7 @@ func (f *Flight) forget(c *call) {
 
 // compute runs the function under the claim and ends the claim with its result.
 func (d *decision) compute(ctx context.Context, claim *Claim) (result Result, err error) {
-	held, stop := claim.AutoRenew(ctx, d.opts.ClaimTTL)
+	held, stop := claim.AutoRenew(ctx, 0)
 	value, err := protect(held, claim.key, d.fn)
 	lost := held.Err() != nil && ctx.Err() == nil
 	cause := context.Cause(held)
@@ -265,17 +259,11 @@ func (d *decision) complete(ctx context.Context, claim *Claim, value []byte) (Re
 	entry, err := claim.Complete(ctx, value, jitter(cmp.Or(opts.TTL, f.cfg.ResultTTL), opts.Jitter))
 	switch {
 	case err == nil:
-		result.Job, result.Owner, result.Stored = entry.Job, entry.Owner, true
+		result.Job, result.Owner = entry.Job, entry.Owner
 		return result, nil
-	case errors.Is(err, kvlock.ErrLost):
-		return Result{}, err
-	case errors.Is(err, kvlock.ErrUnavailable):
+	case errors.Is(err, kvlock.ErrLost), errors.Is(err, kvlock.ErrUnavailable):
 	default:
 		claim.reportStaying(ctx, claim.Fail(ctx, err.Error(), 0))
-	}
-	if opts.FailOpen && errors.Is(err, kvlock.ErrUnavailable) {
-		f.store.Log.WarnContext(ctx, "kvlock: result is not stored", "key", claim.key, "claim", claim.id, "error", err)
-		return result, nil
 	}
 	return Result{}, err
 }
@@ -295,9 +283,7 @@ func (c *Claim) reportStaying(ctx context.Context, err error) {
 // stop returns when the renewals have ended; it leaves the claim as it is. For a ttl that is not in whole seconds, or out of range, held
 // has ended from the beginning, with a cause that says so.
 func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
-	if ttl == 0 {
-		ttl = c.flight.cfg.ClaimTTL
-	}
+	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
 	inner, cancel := context.WithCancelCause(ctx)
 	if err := c.checkTTL(ttl); err != nil {
 		cancel(err)

@@ -41,8 +41,6 @@ func overflows(data []byte) bool {
 	}
 }
 
-var errReplaced = errors.New(`string is not valid UTF-8 (or a json.RawMessage in it has the escape \ufffd: write the character)`)
-
 // encode returns v as [encoding/json] writes it, and an error where encoding/json would write another value, because it replaces bytes
 // that are not UTF-8. A json.RawMessage is returned as it is.
 func encode(v any) ([]byte, error) {
@@ -62,7 +60,7 @@ func encode(v any) ([]byte, error) {
 		at := i + n
 		i = at + 1
 		if before := data[:at]; (len(before)-len(bytes.TrimRight(before, `\`)))%2 == 0 {
-			return nil, errReplaced
+			return nil, errors.New(`string is not valid UTF-8 (or a json.RawMessage in it has the escape \ufffd: write the character)`)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,7 @@ func (c *Claim) Ref() string {
 // hand-off, and then only the claim's own reference resumes the claim. It returns ErrLost when the claim is no longer held. One round
 // trip.
 func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
-	if ttl == 0 {
-		ttl = c.flight.cfg.ClaimTTL
-	}
+	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
 	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, nil, renewal(ttl))
 	return err
 }
@@ -75,9 +74,7 @@ func renewal(ttl time.Duration) func(*claimRecord) {
 // HandOff leaves the claim, for ttl, 0 for Config.ClaimTTL, to the process that resumes it by its reference. A job that runs later carries
 // the reference. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
-	if ttl == 0 {
-		ttl = c.flight.cfg.ClaimTTL
-	}
+	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
 	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.Handoff = kv.Seconds(ttl), true })
 	return err
 }
@@ -87,9 +84,7 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 // nothing is stored then. If the acknowledgement is lost and the key is invalidated before it is read back, Complete
 // returns ErrLost for a value that was stored until the invalidation. One round trip.
 func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Entry, error) {
-	if ttl == 0 {
-		ttl = c.flight.cfg.ResultTTL
-	}
+	ttl = cmp.Or(ttl, c.flight.cfg.ResultTTL)
 	if err := c.checkTTL(ttl); err != nil { // before an object is written
 		return Entry{}, err
 	}
@@ -296,7 +291,7 @@ func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Cl
 		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
 		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
+	return f.take(ctx, entry.Key, entry.Revision, r, 0, func(Entry) (claimRecord, bool) { return r, false })
 }
 
 // take writes r as the claim of key over revision at. When the key has another entry, again decides whether to write over that entry,
@@ -304,9 +299,7 @@ func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Cl
 func (f *Flight) take(
 	ctx context.Context, key string, at uint64, r claimRecord, ttl time.Duration, again func(Entry) (claimRecord, bool),
 ) (*Claim, error) {
-	if ttl == 0 {
-		ttl = f.cfg.ClaimTTL
-	}
+	ttl = cmp.Or(ttl, f.cfg.ClaimTTL)
 	if err := errors.Join(kv.CheckKey(key), kv.CheckTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
 		return nil, fmt.Errorf("kvlock: claim %s: %w", shown.Quote(key), err)
 	}

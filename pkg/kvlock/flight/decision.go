@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
 
@@ -32,25 +29,21 @@ type decision struct {
 	result Result // with err, when the decision is made
 }
 
-// look begins the decision by reading the key.
-func (d *decision) look(ctx context.Context) {
-	entry, err := d.flight.Get(ctx, d.key)
-	d.entry, d.err = &entry, err
-}
-
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
 func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 	if d.entry == nil {
-		d.look(ctx)
+		entry, err := d.flight.Get(ctx, d.key)
+		d.entry, d.err = &entry, err
 	}
 	for {
 		if d.awaiting == nil {
 			if !d.waits(ctx) {
 				return true
 			}
-			d.tellWaiting(ctx)
+			d.outcome, d.since, d.holder = Coalesced, time.Now(), d.entry
+			d.flight.emit(ctx, d.entry.event(EventWaiting))
 			var err error
-			if d.awaiting, err = d.flight.awaits(d.entry, d.opts.FailOpen, wake); err != nil {
+			if d.awaiting, err = d.flight.awaits(d.entry, wake); err != nil {
 				d.waited(nil, err)
 				continue
 			}
@@ -105,10 +98,9 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 		return true, false
 	}
 	if d.err != nil {
-		d.result, d.err = d.degrade(ctx, d.err)
 		return false, true
 	}
-	if d.err = d.entry.mismatch(d.opts.Fingerprint); d.err != nil {
+	if d.err = d.entry.mismatch(""); d.err != nil {
 		return false, true
 	}
 	switch d.entry.State {
@@ -151,30 +143,7 @@ func (d *decision) claim(ctx context.Context) (*Claim, error) {
 	if d.entry.State == Pending {
 		return d.flight.takeOver(ctx, *d.entry, d.opts)
 	}
-	return d.flight.Begin(ctx, d.key, BeginOptions{
-		Fingerprint: d.opts.Fingerprint, Job: d.opts.Job, Seen: *d.entry, TTL: d.opts.ClaimTTL,
-	})
-}
-
-// degrade ends a Do that JetStream did not answer, for the reason cause: with that error, or by computing without JetStream if the caller
-// asked for that.
-func (d *decision) degrade(ctx context.Context, cause error) (Result, error) {
-	if !d.opts.FailOpen || !errors.Is(cause, kvlock.ErrUnavailable) || ctx.Err() != nil {
-		return Result{}, cause
-	}
-	f := d.flight
-	f.store.Log.WarnContext(ctx, "kvlock: computing without coordination", "key", d.key, "error", cause)
-	value, err := protect(ctx, d.key, d.fn)
-	if err != nil {
-		return Result{}, err
-	}
-	return Result{Job: d.opts.Job, Key: d.key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
-}
-
-// tellWaiting emits EventWaiting.
-func (d *decision) tellWaiting(ctx context.Context) {
-	d.outcome, d.since, d.holder = Coalesced, time.Now(), d.entry
-	d.flight.emit(ctx, d.entry.event(EventWaiting))
+	return d.flight.Begin(ctx, d.key, BeginOptions{Job: d.opts.Job, Seen: *d.entry})
 }
 
 // waited applies the end of a wait to the decision.
@@ -208,18 +177,16 @@ func (d *decision) tellTakeOver(ctx context.Context, claim *Claim) {
 type awaiting struct {
 	watcher *Watcher
 	entry   *Entry          // the last entry seen: pending, or unseen
-	bounded bool            // the wait ends when nothing was received from the bucket for long
 	probe   *liveness.Probe // of the holder; nil when there is none, or it cannot be probed
-	timer   *time.Timer     // calls wake; nil when that was never needed
 }
 
 // awaits begins a wait for the claim in entry. wake is called when check may find an end.
-func (f *Flight) awaits(entry *Entry, bounded bool, wake func()) (*awaiting, error) {
+func (f *Flight) awaits(entry *Entry, wake func()) (*awaiting, error) {
 	w := newWatcher(f, []string{entry.Key}, wake)
 	if err := f.store.Hub.Add(&w.watch); err != nil {
 		return nil, err
 	}
-	a := &awaiting{watcher: w, entry: entry, bounded: bounded}
+	a := &awaiting{watcher: w, entry: entry}
 	a.probeHolder()
 	return a, nil
 }
@@ -245,22 +212,11 @@ func (a *awaiting) check(ctx context.Context) (entry *Entry, over bool, err erro
 
 // ended is check when no change was received.
 func (a *awaiting) ended(ctx context.Context) (*Entry, bool, error) {
-	hub := a.watcher.flight.store.Hub
 	switch {
 	case ctx.Err() != nil:
 		return nil, true, context.Cause(ctx)
 	case a.probe.IsDead():
 		return a.entry, true, errOwnerDead
-	case !a.bounded:
-		return nil, false, nil
-	}
-	if silence := hub.Silence(); silence > hub.MaxSilence() {
-		return nil, true, fmt.Errorf("kvlock: wait for %q: %w: nothing heard for %s", a.entry.Key, kvlock.ErrUnavailable, silence)
-	}
-	if a.timer == nil {
-		a.timer = time.AfterFunc(kv.PollEvery, (*receiver)(a.watcher).Wake)
-	} else {
-		a.timer.Reset(kv.PollEvery)
 	}
 	return nil, false, nil
 }
@@ -281,7 +237,4 @@ func (a *awaiting) probeHolder() {
 func (a *awaiting) end() {
 	a.watcher.Close()
 	a.watcher.flight.liveness.Unwatch(a.probe)
-	if a.timer != nil {
-		a.timer.Stop()
-	}
 }

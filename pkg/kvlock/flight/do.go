@@ -43,14 +43,13 @@ type Result struct {
 	Memory  bool // the value was in the memory of this process
 	Outcome Outcome
 	Owner   string // the instance that computed the value
-	Stored  bool   // the bucket has the value; false only with FailOpen, when JetStream was unreachable
 	Value   []byte // shared between callers: not written to
 }
 
 // result returns the result in an entry that is Done.
 func (s *Entry) result(outcome Outcome) Result {
 	return Result{
-		Age: s.Age(), Claim: s.Claim, Job: s.Job, Key: s.Key, Outcome: outcome, Owner: s.Owner, Stored: true, Value: s.Value,
+		Age: s.Age(), Claim: s.Claim, Job: s.Job, Key: s.Key, Outcome: outcome, Owner: s.Owner, Value: s.Value,
 	}
 }
 
@@ -79,7 +78,7 @@ func (f *Flight) Do(
 		return Result{}, fmt.Errorf("kvlock: do %s: %w", shown.Quote(key), err)
 	}
 	start := time.Now()
-	if f.memory == nil || !f.remembered(key, &opts, &result) {
+	if f.memory == nil || !f.remembered(key, &result) {
 		err = f.obtain(ctx, key, fn, &opts, &result)
 	}
 	err = f.returned(ctx, start, &result, err)
@@ -87,9 +86,9 @@ func (f *Flight) Do(
 }
 
 // remembered takes the result that this process has in memory, and reports whether there is one.
-func (f *Flight) remembered(key string, opts *DoOptions, r *Result) bool {
+func (f *Flight) remembered(key string, r *Result) bool {
 	entry, ok := f.memory.recall(key)
-	if !ok || entry.State != Done || entry.Fingerprint != opts.Fingerprint {
+	if !ok || entry.State != Done || entry.Fingerprint != "" {
 		return false
 	}
 	*r = entry.result(Cached)

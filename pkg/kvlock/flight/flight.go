@@ -99,13 +99,6 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// storeConfig returns the part of the configuration that the store needs.
-func (f *Flight) storeConfig() kv.Config {
-	c := f.cfg.store()
-	c.Pushed, c.Read = f.viewPushed, f.viewRead
-	return c
-}
-
 func (cfg Config) store() kv.Config {
 	return kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
 }
@@ -124,8 +117,10 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, erro
 		return nil, err
 	}
 	f := &Flight{cfg: cfg, codec: compress.New(), local: map[string]*call{}}
+	store := cfg.store()
+	store.Pushed, store.Read = f.viewPushed, f.viewRead
 	var err error
-	if f.store, err = kv.Open(ctx, js, f.storeConfig()); err != nil {
+	if f.store, err = kv.Open(ctx, js, store); err != nil {
 		return nil, err
 	}
 	if err := f.open(ctx); err != nil {
@@ -166,21 +161,10 @@ func (f *Flight) close() {
 
 // DoOptions are the options of one [Flight.Do]. The zero value is valid.
 type DoOptions struct {
-	// ClaimTTL is the time after which another process takes over when this process dies. Defaults to Config.ClaimTTL.
-	ClaimTTL time.Duration
-
-	// FailOpen computes the value although JetStream is unreachable, and returns it although it could not be stored;
-	// other processes may compute it too. Defaults to false: Do returns ErrUnavailable, and a call that waits for
-	// another process waits until its context ends.
-	FailOpen bool
-
 	// FailureTTL returns the time for which an error of the function is kept: until then callers get a [FailedError] and do not run the
 	// function again. A fraction of a second counts as one second. At 0 only callers that already wait get the error. Defaults to 0 for all
 	// errors, and where it panics, which is logged.
 	FailureTTL func(error) time.Duration
-
-	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
-	Fingerprint string
 
 	// Jitter makes each TTL of a result or a failure longer or shorter by up to this fraction of it, from 0 to 0.5, so
 	// that results that were computed together do not expire together. Defaults to 0.
@@ -194,17 +178,14 @@ type DoOptions struct {
 }
 
 func (opts *DoOptions) validate() error {
-	var claim, result, jitter error
-	if opts.ClaimTTL != 0 {
-		claim = kv.CheckNamedTTL("ClaimTTL", opts.ClaimTTL)
-	}
+	var result, jitter error
 	if opts.TTL != 0 {
 		result = kv.CheckNamedTTL("TTL", opts.TTL)
 	}
 	if !(opts.Jitter >= 0 && opts.Jitter <= 0.5) {
 		jitter = fmt.Errorf("DoOptions.Jitter is %g: want 0 to 0.5", opts.Jitter)
 	}
-	return errors.Join(claim, result, jitter, checkFingerprint(opts.Fingerprint)) // no allocation, for a result in memory
+	return errors.Join(result, jitter) // no allocation, for a result in memory
 }
 
 // failureTTL returns the time for which a failure is kept; 0 means not at all.

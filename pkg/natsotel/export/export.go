@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,16 +56,14 @@ type Exports struct {
 
 // Start starts the exporters. A collector that cannot be reached is not an error: spans are dropped then.
 func Start(ctx context.Context, cfg Config) (*Exports, error) {
+	version := cmp.Or(cfg.Version, "unknown")
 	if cfg.Service == "" {
 		return nil, errors.New("export: Config.Service is empty: name the program")
-	}
-	if cfg.Version == "" {
-		cfg.Version = "unknown"
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
-		attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version)), resource.WithFromEnv())
+		attribute.String("service.name", cfg.Service), attribute.String("service.version", version)), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("export: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}

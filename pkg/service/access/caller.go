@@ -152,17 +152,6 @@ func (n Need) IsOwn() bool { return n.own }
 // Scope returns the scope that a caller needs, "" for a public route.
 func (n Need) Scope() Scope { return n.scope }
 
-// String returns the need in words, such as "read, own".
-func (n Need) String() string {
-	switch {
-	case n.public:
-		return "public"
-	case n.own:
-		return string(n.scope) + ", own"
-	}
-	return string(n.scope)
-}
-
 // admit returns an [ErrForbidden] for a caller that does not meet the need.
 func (n Need) admit(c Caller) error {
 	switch {

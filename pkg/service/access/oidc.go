@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,11 +93,10 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if !IsIssuer(cfg.Issuer) || cfg.Audience == "" {
 		return nil, errors.New("tokens need an issuer with an https address, and an audience")
 	}
-	if cfg.ScopeClaim == "" {
-		cfg.ScopeClaim = "scope"
-	}
+	cfg.ScopeClaim = cmp.Or(cfg.ScopeClaim, "scope")
 	return &OIDC{
-		cfg: cfg, client: newClient(cfg.Transport), failed: errNotAsked, next: make(chan struct{}), wanted: make(chan struct{}, 1),
+		cfg: cfg, client: newClient(cfg.Transport), failed: errors.New("its keys have not been fetched yet"),
+		next: make(chan struct{}), wanted: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -236,9 +236,6 @@ const (
 	// minFetch is the least time between two fetches, whatever keys tokens name.
 	minFetch = 15 * time.Second
 )
-
-// errNotAsked is the failure before the first fetch.
-var errNotAsked = errors.New("its keys have not been fetched yet")
 
 // newClient returns a client that does not follow redirects: its answers come from the address that was asked.
 func newClient(transport http.RoundTripper) *http.Client {

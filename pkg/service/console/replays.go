@@ -24,11 +24,8 @@ const (
 	endTime    = 5 * time.Second // the time for running replays to stop when the console ends
 )
 
-// The causes with which a replay ends early, see [context.Cause].
-var (
-	errStopped = errors.New("stopped on a page")
-	errClosing = errors.New("the console ended")
-)
+// errStopped is the cause with which a person ends a replay, see [context.Cause].
+var errStopped = errors.New("stopped on a page")
 
 // replay is a replay or a discard of dead letters in the background. Only its record in the audit is stored: the letters that are left are
 // its remaining work.
@@ -176,7 +173,7 @@ func (rs *replays) close() {
 	rs.mu.Lock()
 	rs.closed = true
 	for _, cancel := range rs.cancels {
-		cancel(errClosing)
+		cancel(errors.New("the console ended"))
 	}
 	rs.mu.Unlock()
 	rs.running.Wait()

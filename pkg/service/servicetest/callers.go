@@ -52,7 +52,7 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 			}
 			status := ask(t.Context(), router, pattern, secret, foreign[pattern])
 			if want := expected(need, caller); !slices.Contains(want, status) {
-				t.Errorf("%s (%s) answers %d to the caller %q, want one of %d", pattern, need, status, caller, want)
+				t.Errorf("%s (scope %q) answers %d to the caller %q, want one of %d", pattern, need.Scope(), status, caller, want)
 			}
 		}
 	}

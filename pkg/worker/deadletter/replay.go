@@ -315,7 +315,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, msg *nats.Msg) 
 	case jsapi.IsRefused(err):
 		// Another job has the key, or this job has it after a lost answer.
 		if _, published, err = s.claim(ctx, e, t, target.Config); err == nil && published == 0 {
-			err = fmt.Errorf("deadletter: letter %d: %w", e.Sequence, errRace)
+			err = fmt.Errorf("deadletter: letter %d: the job's key changed at this moment: try again", e.Sequence)
 		}
 		return published, err
 	case err != nil:

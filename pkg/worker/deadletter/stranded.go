@@ -3,7 +3,6 @@ package deadletter
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -199,6 +198,3 @@ func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers *l
 	}
 	return all, nil
 }
-
-// errRace is returned when another write of the key came in between. Another try settles the outcome.
-var errRace = errors.New("the job's key changed at this moment: try again")

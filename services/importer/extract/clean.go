@@ -275,25 +275,16 @@ func withoutTags(text string) string {
 	var b strings.Builder
 	z := html.NewTokenizer(strings.NewReader(text))
 	hidden := false
-	for {
-		switch z.Next() {
-		case html.ErrorToken:
-			return b.String()
-		case html.TextToken:
-			if !hidden {
-				b.Write(z.Text())
-			}
-		case html.StartTagToken:
+	for kind := z.Next(); kind != html.ErrorToken; kind = z.Next() {
+		if kind != html.TextToken {
 			name, _ := z.TagName()
-			hidden = string(name) == "script" || string(name) == "style"
+			hidden = kind == html.StartTagToken && (string(name) == "script" || string(name) == "style")
 			b.WriteByte(' ')
-		case html.EndTagToken:
-			hidden = false
-			b.WriteByte(' ')
-		default:
-			b.WriteByte(' ')
+		} else if !hidden {
+			b.Write(z.Text())
 		}
 	}
+	return b.String()
 }
 
 // short cuts a text after a whole character.

@@ -1,6 +1,9 @@
 package extract
 
 import (
+	"index/suffixarray"
+	"iter"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -168,15 +171,8 @@ cooked raw whole finely roughly thinly beaten sifted packed drained rinsed piece
 // hasAmount reports whether every number of a quantity is near one of the positions, or anywhere when there are no
 // positions.
 func (s *evidence) hasAmount(qty string, places []int) bool {
-	ws := measure.SplitIn(s.language, words.Plain(qty))
 	found := false
-	for i := 0; i < len(ws); {
-		n, used := measure.ReadNumber(ws, i)
-		if used == 0 {
-			i++
-			continue
-		}
-		i += used
+	for n := range s.numbersOf(qty) {
 		found = true
 		for _, x := range []float64{round(n.Min), round(n.Max)} {
 			if !near(places, s.numbers[x]) && (len(places) > 0 || !s.said(x)) {
@@ -185,6 +181,20 @@ func (s *evidence) hasAmount(qty string, places []int) bool {
 		}
 	}
 	return found || s.hasMost(qty)
+}
+
+// numbersOf yields the numbers in a text, and whether each is a word, such as an article.
+func (s *evidence) numbersOf(text string) iter.Seq2[measure.Number, bool] {
+	ws := measure.SplitIn(s.language, words.Plain(text))
+	return func(yield func(measure.Number, bool) bool) {
+		for i := 0; i < len(ws); {
+			n, used := measure.ReadNumber(ws, i)
+			i += max(1, used)
+			if used > 0 && !yield(n, used == 1 && ws[i-1].Kind == words.Letters) {
+				return
+			}
+		}
+	}
 }
 
 func (s *evidence) hasUnit(unit string, places []int) bool {
@@ -233,45 +243,35 @@ func (s *evidence) hasMost(text string) bool {
 func (s *evidence) invented(r *recipe.Recipe) bool {
 	base, _ := language.Make(r.Language).Base() // "en" without a language
 	isEnglish := base.String() == "en"
+	var said *suffixarray.Index // finds a part of a word in a time that does not grow with the source
+	if !isEnglish {
+		said = suffixarray.New([]byte(strings.Join(slices.Collect(maps.Keys(s.places)), " ")))
+	}
 	for _, i := range r.Ingredients {
 		amount := i.Qty != "" && !slices.Contains(i.Unverified, "qty")
-		if !slices.Contains(i.Unverified, "item") || !isEnglish && (amount || s.alludes(i.Item)) {
+		if !slices.Contains(i.Unverified, "item") || !isEnglish && (amount || alludes(said, i.Item)) {
 			return false
 		}
 	}
-	said := slices.ContainsFunc(r.Steps, func(step recipe.Step) bool { return !slices.Contains(step.Unverified, "text") })
-	return !said || isEnglish && len(r.Ingredients) > 0
+	step := slices.ContainsFunc(r.Steps, func(step recipe.Step) bool { return !slices.Contains(step.Unverified, "text") })
+	return !step || isEnglish && len(r.Ingredients) > 0
 }
 
 // alludes reports whether a word of a text, without its last letter, is in a word of the source.
-func (s *evidence) alludes(text string) bool {
+func alludes(source *suffixarray.Index, text string) bool {
 	return slices.ContainsFunc(words.Split(words.Plain(text)), func(w words.Word) bool {
 		_, last := utf8.DecodeLastRuneInString(w.Lower)
 		begin := w.Lower[:len(w.Lower)-last]
-		if utf8.RuneCountInString(begin) < 2 {
-			return false
-		}
-		for said := range s.places {
-			if strings.Contains(said, begin) {
-				return true
-			}
-		}
-		return false
+		return utf8.RuneCountInString(begin) >= 2 && len(source.Lookup([]byte(begin), 1)) > 0
 	})
 }
 
 // hasNumbers reports whether all numbers in a text occur in the source.
 func (s *evidence) hasNumbers(text string) bool {
-	ws := measure.SplitIn(s.language, words.Plain(text))
-	for i := 0; i < len(ws); {
-		n, used := measure.ReadNumber(ws, i)
-		if used == 1 && ws[i].Kind == words.Letters || n.Vague {
-			used = 0 // an article, or a word that HasMost checks
-		}
-		if used > 0 && (!s.said(round(n.Min)) || !s.said(round(n.Max))) {
+	for n, isWord := range s.numbersOf(text) {
+		if !isWord && !n.Vague && (!s.said(round(n.Min)) || !s.said(round(n.Max))) { // hasMost checks words
 			return false
 		}
-		i += max(1, used)
 	}
 	return true
 }

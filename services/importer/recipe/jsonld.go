@@ -163,13 +163,7 @@ func isoDuration(seconds int) string {
 		return ""
 	}
 	text := (time.Duration(seconds) * time.Second).String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return "PT" + strings.ToUpper(text)
+	return "PT" + strings.ToUpper(strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(text))
 }
 
 // Address returns an http or https address in a form that is safe in a document, and "" for anything else.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -138,14 +137,16 @@ func (d *Details) Facts() (out [][2]string) {
 			amounts = append(amounts, strings.ToLower(label)+" "+amount)
 		}
 	}
-	facts := [][2]string{
-		{"By", strings.Join(d.Authors, ", ")}, {"Category", strings.Join(d.Categories, ", ")}, {"Cuisine", strings.Join(d.Cuisines, ", ")},
-		{"Keywords", strings.Join(d.Keywords, ", ")}, {"Nutrition", strings.Join(amounts, ", ")}, {"Photo", d.Image}, {"Video", d.Video},
+	lists := [][]string{d.Authors, d.Categories, d.Cuisines, d.Keywords, amounts, {d.Image}, {d.Video}}
+	for i, label := range strings.Fields("By Category Cuisine Keywords Nutrition Photo Video") {
+		if text := strings.Join(lists[i], ", "); text != "" {
+			out = append(out, [2]string{label, text})
+		}
 	}
 	for _, note := range d.Notes {
-		facts = append(facts, [2]string{"Note", note})
+		out = append(out, [2]string{"Note", note})
 	}
-	return slices.DeleteFunc(facts, func(fact [2]string) bool { return fact[1] == "" })
+	return out
 }
 
 var capital = regexp.MustCompile(`[A-Z]`)

@@ -42,6 +42,9 @@ type Edit struct {
 	// Body is the new document, a JSON object.
 	Body json.RawMessage
 
+	// Check is called with the recipient before and after the edit, maybe more than once, and its error ends the edit. Defaults to no check.
+	Check func(before, after contracts.Recipient) error
+
 	// Merge reports whether Body is a merge patch (RFC 7396): fields that it does not name stay, and null
 	// removes.
 	Merge bool
@@ -223,6 +226,11 @@ func (p *person) edit(e *Edit, refused error) (adds bool, err error) {
 	_ = json.Unmarshal(e.Body, &body) // an object
 	if _, named := body["opt_out"]; !e.Own && !named {
 		next.OptOut = p.OptOut
+	}
+	if e.Check != nil {
+		if err := e.Check(p.Recipient, next.Recipient); err != nil {
+			return false, err
+		}
 	}
 	for category, channels := range p.OptOut {
 		for _, channel := range channels {

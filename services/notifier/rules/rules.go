@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
 
 // MaxFile bounds a file of rules, in bytes.
@@ -156,9 +157,6 @@ func (r *Rules) For(eventType string) map[contracts.RecipientType]Route {
 // Version identifies the text of the rules: the same text has the same version.
 func (r *Rules) Version() string { return r.version }
 
-// anyLocale names the title of a category for readers whose locale has no title.
-const anyLocale = "default"
-
 // maxTitle bounds the title of a category, in bytes.
 const maxTitle = 100
 
@@ -177,14 +175,14 @@ type Category struct {
 }
 
 // Title returns the title of a category, and the language of the title, "" when it is not known.
-func (c Category) Title(locale string) (title, language string) {
-	for tag := strings.ToLower(locale); tag != ""; tag = tag[:max(0, strings.LastIndexByte(tag, '-'))] {
-		if title, found := c.titles[tag]; found {
+func (c Category) Title(reader string) (title, language string) {
+	for tag := range locale.Fitting(reader) {
+		if title, found := c.titles[tag]; found && tag != locale.Default {
 			return title, tag
 		}
 	}
 	words := strings.ReplaceAll(strings.ReplaceAll(c.Name, "_", " "), "-", " ")
-	return cmp.Or(c.titles[anyLocale], strings.ToUpper(words[:1])+words[1:]), ""
+	return cmp.Or(c.titles[locale.Default], strings.ToUpper(words[:1])+words[1:]), ""
 }
 
 // Categories returns the categories that users of a kind can switch off, in the order of their names, and as all, with the
@@ -220,6 +218,18 @@ func (r *Rules) Categories(kind contracts.RecipientType) (all Category, each []C
 	return sorted(all), each
 }
 
+// CategoryNames returns the names of all categories in alphabetical order: those of routes, and those with titles.
+func (r *Rules) CategoryNames() []string {
+	names := slices.Collect(maps.Keys(r.titles))
+	for _, routes := range r.events {
+		for _, route := range routes {
+			names = append(names, route.Category)
+		}
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}
+
 // categories reads the titles of categories: each is a text, or one for each locale.
 func (p *parser) categories(n *yaml.Node, path string) map[string]map[string]string {
 	all := map[string]map[string]string{}
@@ -231,15 +241,15 @@ func (p *parser) categories(n *yaml.Node, path string) map[string]map[string]str
 				p.addf(value, path, "must be one line of at most %d bytes", maxTitle)
 			}
 			if !isName(key.Value) {
-				p.addf(key, path, "is no locale: want one such as en-GB, or %s", anyLocale)
+				p.addf(key, path, "is no locale: want one such as en-GB, or %s", locale.Default)
 			}
-			titles[strings.ToLower(key.Value)] = text
+			titles[locale.Normalize(key.Value)] = text
 		}
 		if !isName(key.Value) {
 			p.addf(key, path, "is no category: want 1 to %d of A-Z, a-z, 0-9, '_' and '-'", contracts.MaxName)
 		}
 		if value.Kind == yaml.ScalarNode {
-			title(&yaml.Node{Value: anyLocale}, value, path)
+			title(&yaml.Node{Value: locale.Default}, value, path)
 		} else {
 			p.each(value, path, title)
 		}

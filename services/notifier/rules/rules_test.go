@@ -198,7 +198,7 @@ events:
 func TestCategories(t *testing.T) {
 	t.Parallel()
 	r, err := rules.Parse([]byte(`version: 1
-categories: {news: {default: Latest, he: חדשות, en-GB: News}, chat: Talk}
+categories: {news: {default: Latest, iw: חדשות, en-GB: News}, chat: Talk}
 events:
   A: {CUSTOMER: {channels: [inapp, email], category: news}, ADMIN: {channels: [sms], category: admins}}
   B: {CUSTOMER: {channels: [inapp], fallback: [sms, email], category: news}}

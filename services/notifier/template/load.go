@@ -18,14 +18,12 @@ import (
 	"text/template/parse"
 
 	"github.com/expediter-io/expediter/internal/limited"
+	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
 
 const (
 	// MaxFile bounds one file, in bytes.
 	MaxFile = 256 << 10
-
-	// defaultLocale is the locale for readers without texts in their own.
-	defaultLocale = "default"
 
 	inertName = "_inert"
 )
@@ -134,22 +132,22 @@ func (p *parser) template(name string) texts {
 			p.mistakef(file, 0, "%s", wrong)
 			continue
 		}
-		locale := normalize(tag)
-		read := all[locale][channel]
+		of := locale.Normalize(tag)
+		read := all[of][channel]
 		into := map[string]*executor{"subject": &read.subject, "txt": &read.text, "html": &read.html}[part]
 		switch {
 		case into == nil && read.push == nil:
-			read.push = p.push(source{file, locale, channel, part}, p.read(file))
+			read.push = p.push(source{file, of, channel, part}, p.read(file))
 		case into != nil && *into == nil:
-			*into = p.file(source{file, locale, channel, part})
+			*into = p.file(source{file, of, channel, part})
 		default:
-			p.mistakef(file, 0, "is there twice: case does not matter in a locale")
+			p.mistakef(file, 0, "is there twice: case and old codes do not matter in a locale")
 			continue
 		}
-		if all[locale] == nil {
-			all[locale] = map[string]parts{}
+		if all[of] == nil {
+			all[of] = map[string]parts{}
 		}
-		all[locale][channel] = read
+		all[of][channel] = read
 	}
 	p.complete(name, all)
 	return all
@@ -178,7 +176,7 @@ func (p *parser) read(name string) string {
 		p.mistakef(name, 0, "%v", err)
 		return ""
 	}
-	return strings.TrimSuffix(string(data), "\n")
+	return strings.TrimSuffix(strings.TrimPrefix(string(data), "\ufeff"), "\n")
 }
 
 // file reads one part. It never returns nil, so that a file with mistakes is not also reported as missing.

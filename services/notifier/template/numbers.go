@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 	"golang.org/x/text/feature/plural"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
@@ -110,7 +111,7 @@ var dates, clocks = byTag(map[string]string{
 
 // byTag returns the layouts by tag, and other for all other tags.
 func byTag(layouts map[string]string, other string) map[string]string {
-	tags := map[string]string{defaultLocale: other}
+	tags := map[string]string{locale.Default: other}
 	for layout, list := range layouts {
 		for tag := range strings.FieldsSeq(list) {
 			tags[tag] = layout
@@ -120,8 +121,8 @@ func byTag(layouts map[string]string, other string) map[string]string {
 }
 
 // layout returns the layout that fits a locale best.
-func layout(tags map[string]string, locale string) (found string) {
-	for tag := range fitting(locale) {
+func layout(tags map[string]string, reader string) (found string) {
+	for tag := range locale.Fitting(reader) {
 		if found = tags[tag]; found != "" {
 			break
 		}

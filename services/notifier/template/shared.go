@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
 
 const (
@@ -55,7 +55,7 @@ func (p *parser) loadShared() {
 		if tag == "" {
 			continue
 		}
-		s := source{file: sharedFolder + "/" + entry.Name(), locale: normalize(tag)}
+		s := source{file: sharedFolder + "/" + entry.Name(), locale: locale.Normalize(tag)}
 		words := strings.Split(rest, ".")
 		if len(words) == 3 {
 			s.channel, words = words[0], words[1:]
@@ -112,7 +112,7 @@ func (p *parser) sharedFor(s source) map[string]snippet {
 		part = "txt"
 	}
 	found := map[string]snippet{}
-	for _, tag := range slices.Backward(slices.Collect(fitting(s.locale))) {
+	for _, tag := range slices.Backward(slices.Collect(locale.Fitting(s.locale))) {
 		maps.Copy(found, p.shared[sharedKey{tag, "", part}])
 		maps.Copy(found, p.shared[sharedKey{tag, s.channel, part}])
 	}
@@ -235,8 +235,8 @@ func (p parts) lacks(kind Kind) string {
 type texts map[string]map[string]parts
 
 // find returns the parts for a channel in the best fitting of the locales that have all parts that the channel needs.
-func (t texts) find(locale, name string, kind Kind) (parts, bool) {
-	for tag := range fitting(locale) {
+func (t texts) find(reader, name string, kind Kind) (parts, bool) {
+	for tag := range locale.Fitting(reader) {
 		if p := t[tag][name].over(t[tag][""]); p.lacks(kind) == "" {
 			p.locale = tag
 			return p, true
@@ -244,21 +244,6 @@ func (t texts) find(locale, name string, kind Kind) (parts, bool) {
 	}
 	return parts{}, false
 }
-
-// fitting yields the tags of files that fit a locale, the best first.
-func fitting(locale string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for tag := normalize(locale); tag != ""; tag = tag[:max(0, strings.LastIndexByte(tag, '-'))] {
-			if !yield(tag) {
-				return
-			}
-		}
-		yield(defaultLocale)
-	}
-}
-
-// normalize returns a tag in the form of look-ups, which ignore case.
-func normalize(locale string) string { return strings.ToLower(strings.ReplaceAll(locale, "_", "-")) }
 
 // complete reports the parts that a template lacks: each locale needs all parts that a channel with files in it shows, and default
 // has to have a text for each channel of the others.
@@ -270,8 +255,8 @@ func (p *parser) complete(name string, all texts) {
 		}
 	}
 	for _, channel := range slices.Sorted(maps.Keys(used)) {
-		_, there := all[defaultLocale][channel]
-		_, found := all.find(defaultLocale, channel, p.kind(channel))
+		_, there := all[locale.Default][channel]
+		_, found := all.find(locale.Default, channel, p.kind(channel))
 		switch {
 		case there, found, !used[channel]:
 		case channel == "":

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
@@ -123,7 +124,7 @@ func (s *Set) Locales(name string) []string {
 	if all := (*s.byName.Load())[name]; len(all) > 0 {
 		return slices.Sorted(maps.Keys(all))
 	}
-	return []string{defaultLocale}
+	return []string{locale.Default}
 }
 
 // Channels yields the channels for which a text may have parts of its own, in alphabetical order, each with its kind.
@@ -143,7 +144,7 @@ func (s *Set) Has(name string, channels ...string) bool {
 	all, found := (*s.byName.Load())[name]
 	for _, on := range channels {
 		if found {
-			_, found = all.find(defaultLocale, on, s.kind(on))
+			_, found = all.find(locale.Default, on, s.kind(on))
 		}
 	}
 	return found
@@ -181,7 +182,7 @@ func (s *Set) render(m channel.Message, on, unsubscribe string) (Text, error) {
 	if !ok {
 		return Text{}, fmt.Errorf("template %q for %s: %w", name, on, ErrNotFound)
 	}
-	if found.locale == defaultLocale {
+	if found.locale == locale.Default {
 		found.locale = s.language
 	}
 	at, err := schedule.In(m.TimeZone, m.CreatedAt)

@@ -74,17 +74,31 @@ func TestRender(t *testing.T) {
 func TestLocalesFallBack(t *testing.T) {
 	t.Parallel()
 	texts := map[string]string{}
-	for _, locale := range []string{"default", "en", "en-GB", "he", "zh-Hant"} {
+	for _, locale := range []string{"default", "en", "en-GB", "iw", "nb", "es-419", "fil", "zh", "zh-Hant"} {
 		texts["x/"+locale+".subject"], texts["x/"+locale+".txt"] = locale, ""
 	}
 	set := parse(t, texts)
 	for locale, want := range map[string]string{
 		"": "default", "fr": "default", "en": "en", "EN": "en", "en-gb": "en-GB", "en_GB": "en-GB", "en-US": "en", "en-GB-oed": "en-GB",
-		"he-IL": "he", "zh": "default", "zh-Hant-TW": "zh-Hant", "-": "default", "en-": "en", "--x": "default", "default": "default",
+		"he-IL": "iw", "zh": "zh", "zh-SG": "zh", "zh-Hant-TW": "zh-Hant", "zh-TW": "zh-Hant", "zh-HK": "zh-Hant", "zh_MO": "zh-Hant",
+		"he": "iw", "no": "nb", "no-NO": "nb", "tl": "fil", "tl-PH": "fil", "es-MX": "es-419", "es": "default", "in": "default", "-": "default", "en-": "en", "--x": "default", "default": "default",
 	} {
 		got, err := set.Render(channel.Message{Template: "x", Locale: locale}, "email", "")
 		check.That(t, err == nil && got.Subject == want, "%q is notified in %s, want %s (%v)", locale, got.Subject, want, err)
 	}
+}
+
+// TestByteOrderMarks: editors put a mark at the beginning of files, which is no part of the text.
+func TestByteOrderMarks(t *testing.T) {
+	t.Parallel()
+	set := parse(t, map[string]string{
+		"x/default.subject": "\ufeffs", "x/default.txt": "\ufeff{{template \"sign\"}}", "x/default.html": "\ufeff<p>h</p>",
+		"x/default.webpush.json": "\ufeff{\"title\":\"t\",\"body\":\"b\"}", "_shared/default.sign.txt": "\ufeffAda",
+	})
+	mail, err := set.Render(channel.Message{Template: "x"}, "email", "")
+	check.That(t, err == nil && mail.Subject == "s" && mail.Text == "Ada" && mail.HTML == "<p>h</p>", "%+q: %v", mail, err)
+	push, err := set.Render(channel.Message{Template: "x"}, "webpush", "")
+	check.That(t, err == nil && push.Subject == "t" && push.Text == "b", "%+q: %v", push, err)
 }
 
 // No value of a payload becomes markup, a header, or a link.

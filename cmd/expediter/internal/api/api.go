@@ -114,9 +114,6 @@ type Event struct {
 	Data     []byte
 }
 
-// errLost is the error of an event stream that ended.
-var errLost = errors.New("the connection was lost")
-
 // Events yields the events of a stream as they come, each of one line, as the services write them, and then the error that ended it.
 func Events(stream io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -140,7 +137,7 @@ func Events(stream io.Reader) iter.Seq2[Event, error] {
 				return
 			}
 		}
-		yield(Event{}, errors.Join(errLost, lines.Err()))
+		yield(Event{}, errors.Join(errors.New("the connection was lost"), lines.Err()))
 	}
 }
 

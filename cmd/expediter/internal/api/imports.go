@@ -107,8 +107,6 @@ const (
 	silence = time.Minute
 )
 
-var errSilent = errors.New("nothing was heard for a minute")
-
 // Follow calls report with the present state of the job, and again after each change, until the job has ended or report
 // returns an error, which Follow returns. When the connection is lost it continues from the last event, and gives up
 // when no importer answers for Patience. The error wraps ErrNotFound when there is no such job.
@@ -143,7 +141,7 @@ type follower struct {
 func (f *follower) stream(ctx context.Context) (over bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	alarm := time.AfterFunc(silence, func() { cancel(errSilent) })
+	alarm := time.AfterFunc(silence, func() { cancel(errors.New("nothing was heard for a minute")) })
 	defer alarm.Stop()
 	answer, err := f.Open(ctx, jobPath(f.id)+"/events", f.last)
 	if err != nil {

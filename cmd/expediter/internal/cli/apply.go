@@ -17,10 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// errRefused is returned when a stream or a consumer differs in a setting that no update can change.
-var errRefused = errors.New("some streams and consumers differ in settings that cannot be changed in place: " +
-	"move the messages of a stream to a new one, delete a consumer")
-
 var channelName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
 // errDenied is returned by a command that ended at the first request that the server denied.
@@ -132,7 +128,8 @@ func (f *applyFlags) report(changes []contracts.Change) error {
 	if err := out.Close(nil); err != nil || !refused {
 		return err
 	}
-	return errRefused
+	return errors.New("some streams and consumers differ in settings that cannot be changed in place: " +
+		"move the messages of a stream to a new one, delete a consumer")
 }
 
 func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) {

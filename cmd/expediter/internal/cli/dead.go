@@ -38,7 +38,8 @@ func newDead(g *globals) *cobra.Command {
 	f.register(flags)
 	f.registerAccount(flags)
 	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that holds the letters")
-	cmd.AddCommand(newDeadDiscard(f), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f), newDeadStranded(f))
+	cmd.AddCommand(f.changing(operate.Discard, &changeFlags{}), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f),
+		f.listing("stranded JOB-STREAM", f.stranded))
 	return cmd
 }
 
@@ -228,8 +229,6 @@ func newDeadReplay(f *deadFlags) *cobra.Command {
 	return cmd
 }
 
-func newDeadDiscard(f *deadFlags) *cobra.Command { return f.changing(operate.Discard, &changeFlags{}) }
-
 // change changes letters, and reports the outcomes, even after an interruption.
 func (f *deadFlags) change(ctx context.Context, c *changeFlags, verb, format string) error {
 	if c.payload != "" {
@@ -390,10 +389,6 @@ func readable(payload []byte) string {
 		rest = rest[size:]
 	}
 	return string(payload) + cut
-}
-
-func newDeadStranded(f *deadFlags) *cobra.Command {
-	return f.listing("stranded JOB-STREAM", f.stranded)
 }
 
 func (f *deadFlags) stranded(ctx context.Context, args []string, format string) error {

@@ -41,13 +41,8 @@ const (
 	viaStream   = "stream"
 )
 
-var (
-	// errBadEvents is returned when the input has values that are no events.
-	errBadEvents = errors.New("no valid event")
-
-	// errMismatch is returned when events were refused because other events were published under their ids before.
-	errMismatch = errors.New("refused: another event was published under the same id; a different event needs an id of its own")
-)
+// errBadEvents is returned when the input has values that are no events.
+var errBadEvents = errors.New("no valid event")
 
 type emitFlags struct {
 	natsFlags
@@ -92,7 +87,7 @@ func (f *emitFlags) run(ctx context.Context, paths []string) error {
 	if err := f.check(paths); err != nil {
 		return err
 	}
-	e := newEmission(f, paths)
+	e := &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths}
 	if err := e.validate(ctx); err != nil {
 		return err
 	}
@@ -197,10 +192,6 @@ type emission struct {
 	failed    int // events that may not have been published
 	paths     []string
 	published int
-}
-
-func newEmission(f *emitFlags, paths []string) *emission {
-	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths}
 }
 
 func (e *emission) complain(err error) {
@@ -313,7 +304,8 @@ func counted(n int, thing string) string { return operate.Counted(n, thing) }
 // refused returns the error for events under whose ids other events were published.
 func (e *emission) refused() error {
 	if n := e.counts[notify.Mismatch]; n > 0 {
-		return fmt.Errorf("%s %w", counted(n, "event"), errMismatch)
+		return fmt.Errorf("%s refused: another event was published under the same id; a different event needs an id of its own",
+			counted(n, "event"))
 	}
 	return nil
 }

@@ -30,10 +30,7 @@ const (
 	maxPlace = contracts.MaxBody / 2 / placesAsked
 )
 
-var (
-	errBadPlaces = errors.New("places cannot be used")
-	errPending   = errors.New("places are still pending")
-)
+var errPending = errors.New("places are still pending")
 
 type enrichment struct {
 	serviceFlags
@@ -71,7 +68,7 @@ func (e *enrichment) run(ctx context.Context, path string) error {
 	case err != nil:
 		return err
 	case e.bad > 0:
-		return fmt.Errorf("%d of %d %w", e.bad, e.bad+e.places, errBadPlaces)
+		return fmt.Errorf("%d of %d places cannot be used", e.bad, e.bad+e.places)
 	case e.pending > 0:
 		return fmt.Errorf("%w: %d after %s: call it again later", errPending, e.pending, e.timeout)
 	}

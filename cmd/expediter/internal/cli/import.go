@@ -284,13 +284,8 @@ func (f *followFlags) tell(job importer.Job) error {
 	return f.say("%s", text.String())
 }
 
-var (
-	// errImportFailed is returned for an import that has failed.
-	errImportFailed = errors.New("the import failed")
-
-	// errStillRunning is returned for an import that has not ended in time.
-	errStillRunning = errors.New("the import is still running")
-)
+// errStillRunning is returned for an import that has not ended in time.
+var errStillRunning = errors.New("the import is still running")
 
 func (f *followFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -373,7 +368,7 @@ func (f *followFlags) failure(job importer.Job) error {
 	if job.Retryable {
 		text += "; try again with: " + f.command("retry --follow", job.JobID)
 	}
-	return fmt.Errorf("%w: %s", errImportFailed, text)
+	return fmt.Errorf("the import failed: %s", text)
 }
 
 func (f *serviceFlags) writeRecipe(stored kvstore.Stored, format string) error {

@@ -12,9 +12,6 @@ import (
 	sources "github.com/expediter-io/expediter/services/importer/source"
 )
 
-// errBadLines is returned when lines of a file have become no imports, or with --follow no recipes.
-var errBadLines = errors.New("some addresses have no result")
-
 // addressLine is a line of a file of addresses, and what has become of it.
 type addressLine struct {
 	Line int    `json:"line"`
@@ -62,7 +59,7 @@ func (f *importFlags) runFrom(ctx context.Context) error {
 	case stopped != nil:
 		err = fmt.Errorf("%w; with --key, the same command goes on", stopped)
 	case bad > 0:
-		err = fmt.Errorf("%w: %d of %d", errBadLines, bad, len(lines))
+		err = fmt.Errorf("some addresses have no result: %d of %d", bad, len(lines))
 	case f.follow && running > 0:
 		err = fmt.Errorf("%w: %d of %d", errStillRunning, running, len(lines))
 	}
@@ -90,23 +87,16 @@ func (f *importFlags) addresses(ctx context.Context) ([]addressLine, error) {
 	var lines []addressLine
 	first := map[string]int{} // lines by the identities of their sources
 	for n, text := range strings.Split(strings.TrimPrefix(string(data), "\ufeff"), "\n") {
-		if i := strings.IndexByte(text, '#'); i == 0 || i > 0 && (text[i-1] == ' ' || text[i-1] == '\t') { // else it begins a fragment
-			text = text[:i]
-		}
+		text, _, _ = strings.Cut(" "+strings.ReplaceAll(text, "\t", " "), " #") // without a space before, it begins a fragment
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
 		line := addressLine{Line: n + 1, URL: text}
 		id, err := sources.Identify(sources.Request{Encoding: f.encoding, Language: f.language, Type: f.kind, URL: text})
-		switch wrong, refused := errors.AsType[*sources.Error](err); {
-		case refused:
+		if wrong, refused := errors.AsType[*sources.Error](err); refused {
 			line.Error = wrong.Message
-		case err != nil:
-			line.Error = err.Error()
-		default:
-			if line.SameAs = first[id]; line.SameAs == 0 {
-				first[id] = line.Line
-			}
+		} else if line.SameAs = first[id]; line.SameAs == 0 {
+			first[id] = line.Line
 		}
 		if f.key != "" {
 			line.key = f.key + ":" + id

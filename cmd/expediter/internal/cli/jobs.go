@@ -84,11 +84,6 @@ func (f *jobsFlags) selecting(cmd *cobra.Command) {
 	completeWith(cmd, "state", operate.States...)
 }
 
-// keyFlag adds the flag for the key of a job that is named by its subject.
-func (f *jobsFlags) keyFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.Key, "key", "", "unique key of the job, unless its subject has it")
-}
-
 func (f *jobsFlags) ref(job string) worker.JobRef {
 	if sequence, err := strconv.ParseUint(job, 10, 64); err == nil {
 		return worker.JobRef{Key: f.Key, Sequence: sequence}
@@ -242,7 +237,7 @@ func newJobsShow(f *jobsFlags) *cobra.Command {
 			return f.show(job, format)
 		})
 	})
-	f.keyFlag(cmd)
+	cmd.Flags().StringVar(&f.Key, "key", "", "unique key of the job, unless its subject has it")
 	return cmd
 }
 

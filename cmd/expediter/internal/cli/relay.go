@@ -196,11 +196,9 @@ type watched struct {
 	err error // the reason why the relay does not publish
 }
 
-var errNotYet = errors.New("not connected yet")
-
 // watched listens on the address of the flags. It answers no request before serve.
 func (f *relayFlags) watched(ctx context.Context) (*watched, error) {
-	w := &watched{err: errNotYet, logger: f.logger, group: service.NewGroup(ctx)}
+	w := &watched{err: errors.New("not connected yet"), logger: f.logger, group: service.NewGroup(ctx)}
 	var err error
 	if w.exports, err = export.Start(ctx, export.Config{Service: "expediter-relay", Version: version()}); err != nil {
 		return nil, err

@@ -127,8 +127,6 @@ func (g *globals) setup(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
-
 // notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
 	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...)))

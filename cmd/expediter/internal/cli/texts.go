@@ -110,12 +110,6 @@ func (f *rulesFlags) tell(path string, err error) (n int) {
 	return n
 }
 
-// Errors for texts that cannot be made from their data, and for a text that the far side did not take.
-var (
-	errNotSent = errors.New("the test message was not sent")
-	errTexts   = errors.New("cannot be made, or have data and no template")
-)
-
 type templatesFlags struct {
 	natsFlags
 
@@ -179,7 +173,7 @@ func (f *natsFlags) sendTest(ctx context.Context, client *notify.Client, operati
 	var sent notifier.TestSent
 	err := client.Ask(ctx, operation, message, &sent)
 	if err == nil && sent.Problem != "" {
-		err = fmt.Errorf("%s: %w", terminal.Printable(sent.Problem), errNotSent)
+		err = fmt.Errorf("%s: the test message was not sent", terminal.Printable(sent.Problem))
 	}
 	if err == nil {
 		f.notef("%s is sent.\n", sent.ID)
@@ -225,7 +219,7 @@ func (f *templatesFlags) preview(ctx context.Context, folder string) error {
 	}
 	f.notef("%s shows all texts.\n", path)
 	if len(failed) > 0 {
-		return fmt.Errorf("%s: %w", counted(len(failed), "text"), errTexts)
+		return fmt.Errorf("%s: cannot be made, or have data and no template", counted(len(failed), "text"))
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	p, err := startPipeline(ctx, pipeline.Config{
 		Dir: f.dir, Enrichers: []string{local(f.httpPort), local(0)}, Importers: []string{local(f.importerPort)}, Logger: g.logger,
 		NATSPort: int(f.natsPort), Nodes: f.cluster, Notifier: notifying, Notifiers: []string{local(f.notifierPort)},
-		Provider: venues, ServerLogger: g.serverLogger(),
+		Provider: venues, ServerLogger: g.logger.With("component", "nats-server"),
 	}, &importing)
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -283,8 +283,6 @@ func (f *usersFlags) newMembership(use string, change func(*notifier.MembersRequ
 // batchLines and batchBytes bound one request of an import.
 const batchLines, batchBytes = 1000, 512 << 10
 
-var errBadUsers = errors.New("no valid user")
-
 func (f *usersFlags) newImport() *cobra.Command {
 	cmd := action("import FILE", func(ctx context.Context, args []string) error {
 		return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
@@ -325,7 +323,7 @@ func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, pat
 		return fmt.Errorf("%w; resume with --skip %d", err, run.done)
 	}
 	if bad > 0 {
-		return fmt.Errorf("%w: %d of %d", errBadUsers, bad, run.done-f.skip)
+		return fmt.Errorf("no valid user: %d of %d", bad, run.done-f.skip)
 	}
 	return nil
 }

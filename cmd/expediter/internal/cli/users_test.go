@@ -95,6 +95,7 @@ func (letters) Send(ctx context.Context, m channel.Message) (channel.Receipt, er
 }
 
 const letterRules = `version: 1
+categories: {news: News}
 events:
   HELLO:
     CUSTOMER: {scope: user, channels: [inapp], category: greetings}

@@ -87,8 +87,6 @@ func missing(info *jetstream.StreamInfo) int {
 
 func streamOf(t target, name string) string { return "stream " + name + t.suffix() }
 
-func consumerOf(t target, name string) string { return "consumer " + name + t.suffix() }
-
 // unanswered adds the finding of a request without an answer: the request was denied, or has no receiver.
 func (e *examination) unanswered(ctx context.Context, t target, of, subject string, err error) {
 	e.mu.Lock()
@@ -225,7 +223,7 @@ func (e *examination) ackWait(service string) time.Duration {
 
 func (e *examination) checkConsumer(ctx context.Context, t target, want contracts.Consumer) {
 	name := want.Config.Durable
-	of := consumerOf(t, want.Stream+"/"+name)
+	of := "consumer " + want.Stream + "/" + name + t.suffix()
 	if _, err := e.stream(t, want.Stream); err != nil {
 		return // is reported, and apply makes both
 	}

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,9 +29,6 @@ import (
 
 // MaxReplicas is the largest number of nodes of a cluster that keep a copy of each stream. The server allows no more.
 const MaxReplicas = 5
-
-// exportTimeout bounds the export of the last spans when the pipeline stops.
-const exportTimeout = 5 * time.Second
 
 // Config is the configuration of a pipeline.
 type Config struct {
@@ -225,7 +220,7 @@ func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
 // separated by commas.
 func (p *Pipeline) NATSURL() string {
 	if p.cluster != nil {
-		return strings.ReplaceAll(p.cluster.URLs(), ", ", ",")
+		return p.cluster.URLs()
 	}
 	return p.server.URL()
 }
@@ -239,10 +234,8 @@ func (p *Pipeline) Stop() error {
 	if p.rulesDir != nil {
 		errs = append(errs, p.rulesDir.Remove())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), exportTimeout) //nolint:forbidigo // the caller's may be over
-	defer cancel()
 	for _, x := range p.exports {
-		errs = append(errs, x.Stop(ctx))
+		errs = append(errs, service.StopExports(context.Background(), x)) //nolint:forbidigo // the caller's may be over
 	}
 	for _, nc := range p.Conns {
 		nc.Close()

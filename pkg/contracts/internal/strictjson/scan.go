@@ -91,7 +91,7 @@ func Check(data []byte, most int) *Problem {
 		if _, err = decoder.ReadToken(); errors.Is(err, io.EOF) {
 			return nil
 		}
-		err = errTrailing
+		err = errors.New("there is something behind the value")
 	}
 	return problemOf(data, err)
 }
@@ -123,8 +123,6 @@ func isDeeper(data []byte, most int) bool {
 func brackets(data []byte) int {
 	return bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("["))
 }
-
-var errTrailing = errors.New("there is something behind the value")
 
 // problemOf returns the problem of err. Its text for a syntax error is that of encoding/json, if encoding/json finds the error too.
 func problemOf(data []byte, err error) *Problem {

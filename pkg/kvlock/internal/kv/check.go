@@ -142,7 +142,7 @@ func (h *Hub) await(ctx context.Context, last uint64) error {
 	switch now := h.pushedUpTo(); {
 	case now >= last:
 	case now > before: // they are late; the next push would show a lost one before it
-		return errBehind
+		return errors.New("pushes come late")
 	default:
 		h.store.Log.WarnContext(ctx, "kvlock: changes of the bucket were not pushed, nothing that is known is believed")
 		h.skip(last)
@@ -174,7 +174,4 @@ func leads(c *jetstream.ClusterInfo) (ago time.Duration, err error) {
 	return heard[others-1], nil
 }
 
-var (
-	errBehind    = errors.New("pushes come late")
-	errNotLeader = errors.New("the server that answered may not be the leader")
-)
+var errNotLeader = errors.New("the server that answered may not be the leader")

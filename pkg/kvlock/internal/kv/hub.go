@@ -289,9 +289,6 @@ func (h *Hub) Silence() time.Duration {
 	return time.Since(h.lastHeard)
 }
 
-// MaxSilence returns the longest Silence of a bucket that can be reached.
-func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeout }
-
 // onPush applies a message that the bucket republished. When it cannot be decoded, the key is read from the bucket: anybody
 // could have published the message, so nothing is removed because of it.
 func (h *Hub) onPush(m *nats.Msg) {

@@ -21,9 +21,6 @@ const (
 	maxWait = 250 * time.Millisecond
 )
 
-// errBehind is returned when the server does not know of a write that it has confirmed.
-var errBehind = errors.New("a server that is no leader any more has answered, or the journal's time is over")
-
 // errOutrun is returned when the stored journal is not the one that this attempt knew.
 var errOutrun = errors.New("the journal has changed")
 
@@ -80,7 +77,7 @@ func (j *Journal) takeOver(ctx context.Context, until time.Time, doubted bool) e
 			case j.opened && doubted && revision == j.revision:
 				return nil // the journal is still this attempt's
 			case j.opened && doubted && revision < j.revision:
-				err = errBehind
+				err = errors.New("a server that is no leader any more has answered, or the journal's time is over")
 			}
 		}
 		if err == nil {

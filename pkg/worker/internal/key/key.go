@@ -29,12 +29,6 @@ const (
 // a reply subject, is 4,096.
 const MaxSubject = 1024
 
-var (
-	errLong   = fmt.Errorf("more than %d bytes", MaxSubject)
-	errSuffix = errors.New("a first token that ends in " + suffixDone + " or " + suffixLater + " is not for jobs")
-	errShort  = errors.New("a job's subject has at least two tokens")
-)
-
 // HeaderID is the header with the ID of a job.
 const HeaderID = "Job-Id"
 
@@ -64,7 +58,7 @@ const (
 // Of returns the key of a job's subject.
 func Of(to string) (Key, error) {
 	if len(to) > MaxSubject {
-		return Key{}, errLong
+		return Key{}, fmt.Errorf("more than %d bytes", MaxSubject)
 	}
 	if err := subject.CheckLiteral(to); err != nil {
 		return Key{}, err
@@ -72,9 +66,9 @@ func Of(to string) (Key, error) {
 	first, rest, more := strings.Cut(to, ".")
 	switch {
 	case !more:
-		return Key{}, errShort
+		return Key{}, errors.New("a job's subject has at least two tokens")
 	case strings.HasSuffix(first, suffixDone), strings.HasSuffix(first, suffixLater):
-		return Key{}, errSuffix
+		return Key{}, errors.New("a first token that ends in " + suffixDone + " or " + suffixLater + " is not for jobs")
 	default:
 		return Key{job: to, first: first, rest: rest}, nil
 	}

@@ -28,6 +28,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,9 +181,7 @@ func venueOf(object []byte) (v provider.Venue, problems []string) {
 		Address: r.text("address"), Aliases: r.aliases(), City: r.text("city"), Location: r.location(), Name: r.text("name"),
 		Phone: r.text("phone"),
 	}}
-	if v.URL == "" {
-		v.URL = noURL + url.PathEscape(v.ID)
-	}
+	v.URL = cmp.Or(v.URL, noURL+url.PathEscape(v.ID))
 	r.check(v)
 	return v, r.problems
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -28,6 +29,9 @@ var (
 	// aside matches what follows the name of a dish on a line with facts: "Pancakes (serves 4)".
 	aside = regexp.MustCompile(`\s*(?:[(|,]|\s-\s).*`)
 
+	// counted matches a step behind a number without a mark.
+	counted = regexp.MustCompile(`^\d{1,2}\s+([\p{Lu}\p{Lo}].*)$`)
+
 	// passedOn matches what mail programs write before a subject.
 	passedOn = regexp.MustCompile(`(?i)^(?:(?:re|fwd?|aw|wg|tr|rv|sv|vs|enc|res|odp|pd|ynt|rif|r|i)\s*:\s*)+`)
 )
@@ -47,6 +51,7 @@ type text struct {
 
 	title      string
 	titleLevel int
+	greeted    bool   // the title is a greeting, unless another follows: "Hi! Here is the recipe", "Dear Ann,"
 	another    string // the title of a second recipe, which ends the first
 	headless   bool   // the list has no heading
 
@@ -61,6 +66,7 @@ type text struct {
 	open    bool   // the next line may continue the last step
 	labeled bool   // "Step 1" began the last step, so that the next lines belong to it
 	await   bool   // the next line begins a step, after a label on a separate line
+	count   int    // the steps with a number that no mark follows: "1 Mix"
 }
 
 // readDescription finds the list of ingredients, the method, the servings and the times in the description. Of a text that is
@@ -109,7 +115,7 @@ func (t *text) line(i int) {
 	fresh := t.fresh
 	t.fresh = false
 	inside := t.mode == ingredientsHeading || t.mode == methodHeading
-	facts := l.facts.all && (l.facts.sure || !inside)
+	facts := l.facts.all && l.kind == noHeading && (l.facts.sure || !inside)
 	if facts || !inside || l.kind != noHeading {
 		l.facts.addTo(t.recipe)
 	}
@@ -183,7 +189,7 @@ func (t *text) end() {
 	if t.half != "" {
 		t.listed = append(t.listed, Ingredient(t.half, t.language))
 	}
-	t.half, t.open, t.labeled, t.await, t.items = "", false, false, false, false
+	t.half, t.open, t.labeled, t.await, t.items, t.count = "", false, false, false, false, 0
 }
 
 // stray keeps an ingredient that is named outside a list.
@@ -224,9 +230,12 @@ func (t *text) top(i int) {
 		name, labeled = passedOn.ReplaceAllString(strings.TrimSpace(l.text[l.ws[n].End:]), ""), true
 	}
 	listed := l.amount && slices.ContainsFunc(t.lines[i+1:min(len(t.lines), i+3)], func(next line) bool { return next.amount })
+	if listed && i == 0 && !isDigit(l.text) {
+		listed = t.lines[1].amount && !isDigit(t.lines[1].text) // and not "Buns, 40 pieces" above "2 eggs"
+	}
 	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
-	// A greeting is no title: "Hi! Here is the recipe".
-	first := (t.title == "" || strings.ContainsAny(t.title, "!?") && len(t.rest) == 0 && !l.isFor()) && (!l.item || i == 0) && !listed && l.length <= 12 && !l.ends
+	first := (t.title == "" || t.greeted && !l.isFor()) && (!l.item || i == 0) && !listed && l.length <= 12 &&
+		(!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
 	switch {
 	case labeled || higher || first:
 		t.entitle(l, name)
@@ -247,6 +256,8 @@ func (t *text) entitle(l *line, name string) {
 	if t.title != "" {
 		t.rest = append(t.rest, t.title)
 	}
+	t.greeted = strings.HasSuffix(name, ",") || strings.ContainsAny(name, "!?") ||
+		strings.HasSuffix(name, ":") && (strings.Contains(name, ",") || startsLow(name))
 	if l.facts.found {
 		name = strings.TrimRight(aside.ReplaceAllString(name, ""), " :")
 	}
@@ -298,8 +309,12 @@ func (t *text) list(i int) {
 // turns reports whether the method begins at line i of a list, without a heading: steps are told from ingredients by their form.
 func (t *text) turns(i int) bool {
 	l := &t.lines[i]
+	next := line{}
+	if i+1 < len(t.lines) {
+		next = t.lines[i+1]
+	}
 	switch {
-	case l.step:
+	case l.step, l.number == 1 && l.text == "1" && len(t.listed) > 1 && (next.ends || next.acts): // a number above its step
 		return true
 	case l.amount:
 		return false
@@ -350,8 +365,11 @@ func (t *text) unfinished(entry string, next *line) bool {
 // step reads a line of the method: a step, or the rest of one.
 func (t *text) step(i int) {
 	l := &t.lines[i]
+	t.counted(i)
 	switch {
 	case !t.whole && address.MatchString(l.text) || t.part(i):
+	case t.whole && !isMarked(*l) && said("wish", l.ws, 0) > 0 && said("wish", l.ws, 0) == len(letters(l.ws)):
+		t.rest = append(t.rest, l.text)
 	case !strings.ContainsFunc(l.text, unicode.IsLetter): // "Step 1" and "2" alone
 		t.await = t.await || l.step || l.number > 0
 		t.labeled = t.await
@@ -366,6 +384,18 @@ func (t *text) step(i int) {
 		t.add(l, l.blank && !slices.ContainsFunc(t.block(i), isMarked))
 	default:
 		t.add(l, l.blank || !t.continues(i))
+	}
+}
+
+// counted takes the number from a step of "1 Mix", "2 Bake", which counts up.
+func (t *text) counted(i int) {
+	l := &t.lines[i]
+	m := counted.FindStringSubmatch(l.text)
+	is := func(text string, n int) bool { return strings.HasPrefix(text, strconv.Itoa(n)+" ") }
+	if m != nil && is(l.text, t.count+1) && (t.count > 0 || i+1 < len(t.lines) && is(t.lines[i+1].text, 2)) {
+		t.count++
+		l.item = true
+		l.set(m[1])
 	}
 }
 

@@ -3,7 +3,6 @@ package rules
 import (
 	"cmp"
 	"regexp"
-	"slices"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -19,9 +18,13 @@ type facts struct {
 	all      bool // the line has nothing else
 }
 
+// bareMinutes matches "15m", which are minutes beside a label.
+var bareMinutes = regexp.MustCompile(`(\d) ?m\b`)
+
 // readFacts reads a line in a language, such as "Prep time: 10 minutes | Serves 4".
 func readFacts(text, language string) facts {
 	f := facts{all: true}
+	text = bareMinutes.ReplaceAllString(text, "$1 min")
 	if len(text) > 400 {
 		return facts{}
 	}
@@ -64,25 +67,41 @@ func (f *facts) fact(ws []words.Word, i int, text, language string) int {
 		return 0
 	}
 	if field := map[string]*int{"prep": &f.times.PrepSec, "cook": &f.times.CookSec, "total": &f.times.TotalSec}[kind]; field != nil {
-		read := measure.SplitIn(language, text[ws[at].Start:]) // which may take words apart or together
+		read := measure.SplitIn(language, text[ws[at].Start:])
 		d, used := measure.ReadDuration(read, 0)
 		if used == 0 || d.Max == 0 {
 			return 0
 		}
-		end := ws[at].Start + read[used-1].End
-		used = len(ws[at:]) - len(slices.DeleteFunc(slices.Clone(ws[at:]), func(w words.Word) bool { return w.Start < end }))
+		if n, more := measure.ReadNumber(read, used); more > 0 && !n.Vague && read[used].Kind == words.Digits && peopleAt(read, used+more) == 0 {
+			return 0 // "1 hour 30 xyz" may be more than an hour
+		}
+		used = until(ws, at, read[used-1].End)
 		*field, f.found, f.sure = d.Max, true, f.sure || n > 1 || at > i+n && ws[i+n].Text == ":"
 		return at + used - i
 	}
-	if used := f.yield(ws, at, kind); used > 0 {
+	if used := f.yield(ws, at, kind, text, language); used > 0 {
 		return at + used - i
 	}
 	return 0
 }
 
+// until returns the number of words from word at up to the offset end behind its beginning: a language may take words apart or together.
+func until(ws []words.Word, at, end int) (used int) {
+	for at+used < len(ws) && ws[at+used].Start < ws[at].Start+end {
+		used++
+	}
+	return used
+}
+
 // yield reads "4 people" or, after a label, "12 cookies" and "12".
-func (f *facts) yield(ws []words.Word, at int, kind string) int {
+func (f *facts) yield(ws []words.Word, at int, kind, text, language string) int {
 	number, used := measure.ReadNumber(ws, at)
+	if used > 0 {
+		read := measure.SplitIn(language, text[ws[at].Start:]) // "4 à 6 personnes"
+		if _, n := measure.ReadNumber(read, 0); n > 0 {
+			used = max(used, until(ws, at, read[n-1].End))
+		}
+	}
 	people := peopleAt(ws, at+used)
 	if used == 0 || number.Vague || people == 0 && kind == "" {
 		return 0
@@ -96,6 +115,15 @@ func (f *facts) yield(ws []words.Word, at int, kind string) int {
 	}
 	if end-at-used > 3 {
 		end = at + used
+	}
+	switch next := end + people; {
+	case next >= len(ws):
+	case people == 0 && end == at+used && ws[end].Kind == words.Digits: // "2 9-inch pies"
+		return 0
+	case kind == "" && ws[next].Kind == words.Letters && said("about", ws, next) == 0: // "3 parts oil"
+		if _, n := labelAt(ws, next); n == 0 {
+			return 0
+		}
 	}
 	f.servings, f.found, f.sure = cmp.Or(f.servings, words.Join(ws[at:end])), true, true
 	return end + people - at

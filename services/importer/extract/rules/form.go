@@ -141,10 +141,12 @@ var (
 
 	atx      = regexp.MustCompile(`^(#{1,6})\s+(.*?)[\s#]*$|^(##+)(\S.*?)[\s#]*$`)
 	framed   = regexp.MustCompile(`^(?:\*\*|__|[-=~]{2,})\s*([^*]+?)\s*(?:\*\*|__|[-=~]{2,})\s*(:?)$`) // in bold, or between dashes
+	emphasis = regexp.MustCompile(`(^|[^*])\*([^*\s](?:[^*]*[^*\s])?)\*([^*]|$)`)
 	bullet   = regexp.MustCompile(`^[\s\p{So}–—•*·●▪◦‣>+~∙‧・※»→⁃-]+(?:\[[ xX]?\]\s*)?|^\[[ xX]?\]\s*`)
-	sender   = regexp.MustCompile(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `) // of a chat
+	sender   = regexp.MustCompile(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `)
 	ruled    = regexp.MustCompile(`^[\s|:=_*#~.+-]*$`)
-	numbered = regexp.MustCompile(`^\(?(\d{1,2})(?:(?:\s*[.):、\x{20e3}]+-?|\s+-\s)(\D.*|$)|-\s+([^\p{Ll}\d].*)|$)`) // not "3- to 4-pound"
+	numbered = regexp.MustCompile(`^[\[(]?(\d{1,2})(?:(?:\s*[.):、\]\x{20e3}]+-?|\s+-\s)(\P{N}.*|$)|` + // not "3- to 4-pound"
+		`(?:-|/|[°ºª]\.?)\s+([^\p{Ll}\p{N}\s][^\s].*)|$)`)
 	labelled = regexp.MustCompile(`(?i)^[(\[]?(?:` + anyOf("step", false) + `\s*(?:n[°o.]\s*)?` + stepNumber +
 		`(?:\s*(?:/|` + anyOf("of", false) + `)\s*\d{1,2})?|` + stepNumber + `\s*(?:[.ªºa°]|-?[aey]|ère|ème|e|-?й)?\s*` +
 		anyOf("step", false) + `|第\s*[\d一二三四五六七八九十]{1,3}\s*步)(?:[\])\s.:、|/-]+|$)`)
@@ -179,7 +181,7 @@ const byForm = 7
 
 func newLine(text string) line {
 	var l line
-	text = strings.TrimSpace(words.Plain(text))
+	text = emphasis.ReplaceAllString(strings.TrimSpace(words.Plain(text)), "$1$2$3")
 	if m := atx.FindStringSubmatch(text); m != nil {
 		l.level, text = len(m[1]+m[3]), m[2]+m[4]
 	}
@@ -189,6 +191,9 @@ func newLine(text string) line {
 	for range 2 { // "1. **Dough**" and "**1. Dough**"
 		if m := framed.FindStringSubmatch(text); m != nil {
 			l.level, text = byForm, m[1]+m[2]
+		}
+		if plain := strings.ReplaceAll(text, "**", ""); labelled.MatchString(plain) {
+			text = plain // "**Step 1.** Mix."
 		}
 		text = l.mark(text)
 	}
@@ -249,19 +254,42 @@ func (l *line) set(text string) {
 	if unspaced {
 		l.length = utf8.RuneCountInString(text) / 2
 	}
+	begins := false // with an action
 	if ws := slices.DeleteFunc(slices.Clone(l.ws), isMark); len(ws) > 1 || unspaced && len(ws) > 0 {
-		l.acts = isVerb(ws[0]) || isVerb(ws[len(ws)-1]) || lexicon.Verb(words.Stem(ws[0].Lower)) >= lexicon.Motion && !isFood(ws[0].Text)
+		begins = isVerb(ws[0]) || lexicon.Verb(words.Stem(ws[0].Lower)) >= lexicon.Motion && !isFood(ws[0].Text)
+		l.acts = begins || isVerb(ws[len(ws)-1])
 	}
 	for i := 1; l.ends && i < len(l.ws); i++ { // "The evening before, mix everything."
 		l.acts = l.acts || l.ws[i-1].Text == "," && isVerb(l.ws[i])
 	}
-	ws := measure.Split(text)
-	if _, timed := measure.ReadDuration(ws, 0); timed == 0 && len(ws) > 0 {
-		a, used := measure.ReadAmount(ws, 0)
-		_, unit := measure.ReadUnit(ws, 0)
-		l.amount = used > 0 && (ws[0].Kind == words.Digits || a.Unit.Name != "" || !l.acts) || !l.acts && endsInAmount(text) ||
-			unit > 0 && measure.Reads(ws, unit, "of") // "pinch of salt"
+	l.amount = l.hasAmount()
+	if !l.amount && !begins && l.length <= 6 {
+		if _, remark := withoutPhrase(text); remark != "" && !strings.Contains(strings.TrimSuffix(text, "."), ". ") {
+			l.amount, l.acts, l.ends = true, false, false // "cacao q.b.", "lime, to serve"
+		}
 	}
+}
+
+// hasAmount reports whether a line begins or ends with an amount, and is no time or temperature.
+func (l *line) hasAmount() bool {
+	ws := measure.Split(l.text)
+	if _, timed := measure.ReadDuration(ws, 0); timed > 0 || len(ws) == 0 {
+		return false
+	}
+	for i := range ws {
+		if _, degrees := measure.ReadTemperature(ws, i); degrees > 0 {
+			return false
+		}
+	}
+	a, used := measure.ReadAmount(ws, 0)
+	_, unit := measure.ReadUnit(ws, 0)
+	switch {
+	case used > 0 && (ws[0].Kind == words.Digits || a.Unit.Name != "" || !l.acts), !l.acts && endsInAmount(l.text):
+		return true
+	case unit == 0 || unit == len(ws):
+		return false
+	}
+	return measure.Reads(ws, unit, "of") || !isVerb(ws[0]) && isFood(l.text[ws[unit].Start:]) // "pinch of salt", "pinch salt"
 }
 
 func isMark(w words.Word) bool { return w.Kind == words.Mark }
@@ -345,6 +373,9 @@ func linesOf(texts []string, language string) []line {
 	for i := range out {
 		out[i].head(capitals*2 < len(out))
 	}
+	if len(out) > 0 && out[0].kind == methodHeading && out[0].level == 0 && said("method", out[0].ws, 0) == 0 {
+		out[0].kind, out[0].rest = noHeading, "" // a title that ends as a heading: "Köfte tarifi"
+	}
 	return out
 }
 
@@ -357,7 +388,10 @@ func (l *line) head(capitals bool) {
 	if l.level == 0 && l.length <= 6 && !isDigit(l.text) && (strings.HasSuffix(l.text, ":") || shouted) {
 		l.level = byForm
 	}
-	if !l.facts.all {
+	text, _, bracket := strings.Cut(l.text, "(")
+	if l.facts.all && bracket {
+		l.kind, _ = heading(text, l.level > 0) // "Method (2 hours)"
+	} else if !l.facts.all {
 		l.kind, l.rest = heading(l.text, l.level > 0)
 	}
 }

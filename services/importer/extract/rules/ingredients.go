@@ -56,23 +56,7 @@ type mention struct {
 	acted      bool // an action is on it
 }
 
-// modifiers may precede a food and belong to its name; preparations are notes.
-var (
-	modifiers = words.Set(`
-fresh freshly dried dry extra virgin light dark heavy whole skim low fat free sodium unsalted salted sweet sour hot
-cold warm red white green yellow black brown purple golden large small medium big baby mini long short wild sea
-kosher plain all purpose self raising rising active instant raw frozen canned smoked roasted toasted italian
-spanish french greek indian chinese japanese thai mexican american english dijon roma plum vine cherry iceberg
-romaine boneless skinless bone skin lean ground crushed cracked coarse fine stale day old soft hard boiled cooked
-leftover good quality vegetable beef chicken fish pork lamb veal turkey duck goat cow cream cheese soy rice corn
-wheat almond coconut peanut sesame sunflower canola olive palm apple lemon lime orange garlic onion tomato potato
-chili curry pasta pizza wine cider balsamic malt sherry barbecue bbq hoisin oyster worcestershire english sparkling
-mineral tap ice filtered unbleached powdered granulated caster confectioners icing evaporated condensed double
-single whipping clotted parmesan mozzarella cheddar feta swiss blue goats english bay curry kaffir star`)
-	preparations = words.Set(`
-chopped diced minced sliced grated shredded peeled melted softened cubed halved quartered crushed beaten sifted
-julienned mashed pureed washed rinsed drained thinly finely roughly coarsely`)
-)
+var modifiers, preparations, passing, talkTitles = lists["modifier"], lists["preparation"], lists["passing"], lists["talk"]
 
 func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 	acted := false
@@ -92,16 +76,8 @@ func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 			continue
 		}
 		if used, dependent := lexicon.Food(s.Stems, i); used > 0 {
-			from := begin(s, i)
-			end := i + used
-			for end < len(s.Words) {
-				more, _ := lexicon.Food(s.Stems, end)
-				if more == 0 || isVerbHere(s, end) {
-					break
-				}
-				end, dependent = end+more, false
-			}
-			if !dependent || holdsFood(s.Stems[from:i]) {
+			from, end := begin(s, i), foodsEnd(s, i+used)
+			if !dependent || end > i+used || holdsFood(s.Stems[from:i]) {
 				g.add(s, from, end, measure.Amount{}, acted && isStep)
 			}
 			i = end
@@ -109,6 +85,18 @@ func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 		}
 		i++
 	}
+}
+
+// foodsEnd returns the end of the foods from a position on.
+func foodsEnd(s *talk.Sentence, end int) int {
+	for end < len(s.Words) && !isVerbHere(s, end) {
+		more, _ := lexicon.Food(s.Stems, end)
+		if more == 0 {
+			break
+		}
+		end += more
+	}
+	return end
 }
 
 func isVerbHere(s *talk.Sentence, i int) bool {
@@ -145,15 +133,7 @@ func (g *gatherer) amount(s *talk.Sentence, i int) int {
 			break
 		}
 		if food, dependent := lexicon.Food(s.Stems, at); food > 0 {
-			end := at + food
-			for end < len(s.Words) {
-				more, _ := lexicon.Food(s.Stems, end)
-				if more == 0 || isVerbHere(s, end) {
-					break
-				}
-				end += more
-			}
-			from := max(begin(s, at), i+used)
+			from, end := max(begin(s, at), i+used), foodsEnd(s, at+food)
 			if dependent && end == at+food && from == at && a.Unit.Name == "" {
 				return 0
 			}
@@ -167,9 +147,6 @@ func (g *gatherer) amount(s *talk.Sentence, i int) int {
 	}
 	return 0
 }
-
-// passing has the words that may stand between an amount and its food.
-var passing = words.Set(`of some the your our my just more really nice good beautiful about this that regular`)
 
 func (g *gatherer) add(s *talk.Sentence, from, end int, a measure.Amount, acted bool) {
 	var item, note []string
@@ -420,11 +397,6 @@ func (r *reader) chapter(i int) (start, end float64) {
 	return start, max(start, end)
 }
 
-var talkTitles = words.Set(`
-intro introduction outro sponsor sponsors sponsored ad ads advert tasting taste subscribe thanks thank bloopers
-ending welcome hello goodbye bye review verdict merch history story einleitung intro begrüßung verkostung fazit
-introducción despedida prueba introduzione assaggio dégustation conclusion вступление дегустация פתיחה טעימה סיום`)
-
 func isTalkTitle(title string) bool {
 	ws := words.Split(words.Plain(title))
 	return len(ws) <= 5 && slices.ContainsFunc(ws, func(w words.Word) bool { return talkTitles[w.Lower] })
@@ -456,14 +428,17 @@ func (r *reader) spokenAt(start, end float64) (float64, float64) {
 
 // sentenceCase returns a text with a capital letter at the beginning and a mark at the end.
 func sentenceCase(text string) string {
-	text = strings.TrimSpace(text)
-	first, size := utf8.DecodeRuneInString(text)
-	if size == 0 {
-		return ""
-	}
-	text = string(unicode.ToUpper(first)) + text[size:]
+	text = capitalized(strings.TrimSpace(text))
 	if last, _ := utf8.DecodeLastRuneInString(text); unicode.IsLetter(last) || unicode.IsDigit(last) {
 		text += "."
 	}
 	return text
+}
+
+func capitalized(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return ""
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
 }

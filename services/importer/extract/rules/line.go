@@ -49,13 +49,8 @@ var remarkPhrases = func() *regexp.Regexp {
 	return out
 }()
 
-var (
-	// plurals matches the ending of a plural that is left to the reader: "Zehe/n", "oignon(s)".
-	plurals = regexp.MustCompile(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
-
-	// kinds has the words before a number that belongs to a name: "Type 405", "farina 00".
-	kinds = words.Set(`type typ typen tipo tip nr no № # größe size omega vitamin farina mehl farine mąka мука сорт kategorie class`)
-)
+// plurals matches the ending of a plural that is left to the reader: "Zehe/n", "oignon(s)".
+var plurals = regexp.MustCompile(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
 
 // ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
 func ingredientLine(line, language string) (recipe.Ingredient, bool) {
@@ -68,8 +63,8 @@ func ingredientLine(line, language string) (recipe.Ingredient, bool) {
 	plain = plurals.ReplaceAllString(plain, "$1$2")
 	ws := measure.SplitIn(language, plain)
 	l := lineReader{ws: ws, text: plain, out: &out}
-	for i := range ws {
-		l.unclear = l.unclear || measure.Reads(ws, i, "less") // "a little less than a cup"
+	for i := 0; i < len(ws) && !measure.Reads(ws, i, ",", ";", "(", "+"); i++ { // "a little less than a cup", not "200 g and a little more"
+		l.unclear = l.unclear || measure.Reads(ws, i, "less") && !measure.Reads(ws, i-1, "and", "or")
 	}
 	rest, remarks := withoutBrackets(l.amount())
 	rest = l.alternative(rest, language)
@@ -86,10 +81,34 @@ func ingredientLine(line, language string) (recipe.Ingredient, bool) {
 	if len(strings.Fields(out.Item)) > 9 || !strings.ContainsFunc(out.Item, unicode.IsLetter) {
 		return recipe.Ingredient{Raw: out.Raw}, false
 	}
-	if hasNumber(measure.SplitIn(language, out.Item)) {
+	if ws := measure.SplitIn(language, out.Item); hasNumber(ws) || hasAmount(ws, &out) {
 		return unread(out.Raw), true
 	}
 	return out, true
+}
+
+// symbols matches the short forms of units that are no words of a language.
+var symbols = regexp.MustCompile(`^(?:[mcdk]?[gl]|oz|lb|[мк]?г|м?л)$`)
+
+// hasAmount reports whether an item begins with a part of its amount that was not read, as in "nearly a pound of beef" and
+// "cent cinquante g de farine".
+func hasAmount(ws []words.Word, i *recipe.Ingredient) bool {
+	if len(ws) == 0 {
+		return false
+	}
+	inWords := ws[0].Kind == words.Digits && ws[0].Reading != ""
+	quoted := ws[0].Text == `"` && strings.Count(i.Item, `"`)%2 == 1 // the inches of `1" thick`
+	if i.Qty != "" && (inWords || quoted || measure.Reads(ws, 0, "+", "/", "=", "°", "and", "or", "plus")) {
+		return true
+	}
+	for at := range ws {
+		u, used := measure.ReadUnit(ws, at)
+		word := used > 1 || utf8.RuneCountInString(ws[at].Text) > 2 || symbols.MatchString(ws[at].Lower)
+		if u.Class == measure.Measured && word && u.Name != "stick" && at+used < len(ws) && i.Unit == "" && (at > 0 || i.Qty != "") {
+			return true
+		}
+	}
+	return false
 }
 
 // withoutPhrase takes the first note that is one of the phrases, in separate brackets or outside of all, out of a line.
@@ -138,7 +157,10 @@ type lineReader struct {
 // amount reads the amount at the beginning or the end of the line, and returns the rest.
 func (l *lineReader) amount() string {
 	ws, from := l.ws, about(l.ws, 0)
-	if a, used := measure.ReadUncounted(ws, from); used > 0 && !isName(ws, from) && (from+used < len(ws) || a.Unit.Name != "") {
+	a, used := measure.ReadUncounted(ws, from)
+	last := from + used - 1
+	compound := used > 0 && a.Unit.Name == "" && (isInches(ws, last) || ws[last].Lower == "-" && a.Number.Max >= 1) // "five-spice"
+	if used > 0 && !compound && !isName(ws, from) && (from+used < len(ws) || a.Unit.Name != "") {
 		end := from + used
 		if end == len(ws) && a.Unit.Class == measure.Measured {
 			l.unclear = true // an amount of nothing
@@ -156,7 +178,9 @@ func (l *lineReader) amount() string {
 	if rest, ok := l.partOf(); ok {
 		return rest
 	}
-	return l.atEnd()
+	rest := l.atEnd()
+	l.unclear = l.unclear || compound && l.out.Qty == ""
+	return rest
 }
 
 func (l *lineReader) set(a measure.Amount, from int) {
@@ -212,7 +236,7 @@ func (l *lineReader) atEnd() string {
 		case ")":
 			depth--
 		}
-		separator := slices.Contains([]string{"-", ":", "=", ",", "…", "・", "·"}, ws[i].Lower)
+		separator := slices.Contains([]string{"-", ":", "=", ",", "…", "・", "·", "x"}, ws[i].Lower)
 		from := i
 		if separator {
 			from++
@@ -264,7 +288,13 @@ func isKind(ws []words.Word, i int) bool {
 		before--
 	}
 	return ws[i].Kind == words.Digits &&
-		(strings.HasPrefix(ws[i].Text, "00") || before >= 0 && kinds[ws[before].Lower] && !nextIsUnit(ws, i))
+		(strings.HasPrefix(ws[i].Text, "00") && (before < 0 || ws[before].Kind != words.Digits) ||
+			before >= 0 && (lists["named"][ws[before].Lower] && !nextIsUnit(ws, i) || lists["flours"][ws[before].Lower] && !hasUnit(ws, i)))
+}
+
+func hasUnit(ws []words.Word, i int) bool {
+	a, _ := measure.ReadAmount(ws, i)
+	return a.Unit.Name != ""
 }
 
 func nextIsUnit(ws []words.Word, i int) bool {
@@ -341,6 +371,11 @@ var ofs = regexp.MustCompile(`^(?i:d'|d’|de l'|de la |du |des |de |di |dell'|o
 func (l *lineReader) item(rest, language string) {
 	rest = strings.TrimLeft(rest, " .:;-)")
 	if l.out.Qty != "" || l.out.Unit != "" {
+		ws := measure.SplitIn(language, rest)
+		if n := about(ws, 0); n > 0 && n < len(ws) && (measure.Reads(ws, n, "of") || slices.Contains([]string{"each", "kadar"}, ws[0].Lower)) {
+			addNote(l.out, words.Join(ws[:n])) // "1 kg circa di pomodori"
+			rest = rest[ws[n].Start:]
+		}
 		rest = ofs.ReplaceAllString(rest, "")
 	}
 	item, note := cut(rest)
@@ -355,7 +390,7 @@ func (l *lineReader) item(rest, language string) {
 		item, note = item+strings.TrimSpace(before), after
 	}
 	addNote(l.out, strings.TrimSpace(note))
-	l.out.Item = strings.Trim(strings.Join(strings.Fields(item), " "), " -:;,.*…・·")
+	l.out.Item = strings.Trim(strings.Join(strings.Fields(item), " "), " -:;,.*…・·+")
 }
 
 // isPrepared reports whether all words of a text describe the food after them: "finely sliced".

@@ -17,6 +17,7 @@ package rules
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"regexp"
 	"slices"
@@ -326,41 +327,23 @@ func calm(text string) string {
 	if len(text) > 3 && strings.ToUpper(text) == text && strings.ToLower(text) != text {
 		text = strings.ToLower(text)
 	}
-	for i, r := range text {
-		if i == 0 {
-			return string(unicode.ToUpper(r)) + text[len(string(r)):]
+	return capitalized(text)
+}
+
+//go:embed words.txt
+var wordsText string
+
+// lists has the words of each kind; a kind of two letters is a language.
+var lists = func() map[string]map[string]bool {
+	out := map[string]map[string]bool{}
+	for kind, word := range lexicon.Lists(wordsText) {
+		if out[kind] == nil {
+			out[kind] = map[string]bool{}
 		}
+		out[kind][word] = true
 	}
-	return text
-}
-
-// common has the words that distinguish the languages in Latin letters.
-var common = map[string]map[string]bool{
-	"en": words.Set("the and to of you it is in that this we 're 'm with for going"),
-	"de": words.Set("der die das und ist nicht ein eine wir ich mit dann auch noch den jetzt für auf"),
-	"es": words.Set("el la los las que de y un una vamos con para es muy por lo ahora se"),
-	"fr": words.Set("le la les des et est un une vous on va avec pour je du nous dans c'est"),
-	"it": words.Set("il lo gli che di e un una per con è sono del adesso della non poi"),
-	"pt": words.Set("o os um uma que de e vamos com para não é do da muito você agora"),
-	"nl": words.Set("de het een en is van wij dat niet met voor we dan nog op"),
-}
-
-// scripts has the language for which captions use a script most often.
-var scripts = []struct {
-	table *unicode.RangeTable
-	tag   string
-}{
-	{unicode.Hebrew, "he"},
-	{unicode.Arabic, "ar"},
-	{unicode.Cyrillic, "ru"},
-	{unicode.Greek, "el"},
-	{unicode.Hangul, "ko"},
-	{unicode.Hiragana, "ja"},
-	{unicode.Katakana, "ja"},
-	{unicode.Han, "zh"},
-	{unicode.Thai, "th"},
-	{unicode.Devanagari, "hi"},
-}
+	return out
+}()
 
 // sampleWords is the number of words from which the language of a text is determined.
 const sampleWords = 2000
@@ -398,15 +381,9 @@ func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreig
 	if tag == "" && total >= 20 && english*3 >= total { // a list and orders have few of the common words
 		tag = "en"
 	}
-	return tag, tag != "en" && (tag != "" || total >= surely && english*rarely < total)
+	// A text of 30 words is not English when fewer than one in 30 is a common English word or a word of the kitchen.
+	return tag, tag != "en" && (tag != "" || total >= 30 && english*30 < total)
 }
-
-// A text of at least surely words is not English when fewer than one in rarely is a common English word or a word of
-// the kitchen.
-const (
-	surely = 30
-	rarely = 30
-)
 
 // guess returns the language that the words suggest, and the numbers of English words and of all words.
 func guess(ws []words.Word) (tag string, english, total int) {
@@ -416,17 +393,14 @@ func guess(ws []words.Word) (tag string, english, total int) {
 			continue
 		}
 		total++
-		if stem := []string{words.Stem(w.Lower)}; common["en"][w.Lower] || lexicon.Verb(stem[0]) > lexicon.None || isFoodWord(stem) {
+		if stem := []string{words.Stem(w.Lower)}; lists["en"][w.Lower] || lexicon.Verb(stem[0]) > lexicon.None || isFoodWord(stem) {
 			english++
 		}
-		for _, s := range scripts {
-			if strings.ContainsFunc(w.Lower, func(r rune) bool { return unicode.Is(s.table, r) }) {
-				votes[s.tag] += 3
-				break
-			}
+		if tag := words.ScriptOf(w.Lower); tag != "" {
+			votes[tag] += 3
 		}
-		for tag, list := range common {
-			if list[w.Lower] {
+		for tag, list := range lists {
+			if len(tag) == 2 && list[w.Lower] {
 				votes[tag]++
 			}
 		}
@@ -448,17 +422,7 @@ func isFoodWord(stems []string) bool {
 	return used > 0
 }
 
-var (
-	// openers has the words that are dropped from the beginning of a step.
-	openers = words.Set(`
-so and ok okay alright right well now then but next um uh yeah yes guys folks everybody everyone just also hey hi
-hello basically actually again`)
-	// subjects and helpers stand before the verb of a plan: "i 'm going to".
-	subjects = words.Set(`i we you let they`)
-	helpers  = words.Set(`
-'m 're 's 'll 've am are will is have has going gonna to want wanna need just go ahead like also gotta got would
-can could should now then simply please start by be do must then i'd 'd`)
-)
+var openers, subjects, helpers = lists["opener"], lists["subject"], lists["helper"]
 
 // imperative returns the text of a sentence as an order where the words allow it: without openers, and without "I'm going
 // to" before a verb. The other words are unchanged.

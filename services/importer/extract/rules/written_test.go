@@ -63,6 +63,7 @@ func TestWrittenRecipes(t *testing.T) {
 			for _, s := range r.Steps {
 				_, err := strconv.Atoi(strings.Trim(s.Text, ". "))
 				check.That(t, err != nil && len(s.Unverified) == 0, "%s: step %+v", c.name, s)
+				check.That(t, !strings.HasPrefix(s.Text, fmt.Sprint(s.Index, " ")) && !strings.HasPrefix(s.Text, "Step"), "%s: step %+v has its label", c.name, s)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -269,9 +270,7 @@ func (a *attempt) ask(ctx context.Context, in extract.Input) ([]byte, error) {
 		}, judgeExtract, a.onRetry(ctx, "extraction", a.id))
 	})
 	a.passed(PointExtracted)
-	if made.Source.Extractor == "" {
-		made.Source.Extractor = a.cfg.Extractor.Name
-	}
+	made.Source.Extractor = cmp.Or(made.Source.Extractor, a.cfg.Extractor.Name)
 	return a.encode(ctx, "recipe", made, err)
 }
 

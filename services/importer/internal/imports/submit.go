@@ -200,9 +200,7 @@ func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 	made := *m.Recipe
 	made.Source = in.Source
 	made.Source.Extractor = PublishedBy
-	if made.Language == "" {
-		made.Language = m.Language
-	}
+	made.Language = cmp.Or(made.Language, m.Language)
 	extract.Clean(&made)
 	if err := made.Validate(); err != nil {
 		return recipe.Recipe{}, &FailedError{

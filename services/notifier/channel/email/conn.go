@@ -209,9 +209,11 @@ func (r result) stale() bool {
 }
 
 // failed returns the error of a result.
-func (e *Email) failed(ctx context.Context, r result) error {
+func (e *Email) failed(ctx context.Context, r result, to string) error {
 	if r.code != 0 {
-		return e.fail(judge(r.stage, r.code, r.enhanced), r.code, clip(r.err.Error()), nil)
+		// The library adds the recipient, and servers repeat it. Logs keep the text for longer than the user is known.
+		text, _, _ := strings.Cut(r.err.Error(), ", affected ")
+		return e.fail(judge(r.stage, r.code, r.enhanced), r.code, clip(strings.ReplaceAll(text, to, "…")), nil)
 	}
 	if r.stage != mail.ErrSMTPDataClose {
 		return e.unsent(ctx, r.stage.String(), nil)
@@ -275,7 +277,7 @@ func judge(stage mail.SendErrReason, code int, enhanced string) channel.Kind {
 // maxReply bounds the part of a reply that is kept, in bytes.
 const maxReply = 300
 
-// clip shortens a reply and puts it on one line.
+// clip shortens a reply and puts it on one line, without addresses.
 func clip(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -283,5 +285,5 @@ func clip(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, ""))
-	return strings.TrimSpace(redact.Shorten(text, maxReply))
+	return strings.TrimSpace(redact.Shorten(redact.People(text), maxReply))
 }

@@ -5,14 +5,19 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"mime"
 	"net"
 	netmail "net/mail"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/wneessen/go-mail"
+	"golang.org/x/net/idna"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
@@ -89,6 +94,9 @@ func New(cfg Config) (*Email, error) {
 		bad("Address is %q: want host:port", cfg.Address)
 	}
 	from, err := netmail.ParseAddress(cfg.From)
+	if err == nil {
+		err = encodeDomain(from)
+	}
 	if err != nil {
 		bad(`From is %q: want "Name <name@example.com>"`, cfg.From)
 	}
@@ -145,6 +153,7 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 		if err != nil {
 			return channel.Receipt{}, e.undialled(ctx, err)
 		}
+		c.smtp.SkipSMTPUTF8(isASCII(e.from.Address + to.Address)) // a relay may refuse it for a next server without it
 		result := c.send(ctx, msg)
 		if result.healthy() {
 			e.pool.put(c)
@@ -157,7 +166,7 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 		case c.used && result.stale() && !again && ctx.Err() == nil:
 			continue // the server had closed the connection while it was idle
 		}
-		return channel.Receipt{}, e.failed(ctx, result)
+		return channel.Receipt{}, e.failed(ctx, result, to.Address)
 	}
 }
 
@@ -177,7 +186,39 @@ func parseAddress(text string) (*netmail.Address, error) {
 	if err != nil {
 		return nil, errors.New("the address is none of RFC 5322")
 	}
-	return to, nil
+	return to, encodeDomain(to)
+}
+
+// encodeDomain replaces a domain with other letters than those of ASCII by its form that every server takes. Only the part before the @
+// then needs a server that supports SMTPUTF8.
+func encodeDomain(of *netmail.Address) error {
+	at := strings.LastIndexByte(of.Address, '@') + 1
+	if isASCII(of.Address[at:]) {
+		return nil
+	}
+	domain, err := idna.Lookup.ToASCII(of.Address[at:])
+	if err != nil {
+		return errors.New("the domain of the address is none of IDNA")
+	}
+	of.Address = of.Address[:at] + domain
+	return nil
+}
+
+func isASCII(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r > unicode.MaxASCII })
+}
+
+// encode returns a header value, in encoded words if it holds one: a reader would decode that, and undo what templates do against
+// direction marks and links. The library, and mime.WordEncoder, leave such a value as it is when it is ASCII.
+func encode(value string) string {
+	if !strings.Contains(value, "=?") || mime.QEncoding.Encode("utf-8", value) != value {
+		return value
+	}
+	var words []string
+	for part := range slices.Chunk([]byte(value), 45) { // an encoded word has at most 75 bytes
+		words = append(words, "=?utf-8?b?"+base64.StdEncoding.EncodeToString(part)+"?=")
+	}
+	return strings.Join(words, " ")
 }
 
 // compose makes the mail, the same in every attempt.
@@ -189,7 +230,7 @@ func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Te
 	// The separator is a hash of both parts, so it is the same in every attempt and occurs in neither.
 	msg.SetBoundary(fmt.Sprintf("part_%.16x", sha256.Sum256([]byte(text.Text+"\x00"+text.HTML))))
 	msg.SetDateWithValue(m.FirstAttempt) // filters distrust a mail that is much older than its delivery
-	msg.Subject(text.Subject)
+	msg.Subject(encode(text.Subject))
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: suppresses automatic replies
 	if unsubscribe != "" {
 		if err := msg.SetListUnsubscribeOneClick(unsubscribe); err != nil {

@@ -143,6 +143,54 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 	}
 }
 
+// TestEncodedWordsStayText: what looks like encoded words in a text is shown as it is, and not decoded by the reader.
+func TestEncodedWordsStayText(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "text", "") })
+	for i, word := range []string{
+		"=?utf-8?b?4oCuZ25wLmV4ZQ==?=", "=?utf-8?q?x=0D=0ABcc:_eve?=", "a =?us-ascii?Q?evil=2Eexample?= b", "=?", "=?é?=",
+		strings.Repeat("=?iso-8859-1?q?=2E?= ", 8) + "end",
+	} {
+		payload := check.Must(json.Marshal(map[string]string{"v": word}))(t)
+		check.OK(t, check.Err(e.Send(t.Context(), message(func(m *channel.Message) { m.Payload = payload }))))
+		letters, _ := p.taken()
+		header, _ := read(t, letters[i].raw)
+		subject, err := (&mime.WordDecoder{}).DecodeHeader(header.Get("Subject"))
+		check.That(t, err == nil && subject == word, "%q is read as %q: %v", word, subject, err)
+	}
+}
+
+// TestAddressesWithOtherLetters: a domain is encoded for every server, and SMTPUTF8 is asked for only where a name needs it.
+func TestAddressesWithOtherLetters(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"ada@bücher.example":         "ada@xn--bcher-kva.example",
+		"Ada <ada@почта.рф>":         "ada@xn--80a1acny.xn--p1ai",
+		"ada@BÜCHER.example":         "ada@xn--bcher-kva.example",
+		"ada@例え.テスト":                 "ada@xn--r8jz45g.xn--zckzah",
+		"ada@example.org":            "ada@example.org",
+		"ada@a_b.example":            "ada@a_b.example",
+		"ädä@bücher.example":         "ädä@xn--bcher-kva.example UTF8",
+		"ada@bü\u202echer.example":   "",
+		"ada@" + "ü" + ".-x.example": "",
+	} {
+		p := newPost(t, func(s *smtp.Server) { s.EnableSMTPUTF8 = !strings.HasPrefix(address, "ada") })
+		_, err := p.client(func(c *Config) { c.From = "notify@пример.example" }).Send(t.Context(), message(func(m *channel.Message) { m.Address = address }))
+		letters, _ := p.taken()
+		if want == "" {
+			check.That(t, channel.Of("email", err).Kind == channel.KindBounced && len(letters) == 0, "%s: %v", address, err)
+			continue
+		}
+		check.Require(t, err == nil && len(letters) == 1, "%s: %v", address, err)
+		check.Same(t, address, letters[0].to, want)
+	}
+	p := newPost(t)
+	check.OK(t, check.Err(p.client().Send(t.Context(), message())))
+	letters, _ := p.taken()
+	check.Same(t, "to a server that has SMTPUTF8", letters[0].to, "ada@example.org")
+}
+
 func TestNoText(t *testing.T) {
 	t.Parallel()
 	p := newPost(t)
@@ -242,6 +290,7 @@ type session struct {
 
 	conn   *smtp.Conn
 	letter letter
+	utf8   bool
 }
 
 // newPost starts a server, with TLS at hand.
@@ -297,13 +346,15 @@ func (s *session) Auth(string) (sasl.Server, error) { //nolint:ireturn // the li
 	}), nil
 }
 
-func (s *session) Mail(from string, _ *smtp.MailOptions) error {
-	s.letter.from = from
+func (s *session) Mail(from string, o *smtp.MailOptions) error {
+	s.letter.from, s.utf8 = from, o.UTF8
 	return s.mail
 }
 
 func (s *session) Rcpt(to string, _ *smtp.RcptOptions) error {
-	s.letter.to = to
+	if s.letter.to = to; s.utf8 {
+		s.letter.to += " UTF8"
+	}
 	return s.rcpt
 }
 

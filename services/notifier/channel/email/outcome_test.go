@@ -14,6 +14,24 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
+// TestRepliesAreKeptWithoutAddresses: the error of a mail goes into logs.
+func TestRepliesAreKeptWithoutAddresses(t *testing.T) {
+	t.Parallel()
+	for address, reply := range map[string]string{
+		"ada@example.org":         "<ADA@example.org>: no such user, see postmaster@example.org",
+		"ada@localhost":           "ada@localhost: no such user",
+		`"ada l"@example.org`:     `<"ada l"@example.org>... user unknown`,
+		"Ada <ada@xn--p1ai.test>": "no mailbox for ada@xn--p1ai.test",
+	} {
+		p := newPost(t)
+		p.rcpt = &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: reply}
+		_, err := p.client().Send(t.Context(), message(func(m *channel.Message) { m.Address = address }))
+		failed := channel.Of("email", err)
+		check.That(t, failed.Kind == channel.KindBounced && !strings.Contains(strings.ToLower(err.Error()), "ada") && strings.Contains(failed.Detail, "5.1.1"),
+			"%s: %v", address, err)
+	}
+}
+
 func refused(code int, enhanced ...int) error {
 	out := &smtp.SMTPError{Code: code, EnhancedCode: smtp.NoEnhancedCode, Message: "no"}
 	if len(enhanced) == 3 {

@@ -74,7 +74,11 @@ func newSigner(private, subject string) (*signer, error) {
 
 // authorization returns the header for an endpoint.
 func (s *signer) authorization(endpoint *url.URL) (string, error) {
-	audience := endpoint.Scheme + "://" + endpoint.Host
+	host := strings.ToLower(endpoint.Host) // an origin has no default port: RFC 6454
+	if endpoint.Scheme == "https" {
+		host = strings.TrimSuffix(host, ":443")
+	}
+	audience := endpoint.Scheme + "://" + host
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/mail"
 	"net/netip"
+	"net/url"
 	"slices"
 	"sort"
 	"strconv"
@@ -69,8 +71,11 @@ var _ channel.Channel = (*WebPush)(nil)
 // New returns the channel. Close it after its last use.
 func New(cfg Config) (*WebPush, error) {
 	var errs []error
-	if !strings.HasPrefix(cfg.Subject, "mailto:") && !strings.HasPrefix(cfg.Subject, "https://") {
-		errs = append(errs, fmt.Errorf("webpush: Subject is %q: want a mailto: or https: URL", cfg.Subject))
+	to, isMail := strings.CutPrefix(cfg.Subject, "mailto:")
+	_, err := mail.ParseAddress(to)
+	site, siteErr := url.Parse(cfg.Subject)
+	if isMail && err != nil || !isMail && (siteErr != nil || site.Scheme != "https" || site.Host == "") {
+		errs = append(errs, fmt.Errorf("webpush: Subject is %q: want a URL such as mailto:push@example.com or https://example.com", cfg.Subject))
 	}
 	if cfg.Templates == nil {
 		errs = append(errs, errors.New("webpush: Templates are missing"))

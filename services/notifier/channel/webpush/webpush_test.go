@@ -9,11 +9,13 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -234,8 +236,27 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestTokenIsForTheOrigin: push services compare the audience with their origin.
+func TestTokenIsForTheOrigin(t *testing.T) {
+	t.Parallel()
+	private, public, err := GenerateKey()
+	check.OK(t, err)
+	s := check.Must(newSigner(private, "mailto:push@example.com"))(t)
+	for endpoint, want := range map[string]string{
+		"https://push.example:443/a": "https://push.example", "https://PUSH.Example/a?b": "https://push.example",
+		"https://[::1]:443/": "https://[::1]", "https://push.example:8443/a": "https://push.example:8443", "http://push.example:443/": "http://push.example:443",
+	} {
+		header := check.Must(s.authorization(check.Must(url.Parse(endpoint))(t)))(t)
+		checkToken(t, header, want, public)
+	}
+}
+
 func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
+	for _, subject := range []string{"mailto:", "mailto:push", "https://", "https:example.com", "http://example.com", "https://exa mple.com", ""} {
+		_, err := New(Config{Subject: subject})
+		check.Contains(t, err, fmt.Sprintf("Subject is %q", subject))
+	}
 	_, err := New(Config{PrivateKey: "sesame", Subject: "push@example.com"})
 	for _, want := range []string{"PrivateKey", "Subject", "Templates"} {
 		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),

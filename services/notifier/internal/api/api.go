@@ -29,6 +29,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
 // ErrUnknownEvent is returned for an event that was not published, or to which no rule applies.
@@ -48,6 +49,7 @@ type Config struct {
 	Publisher  *contracts.Publisher
 	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
+	Rules      func() *rules.Rules
 	Tested     map[string]channel.Channel // the channels with texts, by name
 	Throttles  *throttle.Store            // counts the requests of callers who are no operators
 }

@@ -7,12 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -91,11 +95,47 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	if err != nil {
 		return User{}, err
 	}
-	edit := recipient.Edit{Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision}
+	edit := recipient.Edit{Body: r.Body, Check: a.checkPreferences, Merge: r.Merge, Own: r.Own, Revision: revision}
 	edit.Adds = sync.OnceValue(func() error {
 		return a.within(ctx, "change", r.target(), bound{"new addresses of the user", r.UserID, maxChanges})
 	})
 	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, edit))
+}
+
+// checkPreferences refuses the channels and categories that an edit adds to preferences and that do not exist: they would have no effect.
+// Names that were known once stay. Without any category in the rules, sources name their own.
+func (a *API) checkPreferences(before, after contracts.Recipient) error {
+	channels := append(slices.Collect(maps.Keys(a.cfg.Channels)), inapp.Name)
+	slices.Sort(channels)
+	known := map[string][]string{"category": a.cfg.Rules().CategoryNames(), "channel": channels}
+	was := choices(before)
+	var wrong contracts.Mistakes
+	for _, c := range choices(after) {
+		names := append(known[c.what], contracts.Anything)
+		wrong.Add(len(names) > 1 && !slices.Contains(names, c.name) && !slices.Contains(was, c), c.path,
+			fmt.Sprintf("names no %s: want %s", c.what, strings.Join(names, ", ")))
+	}
+	slices.SortStableFunc(wrong, func(a, b contracts.FieldError) int { return strings.Compare(a.Path, b.Path) })
+	return wrong.In("Recipient")
+}
+
+// choice is a name in preferences: where, of a category or a channel, and which.
+type choice struct{ path, what, name string }
+
+func choices(r contracts.Recipient) (all []choice) {
+	for category, on := range r.OptOut {
+		all = append(all, choice{"/opt_out/" + category, "category", category})
+		for _, channel := range on {
+			all = append(all, choice{"/opt_out/" + category, "channel", channel})
+		}
+	}
+	for category := range r.Mute {
+		all = append(all, choice{"/mute/" + category, "category", category})
+	}
+	for category := range r.Digest {
+		all = append(all, choice{"/digest/" + category, "category", category})
+	}
+	return all
 }
 
 // target names the user of a request in a record of the audit.

@@ -57,8 +57,10 @@ func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (h
 	r.profile, err = s.profile(ctx, &r.Notification)
 	unreadable, ok := errors.AsType[*recipient.Error](err)
 	switch {
-	case errors.Is(err, recipient.ErrForgotten):
+	case errors.Is(err, recipient.ErrForgotten) && d.UpdatedAt.IsZero():
 		return true, nil // a record would be data about the user
+	case errors.Is(err, recipient.ErrForgotten): // there is a record, which says that the row waits
+		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonErased, nil)
 	case ok && unreadable.Permanent:
 		d.Detail = redact.Clip(err.Error(), maxDetail)
 		return true, s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Cancel(err))

@@ -63,7 +63,7 @@ const (
 	ReasonEndpointDisabled = "endpoint_disabled" // suppressed: the address has failed for days
 	ReasonEndpointDown     = "endpoint_down"     // pending: the address was not reached lately
 	ReasonEmpty            = "empty"             // suppressed: a digest without events
-	ReasonErased           = "erased"            // suppressed: the data of the user was erased; never in a record
+	ReasonErased           = "erased"            // suppressed: the data of the user was erased
 	ReasonExhausted        = "exhausted"         // failed: no attempts are left
 	ReasonFallbackAfter    = "fallback_after"    // failed: the time for this channel is over, and another channel is next
 	ReasonMuted            = "muted"             // suppressed: the user does not want to be disturbed for some time

@@ -88,6 +88,9 @@ func (h *handler) notify(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		return contracts.Mistake("request", "", "has the header Idempotency-Key twice")
+	}
 	e, err := h.api.ReadNotification(body, r.Header.Get("Idempotency-Key"))
 	if err != nil {
 		return err

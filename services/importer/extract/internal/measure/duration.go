@@ -23,18 +23,22 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 		return Duration{}, map[bool]int{true: 1, false: 2}[at(ws, i) == "overnight"]
 	}
 	n, used := ReadNumber(ws, i)
+	if at(ws, i-1) == ":" && i > 1 && ws[i-2].End == ws[i].Start-1 { // "1:30 hours"
+		return Duration{}, 0
+	}
 	if alone := timeUnits[at(ws, i)].implied; used == 0 && alone > 0 {
 		n, used = Number{Min: alone, Max: alone}, 0
 	} else if used == 0 {
 		return Duration{}, 0
 	}
-	if w := at(ws, i+used); w == "-" || w == "个" || w == "個" || isSize(w) {
-		used++
-	}
+	used += skip(ws, i+used, "-", "个", "個", "more", "full", "good", "whole", "extra")
 	if at(ws, i+used) == "半" && ws[i+used-1].Kind == words.Letters { // "一个半小时"
 		n.Min, n.Max, used = n.Min+0.5, n.Max+0.5, used+1
 	}
 	unit := seconds(ws, i+used)
+	if _, longer := unitAt(ws, i+used); unit > 0 && longer > 1 { // "1 ч. л." is a teaspoon
+		return Duration{}, 0
+	}
 	if unit == 0 || isShort(at(ws, i+used)) && (used == 0 || ws[i+used-1].Kind != words.Digits) {
 		return minuteAndHalf(ws, i, n, used)
 	}
@@ -42,8 +46,9 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	if n.Vague {
 		return Duration{}, used
 	}
+	end, part := used, timeUnit(ws, i+used-1).part
 	low, high, used := bounds(ws, i, used, n, unit, ranges)
-	if high > longest {
+	if high > longest || part && used == end {
 		return Duration{}, 0
 	}
 	return Duration{Min: int(math.Round(low)), Max: int(math.Round(high))}, used
@@ -53,14 +58,14 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (low, high float64, all int) {
 	low, high = n.Min*unit, n.Max*unit
 	point := 0
-	if at(ws, i+used) == "." && timeUnits[at(ws, i+used-1)].short {
+	if at(ws, i+used) == "." && timeUnit(ws, i+used-1).short {
 		point = 1
 	}
-	if extra, more := rest(ws, i+used+point, unit); more > 0 {
-		return low + extra, high + extra, used + point + more
+	if least, most, more := rest(ws, i+used+point, unit, point); more > 0 {
+		return low + least, high + most, used + point + more
 	}
 	// "one minute to two minutes", "45 seconds to a minute"
-	if ranges && high == low && Reads(ws, i+used+point, "to", "or", "-") {
+	if ranges && high == low && Reads(ws, i+used+point, "to", "or", "-", "~") {
 		if next, more := duration(ws, i+used+point+1, false); more > 0 && float64(next.Max) > high {
 			return low, float64(next.Max), used + point + 1 + more
 		}
@@ -68,58 +73,67 @@ func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (
 	return low, high, used
 }
 
-func isSize(w string) bool {
-	return w == "more" || w == "full" || w == "good" || w == "whole" || w == "extra"
-}
-
-func isShort(w string) bool { return w == "s" || w == "h" }
+func isShort(w string) bool { return w == "s" || w == "h" || w == "ч" }
 
 // minuteAndHalf reads "a half hour" and the like, where the article was read as a number.
 func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 	if n.Vague || at(ws, i+used) != "of" {
 		return Duration{}, 0
 	}
-	skip := used + 1
-	if isArticle(at(ws, i+skip)) {
-		skip++
-	}
-	unit := seconds(ws, i+skip)
-	if unit == 0 || isShort(at(ws, i+skip)) {
+	used += 1 + skip(ws, i+used+1, "a", "an")
+	unit := seconds(ws, i+used)
+	if unit == 0 || isShort(at(ws, i+used)) {
 		return Duration{}, 0
 	}
-	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, skip + 1
+	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, used + 1
 }
 
-// rest reads the words after the larger unit: "30 minutes", "and a half", "and 20 minutes".
-func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
+// rest reads the words after the larger unit, and the point of its abbreviation: "30 minutes", "and a half", "and 20 minutes".
+func rest(ws []words.Word, i int, unit float64, point int) (least, most float64, used int) {
 	if part, more := ReadPart(ws, i); more > 0 {
-		return part * unit, more
+		return part * unit, part * unit, more
 	}
 	skip := 0
-	and := isAnd(ws, i)
+	and := isAnd(ws, i) || Reads(ws, i, "+", "plus")
 	if and || at(ws, i) == "," {
 		skip = 1
 	}
-	if and {
-		if part, more := aPart(ws, i+1); more > 0 {
-			if smaller := seconds(ws, i+1+more); smaller > 0 && smaller < unit {
-				return part * smaller, 2 + more
-			}
-			return part * unit, 1 + more
+	if part, more := aPart(ws, i+1); and && more > 0 {
+		if smaller := seconds(ws, i+1+more); smaller > 0 && smaller < unit {
+			return part * smaller, part * smaller, 2 + more
+		}
+		return part * unit, part * unit, 1 + more
+	}
+	n, more := ReadNumber(ws, i+skip)
+	if more == 0 || n.Vague {
+		return 0, 0, 0
+	}
+	smaller, end := seconds(ws, i+skip+more), skip+more
+	if unit == hour && smaller == 0 && more == 1 && n.Max < 60 && at(ws, i) != "," {
+		if minutes := clock(ws, i+skip, point); minutes > 0 {
+			return n.Min * 60, n.Max * 60, skip + minutes
 		}
 	}
-	x, more := single(ws, i+skip)
-	if more == 0 {
-		return 0, 0
+	if smaller == 0 || smaller >= unit || isShort(at(ws, i+end)) && ws[i+skip].Kind != words.Digits {
+		return 0, 0, 0
 	}
-	if at(ws, i-1) == "h" && ws[i].Start-ws[i-1].End <= 1 && len(ws[i].Text) == 2 && seconds(ws, i+1) == 0 && x < 60 {
-		return x * 60, 1 // "1 h 30"
+	return n.Min * smaller, n.Max * smaller, end + 1
+}
+
+const hour = 3600
+
+// clock returns the number of words from two digits after a number of hours that are minutes: "1 h 30", "1 ч 30 м", and at the end
+// of a clause "1 heure 30".
+func clock(ws []words.Word, i, point int) int {
+	switch {
+	case ws[i].Kind != words.Digits || len(ws[i].Text) != 2 && inWords(ws, i) < 10:
+		return 0
+	case Reads(ws, i+1, "m", "м"):
+		return 2
+	case isShort(at(ws, i-1-point)) && ws[i].Start-ws[i-1].End <= 1, i+1 == len(ws), Reads(ws, i+1, ".", ",", ";", ":", ")", "|"):
+		return 1
 	}
-	smaller := seconds(ws, i+skip+more)
-	if smaller == 0 || smaller >= unit || isShort(at(ws, i+skip+more)) && ws[i+skip].Kind != words.Digits {
-		return 0, 0
-	}
-	return x * smaller, skip + more + 1
+	return 0
 }
 
 // isAnd reports whether the word at i, between two parts of a duration, is "and" in one of the languages: "1 uur en 30 minuten"
@@ -279,54 +293,40 @@ func level(ws []words.Word, i int) (Temperature, int) {
 	if t, used := boil(ws, i); used > 0 {
 		return t, used
 	}
-	begin := 0
-	if w := at(ws, i); w == "very" || w == "fairly" || w == "really" {
-		begin = 1
-	}
+	begin := skip(ws, i, "very", "fairly", "really")
 	name, ok := levels[at(ws, i+begin)]
 	if !ok {
 		return Temperature{}, 0
 	}
 	used := begin + 1
-	skip := used
-	for at(ws, i+skip) == "-" || at(ws, i+skip) == "to" || at(ws, i+skip) == "," {
-		skip++
-	}
-	if other, ok := levels[at(ws, i+skip)]; ok && skip-used <= 1 {
+	between := skip(ws, i+used, "-", "to", ",")
+	if other, ok := levels[at(ws, i+used+between)]; ok {
 		if other != name {
 			name += "-" + other
 		}
-		used = skip + 1
+		used += between + 1
 	}
-	switch at(ws, i+used) {
-	case "heat", "flame", "temperature", "setting", "fire", "temp":
+	if Reads(ws, i+used, "heat", "flame", "temperature", "setting", "fire", "temp") {
 		return Temperature{Level: name}, used + 1
 	}
-	switch at(ws, i-1) {
-	case "on", "to", "over", "at", "onto":
-		if anyBefore(ws, i, 6, heats) {
-			return Temperature{Level: name}, used
-		}
+	if Reads(ws, i-1, "on", "to", "over", "at", "onto") && anyBefore(ws, i, 6, heats) {
+		return Temperature{Level: name}, used
 	}
 	return Temperature{}, 0
 }
 
 func boil(ws []words.Word, i int) (Temperature, int) {
-	skip := 0
-	switch at(ws, i) {
-	case "rolling", "rapid", "hard", "gentle", "slow", "low", "light", "nice", "bare":
-		skip = 1
-	}
-	w := at(ws, i+skip)
+	manner := skip(ws, i, "rolling", "rapid", "hard", "gentle", "slow", "low", "light", "nice", "bare")
+	w := at(ws, i+manner)
 	if w != "boil" && w != "simmer" {
 		return Temperature{}, 0
 	}
 	switch at(ws, i-1) {
 	case "a", "to", "the":
-		if at(ws, i-1) == "to" && at(ws, i-2) != "up" && at(ws, i-2) != "down" && skip == 0 && !anyBefore(ws, i-1, 5, bring) {
+		if at(ws, i-1) == "to" && at(ws, i-2) != "up" && at(ws, i-2) != "down" && manner == 0 && !anyBefore(ws, i-1, 5, bring) {
 			return Temperature{}, 0 // "you want to boil"
 		}
-		return Temperature{Level: w}, skip + 1
+		return Temperature{Level: w}, manner + 1
 	}
 	return Temperature{}, 0
 }

@@ -86,8 +86,9 @@ func parseTables() (vocabulary map[string]phrases, units phrases, times map[stri
 		form, languages, some := strings.Cut(form, "@")
 		u := newUnit(name, implied)
 		form, u.short = strings.CutSuffix(form, ".")
+		form, u.part = strings.CutSuffix(form, ".")
 		switch {
-		case u.seconds > 0:
+		case u.seconds > 0 && !some:
 			times[form] = u
 		case !some:
 			units.add(form, phrase{unit: u})
@@ -97,7 +98,7 @@ func parseTables() (vocabulary map[string]phrases, units phrases, times map[stri
 			case !some:
 			case slices.Contains(strings.Split(languages, ","), tag):
 				known.add(form, phrase{reading: u.Name})
-			case tag == "" || len(form) == 1:
+			case u.seconds == 0 && (tag == "" || len(form) == 1):
 				known.add(form, phrase{reading: unclear})
 			}
 		}
@@ -120,37 +121,15 @@ func formWords(form string) []string {
 	return out
 }
 
-// scripts has the languages whose script is enough to know them.
-var scripts = []struct {
-	tag   string
-	table *unicode.RangeTable
-}{
-	{"ja", unicode.Hiragana},
-	{"ja", unicode.Katakana},
-	{"ko", unicode.Hangul},
-	{"zh", unicode.Han},
-	{"ru", unicode.Cyrillic},
-	{"he", unicode.Hebrew},
-	{"ar", unicode.Arabic},
-	{"th", unicode.Thai},
-}
-
 // languageOf returns the language of a text on a page in a language. A text in another script is in another language.
 func languageOf(page language.Tag, text string) (tag string) {
 	if base, confidence := page.Base(); confidence == language.Exact {
 		tag = base.String()
 	}
-	for _, s := range scripts {
-		if s.tag == tag {
-			return tag
-		}
+	if tag != "" && slices.ContainsFunc(words.Scripts, func(s string) bool { return strings.HasPrefix(s, tag+"=") }) {
+		return tag
 	}
-	for _, s := range scripts {
-		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(s.table, r) }) {
-			return s.tag
-		}
-	}
-	return tag
+	return cmp.Or(words.ScriptOf(text), tag)
 }
 
 // SplitIn is [Split] for a text in the language of a BCP 47 tag, "" for one that is not known. It sets the readings of the
@@ -173,7 +152,7 @@ func SplitIn(tag, text string) []words.Word {
 		if p, n := known.at(ws, i); n > 0 && w.Reading == "" {
 			used = n
 			w.End, w.Reading = ws[i+n-1].End, p.reading
-			w.Text, w.Lower = text[w.Start:w.End], words.Join(ws[i:i+n])
+			w.Text, w.Lower = text[w.Start:w.End], strings.ToLower(words.Join(ws[i:i+n]))
 			if p.reading[0] >= '0' && p.reading[0] <= '9' {
 				w.Kind = words.Digits
 			}

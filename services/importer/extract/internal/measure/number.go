@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -95,24 +96,33 @@ func between(ws []words.Word, i int) (Number, int) {
 func upper(ws []words.Word, i, used int, low float64) (high float64, more int) {
 	switch at(ws, i+used) {
 	case "-", "to", "or", "~":
-		sign := 1
-		if Reads(ws, i+used+1, "to", "or") { // "6- to 8-ounce"
-			sign = 2
-		}
+		sign := 1 + skip(ws, i+used+1, "to", "or") // "6- to 8-ounce"
 		high, more := single(ws, i+used+sign)
 		if more == 0 || high <= low || isDate(ws, i, i+used+sign+more) {
 			return 0, 0
 		}
 		return high, more + sign
 	}
-	// "four five minutes" is a range in speech.
-	if low < 1 || low > 12 || used > 1 || ws[i].Kind != words.Letters || isArticle(ws[i].Lower) {
+	// "four five minutes" is a range in speech, and "beş altı" in writing.
+	if low < 1 || low > 12 || used > 1 || isArticle(ws[i].Lower) || inWords(ws, i) == 0 && ws[i].Kind != words.Letters {
 		return 0, 0
 	}
-	if high, ok := ones[at(ws, i+1)]; ok && high == low+1 {
+	if high := cmp.Or(ones[at(ws, i+1)], inWords(ws, i+1)); high == low+1 {
 		return high, 1
 	}
 	return 0, 0
+}
+
+// inWords returns the number that a word of the language of the text names, 0 for another word or digits.
+func inWords(ws []words.Word, i int) float64 {
+	if i >= len(ws) || ws[i].Kind != words.Digits {
+		return 0
+	}
+	if r, _ := utf8.DecodeRuneInString(ws[i].Text); !unicode.IsLetter(r) {
+		return 0
+	}
+	x, _ := ParseDigits(ws[i].Reading)
+	return x
 }
 
 // isDate reports whether words are part of a date such as "1-2-2020", and no range.
@@ -122,11 +132,8 @@ func isDate(ws []words.Word, from, to int) bool {
 }
 
 func vague(ws []words.Word, i int) int {
-	used := 0
-	if at(ws, i) == "a" || at(ws, i) == "another" {
-		used = 1
-	}
-	if w := at(ws, i+used); w == "few" || w == "several" {
+	used := skip(ws, i, "a", "another")
+	if Reads(ws, i+used, "few", "several") {
 		return used + 1
 	}
 	return 0
@@ -135,11 +142,11 @@ func vague(ws []words.Word, i int) int {
 // single reads one number without a range, or dozens.
 func single(ws []words.Word, i int) (float64, int) {
 	x, used := one(ws, i)
-	if used > 0 && at(ws, i+used) == "-" && at(ws, i+used+1) == "dozen" { // "demi-douzaine"
-		used++
+	if dash := skip(ws, i+used, "-"); used > 0 && at(ws, i+used+dash) == "dozen" { // "demi-douzaine"
+		x, used = x*12, used+dash+1
 	}
-	if used > 0 && at(ws, i+used) == "dozen" {
-		return x * 12, used + 1
+	if part, more := ReadPart(ws, i+used); more > 0 && used > 0 && at(ws, i+used-1) == "dozen" { // "docena y media"
+		return x + 12*part, used + more
 	}
 	return x, used
 }
@@ -171,6 +178,15 @@ func inDigits(ws []words.Word, i int) (float64, int) {
 	}
 	if x != math.Trunc(x) {
 		return x, 1
+	}
+	if tens := inWords(ws, i); tens >= 20 && tens < 100 && math.Mod(tens, 10) == 0 { // "двадцать пять", "vingt-cinq", "trinta e cinco"
+		skip := i + 1
+		if Reads(ws, skip, "and", "-") {
+			skip++
+		}
+		if unit := inWords(ws, skip); unit >= 1 && unit < 10 && unit == math.Trunc(unit) {
+			return x + unit, skip + 1 - i
+		}
 	}
 	part, more := fraction(ws, i+1)
 	if more == 1 && x == 1 && ws[i].Reading != "" && ws[i+1].Reading != "" { // "eine dreiviertel"
@@ -234,12 +250,9 @@ func spelled(ws []words.Word, i int) (float64, int) {
 
 // hundreds reads the words after "hundred": "and fifty".
 func hundreds(ws []words.Word, i int, x float64, used int) (float64, int) {
-	skip := 0
-	if at(ws, i) == "and" {
-		skip = 1
-	}
-	if rest, more := underHundred(ws, i+skip); more > 0 {
-		return 100*x + rest, used + skip + more
+	and := skip(ws, i, "and")
+	if rest, more := underHundred(ws, i+and); more > 0 {
+		return 100*x + rest, used + and + more
 	}
 	return 100 * x, used
 }
@@ -265,10 +278,7 @@ func underHundred(ws []words.Word, i int) (float64, int) {
 	if !ok {
 		return 0, 0
 	}
-	next := i + 1
-	if at(ws, next) == "-" {
-		next++
-	}
+	next := i + 1 + skip(ws, i+1, "-")
 	if unit, ok := ones[at(ws, next)]; ok && unit > 0 && unit < 10 {
 		return x + unit, next - i + 1
 	}
@@ -278,17 +288,14 @@ func underHundred(ws []words.Word, i int) (float64, int) {
 // articles reads numbers that begin with an article or a part: "a", "half a", "a quarter of a", "a couple of".
 func articles(ws []words.Word, i int) (float64, int) {
 	if part, used := aPart(ws, i); used > 0 {
-		switch {
-		case at(ws, i+used) == "of" && isArticle(at(ws, i+used+1)):
-			used += 2
-		case isArticle(at(ws, i+used)):
-			used++
+		if of := skip(ws, i+used, "of"); isArticle(at(ws, i+used+of)) {
+			used += of + 1
 		}
 		return part, used
 	}
 	if !isArticle(at(ws, i)) && at(ws, i) != "another" {
 		if at(ws, i) == "couple" {
-			return 2, 1 + of(ws, i+1)
+			return 2, 1 + skip(ws, i+1, "of")
 		}
 		return 0, 0
 	}
@@ -299,7 +306,7 @@ func articles(ws []words.Word, i int) (float64, int) {
 	}
 	switch at(ws, i+1) {
 	case "couple":
-		return 2, 2 + of(ws, i+2)
+		return 2, 2 + skip(ws, i+2, "of")
 	case "half", "quarter", "third":
 		if x, used := articles(ws, i+1); used > 0 {
 			return x, used + 1
@@ -338,8 +345,9 @@ func added(ws []words.Word, i int) (float64, bool) {
 
 func isArticle(w string) bool { return w == "a" || w == "an" }
 
-func of(ws []words.Word, i int) int {
-	if at(ws, i) == "of" {
+// skip returns 1 when the word at i is one of some, and otherwise 0.
+func skip(ws []words.Word, i int, some ...string) int {
+	if Reads(ws, i, some...) {
 		return 1
 	}
 	return 0
@@ -359,7 +367,9 @@ func ParseDigits(text string) (float64, bool) {
 	if over, under, ok := strings.Cut(text, "/"); ok {
 		a, errA := strconv.ParseFloat(over, 64)
 		b, errB := strconv.ParseFloat(under, 64)
-		return a / b, errA == nil && errB == nil && b > 0 && a < 1000 && b <= 100
+		// "11/2" is one and a half whose space was lost, "80/20" a kind of beef, "4/5" in some languages four or five.
+		usual := a < b && b <= 16 && (a < 4 || a+1 < b || b == 8)
+		return a / b, errA == nil && errB == nil && a > 0 && usual
 	}
 	text = strings.ReplaceAll(text, "'", "")
 	if before, after, ok := strings.Cut(text, ","); ok {

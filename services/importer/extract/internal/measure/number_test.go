@@ -85,7 +85,9 @@ func TestReadDurationInWords(t *testing.T) {
 
 func TestReadDurationFindsNone(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "5", "5 cups", "minutes", "a second", "one s", "the hour", "500000 hours"} {
+	for _, text := range []string{
+		"", "5", "5 cups", "minutes", "a second", "one s", "the hour", "500000 hours", "one more time", "1 ч. л. соли", "2 u of flour", "1:30 hours",
+	} {
 		d, used := ReadDuration(split(text), 0)
 		check.That(t, used <= 0 || text == "a second", "%q is %+v", text, d)
 	}

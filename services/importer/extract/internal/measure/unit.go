@@ -45,6 +45,7 @@ type Unit struct {
 	alone   bool       // may stand without a number
 	seconds float64    // of a unit of time
 	short   bool       // the form of the unit of time is an abbreviation, after which a point does not end the sentence
+	part    bool       // the form of the unit of time means it only before a smaller one: "1 u. 30 min"
 	longest float64    // the greatest length of a food; a longer one is the size of a tin
 }
 
@@ -52,7 +53,7 @@ type Unit struct {
 func newUnit(name, implied string) (u Unit) {
 	u.implied, _ = strconv.ParseFloat(implied, 64)
 	class, rest, found := strings.Cut(name, " ")
-	if u.Name = rest; !found || !strings.ContainsAny(class[:1], "=#~@<") {
+	if u.Name = rest; !found || !strings.ContainsAny(class[:1], "=#~@<?") {
 		u.Name = name
 		return u
 	}
@@ -62,6 +63,8 @@ func newUnit(name, implied string) (u Unit) {
 		_, _ = fmt.Sscanf(numbers, "%g-%g", &u.usual[0], &u.usual[1])
 	case '#':
 		u.Class = Vessel
+	case '?':
+		u.Name, u.Class = "", Unclear
 	case '~':
 		u.alone = true
 	case '<':
@@ -75,7 +78,14 @@ func newUnit(name, implied string) (u Unit) {
 func isUnit(text string) bool { return len(units[text]) > 0 || timeUnits[text].seconds > 0 }
 
 // seconds returns the length of the unit of time at i, 0 for another word.
-func seconds(ws []words.Word, i int) float64 { return timeUnits[at(ws, i)].seconds }
+func seconds(ws []words.Word, i int) float64 { return timeUnit(ws, i).seconds }
+
+func timeUnit(ws []words.Word, i int) Unit {
+	if u := timeUnits[at(ws, i)]; u.seconds > 0 || i < 0 || i >= len(ws) {
+		return u
+	}
+	return timeUnits[ws[i].Lower]
+}
 
 // sizes has the words that may stand between a number and its unit.
 var sizes = words.Set(`generous heaping heaped level scant good big small large healthy tiny nice rounded full whole packed medium
@@ -83,7 +93,7 @@ hefty fat thick thin little teeny`)
 
 // ReadUnit reads a unit with the points of an abbreviation, and words of size before and after it.
 func ReadUnit(ws []words.Word, i int) (u Unit, used int) {
-	for used < 3 && (sizes[at(ws, i+used)] || used > 0 && at(ws, i+used) == ".") {
+	for used < 3 && (isSized(ws, i+used) || used > 0 && at(ws, i+used) == ".") {
 		used++
 	}
 	u, more := unitAt(ws, i+used)
@@ -94,10 +104,14 @@ func ReadUnit(ws []words.Word, i int) (u Unit, used int) {
 	if at(ws, i+used) == "." && utf8.RuneCountInString(ws[i+used-1].Text) <= 6 && ws[i+used].Start == ws[i+used-1].End && i+used+1 < len(ws) {
 		used++
 	}
-	for at(ws, i+used) == "heaping" && ws[i+used].Reading != "" {
+	for at(ws, i+used) == "heaping" && ws[i+used].Reading != "" || isSized(ws, i+used) && ofAny(ws, i+used+1) > 0 { // "lata pequena de"
 		used++
 	}
 	return u, used
+}
+
+func isSized(ws []words.Word, i int) bool {
+	return i < len(ws) && (sizes[at(ws, i)] || sizes[ws[i].Lower])
 }
 
 func unitAt(ws []words.Word, i int) (Unit, int) {
@@ -107,13 +121,11 @@ func unitAt(ws []words.Word, i int) (Unit, int) {
 	if ws[i].Text == "T" && !(at(ws, i+1) == "-" && ws[i+1].Start == ws[i].End) { // T is a tablespoon, t a teaspoon
 		return Unit{Name: "tablespoon", Class: Measured}, 1
 	}
-	if entry, used := units.at(ws, i); used > 0 {
-		return entry.unit, used
-	}
-	if e := units[ws[i].Reading]; len(e) > 0 && ws[i].Text != "T" {
+	entry, used := units.at(ws, i)
+	if e := units[ws[i].Reading]; used < 2 && len(e) > 0 && ws[i].Text != "T" { // the language of the text decides
 		return e[len(e)-1].unit, 1
 	}
-	return Unit{}, 0
+	return entry.unit, used
 }
 
 // Amount is a number with a unit.
@@ -207,6 +219,8 @@ func (a *Amount) sized(ws []words.Word, i, used int, size string, more int, time
 		switch first := ws[i+used]; {
 		case strings.HasSuffix(size, "inch"):
 			return used // a part of the name
+		case !times && inWords(ws, i) > 0 && inWords(ws, i+used) > 0: // "iki yüz gram" is 200
+			a.Unclear = true
 		case a.Number.Max != math.Trunc(a.Number.Max): // "1/2 1 כוסות", in which the direction of the text has turned the number around
 			a.Unclear = true
 		case !times && len(first.Text) == 3 && whole.MatchString(first.Text) && whole.MatchString(ws[i].Text) && at(ws, i+used+1) != "-":
@@ -222,9 +236,9 @@ func (a *Amount) rest(ws []words.Word, i, used int) int {
 	if a.Unit.Name == "" {
 		if at(ws, i) == "half" || a.Number.Max < 1 && !a.Number.Vague {
 			used += ofAny(ws, i+used)
-		}
-		if isArticle(at(ws, i+used)) && Reads(ws, i+used-1, "of") {
-			used++
+			if isArticle(at(ws, i+used)) { // "1/2 a red onion"
+				used++
+			}
 		}
 		return used
 	}
@@ -241,9 +255,7 @@ func (a *Amount) rest(ws []words.Word, i, used int) int {
 	} else if part, more := ReadPart(ws, i+used); more > 0 && !a.Number.Vague {
 		a.Number.Min, a.Number.Max, used = a.Number.Min+part, a.Number.Max+part, used+more
 	}
-	if w := at(ws, i+used); w == "分" || w == "분" { // "1/2個分" is what half a piece yields
-		used++
-	}
+	used += skip(ws, i+used, "分", "분") // "1/2個分" is what half a piece yields
 	if size, more := ReadEach(ws, i+used); more > 0 && a.Unit.Class != Measured {
 		a.Note = strings.TrimSpace(a.Note + " " + size)
 		used += more
@@ -278,9 +290,7 @@ func (a *Amount) joint(ws []words.Word, i, used int) int {
 		}
 	}
 	if more := ofAny(ws, next); more > 0 && n.Max < 1 {
-		if isArticle(at(ws, next+more)) {
-			more++
-		}
+		more += skip(ws, next+more, "a", "an")
 		if _, unit := ReadUnit(ws, next+more); unit > 0 {
 			return more
 		}
@@ -296,31 +306,24 @@ func unitFirst(ws []words.Word, i int) (a Amount, used int) {
 		return Amount{}, 0
 	}
 	used += more
+	if at(ws, i+used) == "杯" { // "大さじ2杯"
+		used++
+	}
 	return Amount{Number: n, Unit: u}, used + ofAny(ws, i+used)
 }
 
 func ofAny(ws []words.Word, i int) int {
-	switch at(ws, i) {
-	case "of", "de", "di", "d'", "的", "の", "의":
-		return 1
-	}
-	return 0
+	return skip(ws, i, "of", "de", "di", "d'", "的", "の", "의")
 }
 
 // readSize reads the size of a vessel, which stands before it: "400 gram" before "cans", "(14 oz)".
 func readSize(ws []words.Word, i int) (string, int) {
-	open := 0
-	if at(ws, i) == "(" {
-		open = 1
-	}
+	open := skip(ws, i, "(")
 	_, n := single(ws, i+open)
 	if n == 0 || isArticle(at(ws, i+open)) {
 		return "", 0
 	}
-	dash := 0
-	if at(ws, i+open+n) == "-" {
-		dash = 1
-	}
+	dash := skip(ws, i+open+n, "-")
 	u, m := ReadUnit(ws, i+open+n+dash)
 	used := open + n + dash + m
 	if m == 0 || u.Class != Measured && u.Name != "inch" {
@@ -462,7 +465,7 @@ func unglueNumber(out []words.Word, w words.Word) ([]words.Word, words.Word) {
 		digits := len(w.Text[at:]) - len(strings.TrimLeftFunc(w.Text[at:], isNumeral))
 		next = at + digits
 		rest := w.Text[next:]
-		if size := gluedUnit(rest); size > 0 && rest[:size] != "合" { // 百合 is a lily
+		if size := gluedUnit(rest); size > 0 && rest[:size] != "合" && w.Text[at:next+size] != "半分" { // 百合 is a lily, 半分 a half
 			out, w = cutOff(out, w, at, words.Letters)
 			out, w = cutOff(out, w, digits, words.Digits)
 			return cutOff(out, w, size, words.Letters)
@@ -523,7 +526,7 @@ func endsLetter(text string) bool {
 }
 
 // unitsFirst are the units that stand before their numbers.
-var unitsFirst = words.Set("大さじ 小さじ カップ")
+var unitsFirst = words.Set("大さじ 小さじ おおさじ こさじ 大匙 小匙 カップ")
 
 // numerals are the numbers in words that are read before a unit.
 var numerals = map[rune]float64{

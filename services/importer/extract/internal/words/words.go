@@ -254,6 +254,20 @@ func Join(ws []Word) string {
 	return b.String()
 }
 
+// Scripts has the language for which each script is used most often, before the script.
+var Scripts = strings.Fields(`ja=Hiragana ja=Katakana ko=Hangul zh=Han ru=Cyrillic he=Hebrew ar=Arabic th=Thai el=Greek hi=Devanagari`)
+
+// ScriptOf returns the language of the first of the scripts in which a text has a letter, "" for none.
+func ScriptOf(text string) string {
+	for _, s := range Scripts {
+		tag, script, _ := strings.Cut(s, "=")
+		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Scripts[script], r) }) {
+			return tag
+		}
+	}
+	return ""
+}
+
 // Set returns the words of a list with spaces between them.
 func Set(list string) map[string]bool {
 	out := map[string]bool{}

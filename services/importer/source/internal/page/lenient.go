@@ -31,13 +31,19 @@ type lenient struct {
 }
 
 var (
-	// wrapping matches what hides data from old browsers and XML parsers, and member the name of a field with its colon.
-	wrapping = regexp.MustCompile(`^(?://|/\*)?\s*(?:<!--|-->|<!\[CDATA\[|\]\]>)\s*(?:\*/)?`)
-	member   = regexp.MustCompile(`^(?:"((?:[^"\\\n]|\\.){0,100})"|'([^'\n]{0,100})'|([@$\w]+))\s*:`)
+	// spaces matches spaces, comments, and what hides data from old browsers and XML parsers.
+	spaces = regexp.MustCompile(`^(?:[\s\p{Z}\p{Cc}\x{feff}]|(?://|/\*)?\s*(?:<!--|-->|<!\[CDATA\[|\]\]>)\s*(?:\*/)?|//[^\n]*|` +
+		`(?s:/\*.*?(?:\*/|$)))*`)
+
+	// member matches the name of a field with its colon.
+	member = regexp.MustCompile(`^(?:"((?:[^"\\\n]|\\.){0,100})"|'([^'\n]{0,100})'|([@$\w]+))\s*:`)
 
 	// follows matches the text after a comma that continues a list, and bare a value without quotes.
-	follows = regexp.MustCompile(`^(?:["'{\[\],]|-?\w[\w.+-]*\s*[,\]]|//|/\*|$)`)
+	follows = regexp.MustCompile(`^(?:["'{\[\],]|-?\w[\w.+-]*\s*[,\]]|$)`)
 	bare    = regexp.MustCompile(`^[^\s,:"'{}\[\]]*`)
+
+	// escape matches an escape of JSON, or of JavaScript alone.
+	escape = regexp.MustCompile(`^\\(?:["\\/bfnrt]|u[[:xdigit:]]{4}|x([[:xdigit:]]{2}))`)
 )
 
 // values reads the values of the script.
@@ -76,39 +82,13 @@ func (l *lenient) next() byte {
 }
 
 // space skips spaces and comments.
-func (l *lenient) space() {
-	for l.at < len(l.text) {
-		rest := l.text[l.at:]
-		r, size := utf8.DecodeRuneInString(rest)
-		if n := comment(rest); n > 0 {
-			l.at += n
-		} else if unicode.IsSpace(r) || unicode.IsControl(r) || r == '\ufeff' {
-			l.at += size
-		} else {
-			return
-		}
-	}
-}
+func (l *lenient) space() { l.at += len(l.text[l.at:]) - len(unspaced(l.text[l.at:])) }
 
-// comment returns the length of the comment at the start of a text, 0 when there is none.
-func comment(text string) int {
-	if strings.IndexByte("/<-]", text[0]) < 0 {
-		return 0
+func unspaced(text string) string {
+	if text != "" && text[0] > ' ' && text[0] < utf8.RuneSelf && strings.IndexByte("/<-]", text[0]) < 0 {
+		return text
 	}
-	if n := len(wrapping.FindString(text)); n > 0 {
-		return n
-	}
-	end, size := "\n", 0
-	switch {
-	case strings.HasPrefix(text, "/*"):
-		end, size = "*/", 2
-	case !strings.HasPrefix(text, "//"):
-		return 0
-	}
-	if i := strings.Index(text[size:], end); i >= 0 {
-		return size + i + len(end)
-	}
-	return len(text)
+	return text[len(spaces.FindString(text)):]
 }
 
 // value reads a value of a field, and what separates it from the next one. It is not ok when the value is left out.
@@ -287,20 +267,19 @@ func (l *lenient) string(quote byte, inObject bool) (text string, ok bool) {
 
 // ends reports whether the quote at the current offset ends a string, because the text continues the list or object.
 func (l *lenient) ends(inObject, open bool) bool {
-	const spaces = " \t\r\n"
 	after := l.text[l.at+1:]
-	rest := strings.TrimLeft(after, spaces)
-	if rest == "" || rest[0] == '}' || rest[0] == ']' || strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "/*") {
+	rest := unspaced(after)
+	if rest == "" || rest[0] == '}' || rest[0] == ']' {
 		return true
 	}
 	tail, comma := strings.CutPrefix(rest, ",")
-	switch tail = strings.TrimLeft(tail, spaces); {
-	case !inObject && !comma: // one is missing, unless the quotes are a pair, or doubled as in CSV
-		return !open && len(rest) < len(after) && rest[0] == l.text[l.at]
-	case !inObject:
+	switch tail = unspaced(tail); {
+	case inObject:
+		return comma && (tail == "" || strings.IndexByte("},", tail[0]) >= 0) || member.MatchString(tail)
+	case comma:
 		return follows.MatchString(tail)
-	default:
-		return comma && (tail == "" || strings.IndexByte("},", tail[0]) >= 0 || comment(tail) > 0) || member.MatchString(tail)
+	default: // a comma is missing, unless the quotes are a pair, or doubled as in CSV
+		return !open && len(rest) < len(after) && rest[0] == l.text[l.at]
 	}
 }
 
@@ -323,17 +302,14 @@ func (l *lenient) inner(begin int, open bool) (opens, good bool) {
 // escaped reads the escape at the current offset. It is not sound when the characters have two readings, as in 1\2.
 func (l *lenient) escaped(b *strings.Builder) (sound bool) {
 	rest := l.text[l.at:]
-	if size := escape(rest); size > 0 {
-		b.WriteString(rest[:size])
-		l.at += size - 1
+	if m := escape.FindStringSubmatch(rest); m != nil {
+		b.WriteString(strings.Replace(m[0], `\x`, `\u00`, len(m[1])))
+		l.at += len(m[0]) - 1
 		return true
 	}
 	after, _ := utf8.DecodeRuneInString(rest[1:])
 	before, _ := utf8.DecodeLastRuneInString(l.text[:l.at])
 	switch {
-	case len(rest) > 3 && after == 'x' && strings.Trim(rest[2:4], hexadecimal) == "": // of JavaScript
-		b.WriteString(`\u00` + rest[2:4])
-		l.at += 3
 	case unicode.IsNumber(after), after == 'u', after == 'x', unicode.IsNumber(before) && unicode.IsSpace(after):
 		return false
 	case unicode.IsLetter(after):
@@ -341,20 +317,4 @@ func (l *lenient) escaped(b *strings.Builder) (sound bool) {
 		b.WriteString(`\\`)
 	}
 	return true // as JavaScript does, the character alone
-}
-
-const hexadecimal = "0123456789abcdefABCDEF"
-
-// escape returns the length of the JSON escape at the start of a text, 0 when there is none.
-func escape(text string) int {
-	switch {
-	case len(text) < 2 || strings.IndexByte(`"\/bfnrtu`, text[1]) < 0:
-		return 0
-	case text[1] != 'u':
-		return 2
-	case len(text) >= 6 && strings.Trim(text[2:6], hexadecimal) == "":
-		return 6
-	default:
-		return 0
-	}
 }

@@ -194,10 +194,10 @@ func gather(value any, out *[]thing) {
 func (r *reader) begin(e *element, attrs attributes, referred, isProperty bool) bool {
 	e.item = thing{}
 	// An item within a named element refers to none, so no item becomes a part of itself.
-	if refers := attrs.get("itemref"); refers != "" && !referred && !slices.ContainsFunc(r.open, func(e element) bool { return e.named }) {
+	if refers := attrs["itemref"]; refers != "" && !referred && !slices.ContainsFunc(r.open, func(e element) bool { return e.named }) {
 		r.refers = append(r.refers, reference{e.item, strings.Fields(refers)})
 	}
-	for kind := range strings.FieldsSeq(attrs.get("itemtype")) {
+	for kind := range strings.FieldsSeq(attrs["itemtype"]) {
 		if !r.take(costOfValue + len(kind)) {
 			return false
 		}
@@ -214,7 +214,7 @@ func (r *reader) begin(e *element, attrs attributes, referred, isProperty bool) 
 // a type, whose properties refer adds to the items that name it.
 func (r *reader) data(e *element, attrs attributes) {
 	isProperty := attrs.has("itemprop")
-	id := attrs.get("id")
+	id := attrs["id"]
 	referred := r.referred[id] && r.named[id] == nil && r.depth() < maxDepth
 	if !isProperty && !attrs.has("itemscope") && !referred {
 		return
@@ -227,7 +227,7 @@ func (r *reader) data(e *element, attrs attributes) {
 			e.item = of
 		}
 	}
-	names := strings.Fields(attrs.get("itemprop"))
+	names := strings.Fields(attrs["itemprop"])
 	if of != nil && isProperty {
 		e.times = min(times*len(names), maxRoom)
 	}
@@ -313,7 +313,7 @@ func (r *reader) property(e *element, attrs attributes, isItem bool) (value any,
 		return e.item, true
 	}
 	link := func(name string) (any, bool) {
-		address := strings.TrimSpace(attrs.get(name))
+		address := strings.TrimSpace(attrs[name])
 		if !r.take(e.times * (len(r.page.address.Path) + len(address))) {
 			return "", true
 		}
@@ -337,7 +337,7 @@ func (r *reader) property(e *element, attrs attributes, isItem bool) (value any,
 	default: // HTML permits it for meta only, but many pages have it elsewhere
 		name = "content"
 	}
-	if text := attrs.get(name); attrs.has(name) && r.take(e.times*len(text)) {
+	if text := attrs[name]; attrs.has(name) && r.take(e.times*len(text)) {
 		return text, true
 	}
 	return "", e.name == "meta" || name == "value"

@@ -78,9 +78,9 @@ func (r *reader) facts(e *element, attrs attributes) {
 	p := r.page
 	switch e.name {
 	case "html":
-		p.Language = cmp.Or(p.Language, attrs.get("lang"))
+		p.Language = cmp.Or(p.Language, attrs["lang"])
 	case "base":
-		if base, err := p.address.Parse(attrs.get("href")); err == nil && attrs.has("href") && len(attrs.get("href")) <= maxBase && !r.based {
+		if base, err := p.address.Parse(attrs["href"]); err == nil && attrs.has("href") && len(attrs["href"]) <= maxBase && !r.based {
 			p.address, r.based = base, true
 		}
 	case "title":
@@ -92,11 +92,11 @@ func (r *reader) facts(e *element, attrs attributes) {
 	case "meta":
 		p.meta(attrs)
 	case "link":
-		if strings.EqualFold(strings.TrimSpace(attrs.get("rel")), "canonical") {
-			p.names(attrs.get("href"))
+		if strings.EqualFold(strings.TrimSpace(attrs["rel"]), "canonical") {
+			p.names(attrs["href"])
 		}
 	case "script":
-		kind, _, _ := strings.Cut(attrs.get("type"), ";")
+		kind, _, _ := strings.Cut(attrs["type"], ";")
 		e.kind = strings.ToLower(strings.TrimSpace(kind))
 	case "track":
 		p.track(attrs)
@@ -118,13 +118,13 @@ func (r *reader) linked(script string) {
 var refresh = regexp.MustCompile(`(?i)^\s*[\d.]+\s*[;,]\s*(?:url\s*=\s*)?["']?([^\s"']+)`)
 
 func (p *Page) meta(attrs attributes) {
-	content := attrs.get("content")
-	if to := refresh.FindStringSubmatch(content); to != nil && strings.EqualFold(attrs.get("http-equiv"), "refresh") {
+	content := attrs["content"]
+	if to := refresh.FindStringSubmatch(content); to != nil && strings.EqualFold(attrs["http-equiv"], "refresh") {
 		if address, err := p.address.Parse(to[1]); err == nil {
 			p.Refresh = address.String()
 		}
 	}
-	switch strings.ToLower(attrs.get("property") + attrs.get("name")) {
+	switch strings.ToLower(attrs["property"] + attrs["name"]) {
 	case "description":
 		p.Description = content
 	case "og:description":
@@ -148,15 +148,15 @@ func (p *Page) names(address string) {
 }
 
 func (p *Page) track(attrs attributes) {
-	kind := strings.ToLower(attrs.get("kind"))
-	if kind != "" && kind != "subtitles" && kind != "captions" || attrs.get("src") == "" || len(p.Tracks) == maxTracks {
+	kind := strings.ToLower(attrs["kind"])
+	if kind != "" && kind != "subtitles" && kind != "captions" || attrs["src"] == "" || len(p.Tracks) == maxTracks {
 		return
 	}
-	address, err := p.address.Parse(strings.TrimSpace(attrs.get("src")))
+	address, err := p.address.Parse(strings.TrimSpace(attrs["src"]))
 	if err != nil {
 		return
 	}
-	p.Tracks = append(p.Tracks, Track{URL: address.String(), Language: attrs.get("srclang"), Default: attrs.has("default")})
+	p.Tracks = append(p.Tracks, Track{URL: address.String(), Language: attrs["srclang"], Default: attrs.has("default")})
 }
 
 // Choose returns the track to read: the first that exists of the track in the wanted language, which may be empty, in the

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -222,8 +223,8 @@ func TestDurations(t *testing.T) {
 	for text, want := range map[string]int{
 		"PT1H30M": 5400, "PT90M": 5400, "pt45m": 2700, "P1D": 86400, "P1DT12H": 129600, "PT0.5H": 1800, "PT1,5H": 5400, "P0Y0M0DT0H35M0.000S": 2100,
 		"PT30S": 30, "P1W": 604800, " PT5M ": 300, "PT0D0H30M": 1800, "P0DT1H": 3600, "PT32 M": 1920, "PT20 Mins": 1200, "PT 1 hour 5 minutes": 3900, "P T15M": 900,
-		"20 minutes": 1200, "1 hr 20 mins": 4800, "1h30m": 5400, "20 Minuten": 1200, "2 Std. 10 Min.": 7800, "1 heure 30": -1, "40 мин": 2400, "20-30 minutes": 1800, "1 1/2 hours": 5400,
-		"an hour": 3600, "1:30": 5400, "00:45:30": 2730,
+		"20 minutes": 1200, "1 hr 20 mins": 4800, "1h30m": 5400, "20 Minuten": 1200, "2 Std. 10 Min.": 7800, "1 heure 30": 5400, "40 мин": 2400, "20-30 minutes": 1800, "1 1/2 hours": 5400,
+		"an hour": 3600, "1:30": 5400, "90m": 5400, "0 minutes": 0, "1 semaine": -1, "1 mois": -1, "1 Stunde": 3600, "00:45:30": 2730,
 		"": 0, "P": 0, "PT": 0, "PT0M": 0,
 		"PT-5M": -1, "PT5": -1, "P1M": -1, "PT1H30": -1, "P2W": -1, "P010D": -1, "PT999999999999999999H": -1, "PTM": -1, "PT1e9H": -1, "ages": -1, "45": -1, "1:75": -1, "P1Y": -1,
 	} {
@@ -407,8 +408,9 @@ func FuzzParse(f *testing.F) {
 		began := time.Now()
 		p := Parse(body, address(t))
 		p.Choose("")
-		r, ok := p.Recipe()
-		check.That(t, !ok || r.Times.TotalSec >= 0, "total %d", r.Times.TotalSec)
+		if r, ok := p.Recipe(); ok {
+			check.That(t, r.Times.TotalSec >= 0, "total %d", r.Times.TotalSec)
+		}
 		took := time.Since(began)
 		check.That(t, took <= time.Minute, "%d bytes took %s", len(body), took)
 	})
@@ -423,7 +425,14 @@ func FuzzLenient(f *testing.F) {
 		got := l.values()
 		check.That(t, time.Since(began) < time.Minute && len(l.faults) <= maxFaults, "%d bytes took %s", len(script), time.Since(began))
 		want, whole := decode(script)
-		check.That(t, !whole || l.count > 0 || reflect.DeepEqual(want, got) || !strings.ContainsAny(script, "{["), "%q is %v", script, got)
+		want = slices.DeleteFunc(want, func(v any) bool { // of several values, those that can hold a recipe are read
+			switch v.(type) {
+			case map[string]any, []any:
+				return false
+			}
+			return true
+		})
+		check.That(t, !whole || l.count > 0 || len(want) == 0 || reflect.DeepEqual(want, got), "%q is %v, want %v", script, got, want)
 	})
 }
 

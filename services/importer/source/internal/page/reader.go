@@ -294,31 +294,26 @@ func visible(text string) string {
 }
 
 // attributes are the attributes of a tag that are used.
-type attributes []html.Attribute
+type attributes map[string]string
 
 func attributesOf(z *html.Tokenizer, more bool) attributes {
 	var out attributes
 	for more {
 		var name, value []byte
 		name, value, more = z.TagAttr()
+		if used[string(name)] && out == nil {
+			out = attributes{}
+		}
 		if used[string(name)] && !out.has(string(name)) {
-			out = append(out, html.Attribute{Key: string(name), Val: string(value)})
+			out[string(name)] = string(value)
 		}
 	}
 	return out
 }
 
 func (a attributes) has(name string) bool {
-	return slices.ContainsFunc(a, func(at html.Attribute) bool { return at.Key == name })
-}
-
-func (a attributes) get(name string) string {
-	for _, at := range a {
-		if at.Key == name {
-			return at.Val
-		}
-	}
-	return ""
+	_, has := a[name]
+	return has
 }
 
 func set(names string) map[string]bool {

@@ -13,8 +13,10 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
 	"github.com/expediter-io/expediter/pkg/retryafter"
@@ -104,6 +106,8 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) Check(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
+	case strings.ContainsFunc(address, unicode.IsSpace):
+		return nil, errors.New("the address has a space")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https": // err would repeat the address, secrets included
 		return nil, errors.New("the address is not an absolute https URL")
 	case u.Scheme == "http" && !c.cfg.AllowHTTP:
