@@ -64,10 +64,11 @@ type Decision struct {
 type Prepared struct {
 	// Place is the place as given.
 	Place Place
-	// Tokens are the folded words of the names that tell places apart, each once.
+	// Tokens are the folded words of the names that tell places apart, each once. A word of the tables is its meaning, the
+	// same in every language.
 	Tokens []string
-	// Skeletons are the consonant classes of the names in each plausible reading. They are equal across scripts, or
-	// nearly.
+	// Skeletons are the consonant classes of each word of the names, and of the names as one word, in each plausible reading. They
+	// are equal across scripts, or nearly.
 	Skeletons []string
 	// PhoneKeys are the last digits of the telephone numbers.
 	PhoneKeys []string
@@ -254,11 +255,7 @@ func Prepare(p Place) *Prepared {
 	c := address.ParseCity(p.City)
 	a := address.Parse(p.Address, c.Words)
 	q := &Prepared{Place: p, address: a, city: c, phones: parsePhones(p.Phone)}
-	for _, words := range [][]string{c.Words, {c.Canonical}, a.Words} {
-		for _, w := range words {
-			q.local = appendNew(q.local, w)
-		}
-	}
+	q.local = appendNew(appendNew(appendNew(nil, c.Words...), c.Canonical), a.Words...)
 	q.name = name.Parse(p.Name, p.Aliases, q.local)
 	q.block()
 	return q
@@ -271,18 +268,19 @@ func (p *Prepared) block() {
 		var joined strings.Builder // A name whose space was lost is one word.
 		for j, t := range v.Tokens {
 			if v.Words[j].Kind <= lexicon.Food || len(v.Tokens) == 1 {
-				p.Tokens = appendNew(p.Tokens, t.Text)
+				p.Tokens = appendNew(p.Tokens, cmp.Or(t.Concept, t.Text))
 				joined.WriteString(t.Text)
+			}
+			if v.Words[j].Kind != lexicon.Stop {
+				p.Skeletons = appendNew(p.Skeletons, phonetic.Skeletons(t.Row.Sounds)...)
 			}
 		}
 		p.Tokens = appendNew(p.Tokens, joined.String())
-		for _, s := range phonetic.Skeletons(v.Row.Sounds) {
-			p.Skeletons = appendNew(p.Skeletons, s)
-		}
+		p.Skeletons = appendNew(appendNew(p.Skeletons, phonetic.Skeletons(v.Row.Sounds)...), phonetic.Skeletons(v.Whole.Sounds)...)
 	}
 	if len(p.Tokens) == 0 && len(p.name.Variants) > 0 {
 		for _, t := range p.name.Variants[0].Tokens {
-			p.Tokens = appendNew(p.Tokens, t.Text)
+			p.Tokens = appendNew(p.Tokens, cmp.Or(t.Concept, t.Text))
 		}
 	}
 	for _, n := range p.phones {
@@ -299,11 +297,13 @@ func (p *Prepared) after(q *Prepared) bool {
 		strings.Compare(a.Phone, b.Phone), slices.Compare(a.Aliases, b.Aliases)) > 0
 }
 
-func appendNew(to []string, s string) []string {
-	if s == "" || slices.Contains(to, s) {
-		return to
+func appendNew(to []string, list ...string) []string {
+	for _, s := range list {
+		if s != "" && !slices.Contains(to, s) {
+			to = append(to, s)
+		}
 	}
-	return append(to, s)
+	return to
 }
 
 // Place describes a venue. Every field may be empty: a missing field counts neither for nor against a match. Only the

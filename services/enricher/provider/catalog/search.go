@@ -16,7 +16,7 @@ import (
 
 // maxScan bounds the entries that are read for the keys of one search. The rarest keys come first, and all entries of
 // the first key are read.
-const maxScan = 150_000
+const maxScan = 50_000
 
 // maxCandidates bounds the venues that a search returns.
 const maxCandidates = 50
@@ -80,7 +80,7 @@ func (c *Catalog) Search(_ context.Context, place match.Place) ([]provider.Venue
 	querySum := c.index.collect(t, k)
 	c.index.collectNear(t, place.Location)
 	city := strings.Join(wordsOf(place.City), " ")
-	return c.best(t.hits, func(h hit) float64 {
+	return c.best(t.hits, place.Location, func(h hit) float64 {
 		score := float64(h.other)
 		if union := querySum + c.index.nameSums[h.at] - h.names; union > 0 {
 			score += namesWorth * float64(h.names/union)
@@ -88,7 +88,7 @@ func (c *Catalog) Search(_ context.Context, place match.Place) ([]provider.Venue
 		if city != "" && city == c.index.cities[h.at] {
 			score += cityWorth
 		}
-		return score + nearness(place.Location, c.venues[h.at].Location)
+		return score
 	}), nil
 }
 
@@ -163,7 +163,8 @@ func nearness(a, b *match.Point) float64 {
 		return 0
 	}
 	// The distance on a flat map is exact enough to order candidates.
-	lng := math.Remainder(a.Lng-b.Lng, 360) * math.Cos((a.Lat+b.Lat)/2*math.Pi/180)
+	lng := math.Abs(a.Lng - b.Lng)
+	lng = min(lng, 360-lng) * math.Cos((a.Lat+b.Lat)/2*math.Pi/180)
 	d := metresPerDegree * math.Hypot(a.Lat-b.Lat, lng)
 	if d > otherRegion {
 		return farWorth
@@ -171,8 +172,9 @@ func nearness(a, b *match.Point) float64 {
 	return nearWorth * sameSpot / (sameSpot + d)
 }
 
-// best returns the venues of the hits with the highest scores, of equal hits the first in the file.
-func (c *Catalog) best(hits []hit, score func(hit) float64) []provider.Venue {
+// best returns the venues of the hits with the highest scores, of equal hits the first in the file. It measures the distance only where
+// that decides.
+func (c *Catalog) best(hits []hit, to *match.Point, score func(hit) float64) []provider.Venue {
 	type scored struct {
 		at    int32
 		score float64
@@ -181,6 +183,10 @@ func (c *Catalog) best(hits []hit, score func(hit) float64) []provider.Venue {
 	list := make([]scored, 0, maxCandidates+1)
 	for _, h := range hits {
 		s := scored{h.at, score(h)}
+		if len(list) == maxCandidates && list[maxCandidates-1].score > s.score+nearWorth {
+			continue
+		}
+		s.score += nearness(to, c.venues[h.at].Location)
 		if len(list) == maxCandidates && better(list[maxCandidates-1], s) < 0 {
 			continue
 		}
@@ -245,15 +251,11 @@ func newIndex(venues []provider.Venue) *index {
 // sound overlap, and count for less than words.
 func (x *index) weight(key string) float32 {
 	w := float32(math.Log(float64(x.size+1) / float64(len(x.postings[key])+1)))
-	if key[0] == 'k' {
+	if key[0] != 't' {
 		w *= 0.4
 	}
 	return w
 }
-
-// gramLength is the length of the parts of a name's consonants that are keys. Four of eight classes are rare enough,
-// and survive a misspelling elsewhere.
-const gramLength = 4
 
 // The bounds of the keys of one address.
 const (
@@ -273,15 +275,20 @@ func keysOf(p *match.Prepared) keys {
 	for _, token := range p.Tokens {
 		k.names = append(k.names, "t"+token)
 	}
-	grams := make(map[string]bool)
 	for _, skeleton := range p.Skeletons {
-		for _, gram := range gramsOf(skeleton) {
-			if !grams[gram] {
-				grams[gram] = true
-				k.names = append(k.names, "k"+gram)
+		k.names = append(k.names, "k"+skeleton)
+		for i := range skeleton {
+			if len(skeleton) > 1 && len(skeleton) <= maxMisheard {
+				shorter := slices.Compact([]byte(skeleton[:i] + skeleton[i+1:])) // a skeleton has no class twice in a row
+				k.names = append(k.names, "k"+string(shorter))
+			}
+			if i+gramLength <= len(skeleton) {
+				k.names = append(k.names, "k"+skeleton[i:i+gramLength])
 			}
 		}
 	}
+	slices.Sort(k.names)
+	k.names = slices.Compact(k.names)
 	k.others = addressKeys(p.Place.Address)
 	for _, phone := range p.PhoneKeys {
 		k.others = append(k.others, "p"+phone)
@@ -289,17 +296,12 @@ func keysOf(p *match.Prepared) keys {
 	return k
 }
 
-// gramsOf cuts a skeleton into overlapping parts. A skeleton shorter than a part is one part.
-func gramsOf(skeleton string) []string {
-	if len(skeleton) <= gramLength {
-		return []string{skeleton}
-	}
-	var grams []string
-	for i := range len(skeleton) - gramLength + 1 {
-		grams = append(grams, skeleton[i:i+gramLength])
-	}
-	return grams
-}
+// A word or name is also found with one of its consonants left out, up to maxMisheard: two spellings that differ in one consonant share
+// such a key. Of two longer ones, a part of gramLength is the same.
+const (
+	maxMisheard = 7
+	gramLength  = 4
+)
 
 // addressKeys joins each number of an address with each of its words: "205 e. 49th st." has 205 with 49th, with e and
 // with st. The frequency of a pair decides its weight.

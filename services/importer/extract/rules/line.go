@@ -63,7 +63,7 @@ func ingredientLine(line, language string) (recipe.Ingredient, bool) {
 	plain = plurals.ReplaceAllString(plain, "$1$2")
 	ws := measure.SplitIn(language, plain)
 	l := lineReader{ws: ws, text: plain, out: &out}
-	for i := 0; i < len(ws) && !strings.Contains(",;(+", ws[i].Text); i++ { // "a little less than a cup", not "200 g and a little more"
+	for i := 0; i < len(ws) && !measure.Reads(ws, i, ",", ";", "(", "+"); i++ { // "a little less than a cup", not "200 g and a little more"
 		l.unclear = l.unclear || measure.Reads(ws, i, "less") && !measure.Reads(ws, i-1, "and", "or")
 	}
 	rest, remarks := withoutBrackets(l.amount())
@@ -98,7 +98,7 @@ func hasAmount(ws []words.Word, i *recipe.Ingredient) bool {
 	}
 	inWords := ws[0].Kind == words.Digits && ws[0].Reading != ""
 	quoted := ws[0].Text == `"` && strings.Count(i.Item, `"`)%2 == 1 // the inches of `1" thick`
-	if i.Qty != "" && (inWords || quoted || strings.Contains("+/=°", ws[0].Text) || measure.Reads(ws, 0, "and", "or", "plus")) {
+	if i.Qty != "" && (inWords || quoted || measure.Reads(ws, 0, "+", "/", "=", "°", "and", "or", "plus")) {
 		return true
 	}
 	for at := range ws {

@@ -3,7 +3,6 @@ package measure
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -99,24 +98,21 @@ func rest(ws []words.Word, i int, unit float64, point int) (least, most float64,
 	if and || at(ws, i) == "," {
 		skip = 1
 	}
-	if and {
-		if part, more := aPart(ws, i+1); more > 0 {
-			if smaller := seconds(ws, i+1+more); smaller > 0 && smaller < unit {
-				return part * smaller, part * smaller, 2 + more
-			}
-			return part * unit, part * unit, 1 + more
+	if part, more := aPart(ws, i+1); and && more > 0 {
+		if smaller := seconds(ws, i+1+more); smaller > 0 && smaller < unit {
+			return part * smaller, part * smaller, 2 + more
 		}
+		return part * unit, part * unit, 1 + more
 	}
 	n, more := ReadNumber(ws, i+skip)
 	if more == 0 || n.Vague {
 		return 0, 0, 0
 	}
 	smaller, end := seconds(ws, i+skip+more), skip+more
-	if unit == hour && smaller == 0 && more == 1 && n.Max < 60 && isClock(ws, i+skip, at(ws, i) == ",", point) {
-		if Reads(ws, i+end, "m", "м") {
-			end++
+	if unit == hour && smaller == 0 && more == 1 && n.Max < 60 && at(ws, i) != "," {
+		if minutes := clock(ws, i+skip, point); minutes > 0 {
+			return n.Min * 60, n.Max * 60, skip + minutes
 		}
-		return n.Min * 60, n.Max * 60, end
 	}
 	if smaller == 0 || smaller >= unit || isShort(at(ws, i+end)) && ws[i+skip].Kind != words.Digits {
 		return 0, 0, 0
@@ -126,15 +122,18 @@ func rest(ws []words.Word, i int, unit float64, point int) (least, most float64,
 
 const hour = 3600
 
-// isClock reports whether two digits after a number of hours are minutes: "1 h 30", and at the end of a clause "1 heure 30".
-func isClock(ws []words.Word, i int, comma bool, point int) bool {
-	if comma || ws[i].Kind != words.Digits || len(ws[i].Text) != 2 && inWords(ws, i) < 10 {
-		return false
+// clock returns the number of words from two digits after a number of hours that are minutes: "1 h 30", "1 ч 30 м", and at the end
+// of a clause "1 heure 30".
+func clock(ws []words.Word, i, point int) int {
+	switch {
+	case ws[i].Kind != words.Digits || len(ws[i].Text) != 2 && inWords(ws, i) < 10:
+		return 0
+	case Reads(ws, i+1, "m", "м"):
+		return 2
+	case isShort(at(ws, i-1-point)) && ws[i].Start-ws[i-1].End <= 1, i+1 == len(ws), Reads(ws, i+1, ".", ",", ";", ":", ")", "|"):
+		return 1
 	}
-	if isShort(at(ws, i-1-point)) && ws[i].Start-ws[i-1].End <= 1 || Reads(ws, i+1, "m", "м") {
-		return true
-	}
-	return i+1 == len(ws) || ws[i+1].Kind == words.Mark && strings.Contains(".,;:)|", ws[i+1].Text)
+	return 0
 }
 
 // isAnd reports whether the word at i, between two parts of a duration, is "and" in one of the languages: "1 uur en 30 minuten"

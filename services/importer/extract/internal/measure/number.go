@@ -115,7 +115,10 @@ func upper(ws []words.Word, i, used int, low float64) (high float64, more int) {
 
 // inWords returns the number that a word of the language of the text names, 0 for another word or digits.
 func inWords(ws []words.Word, i int) float64 {
-	if i >= len(ws) || ws[i].Kind != words.Digits || !unicode.IsLetter([]rune(ws[i].Text)[0]) {
+	if i >= len(ws) || ws[i].Kind != words.Digits {
+		return 0
+	}
+	if r, _ := utf8.DecodeRuneInString(ws[i].Text); !unicode.IsLetter(r) {
 		return 0
 	}
 	x, _ := ParseDigits(ws[i].Reading)
