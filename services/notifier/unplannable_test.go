@@ -63,7 +63,7 @@ func TestEventsThatCannotBePlanned(t *testing.T) {
 		ways, body := [][]string{cloud}, c.body
 		if c.header == nil {
 			ways = [][]string{cloud, nil}
-			body = fmt.Sprintf(`{"event_id":"%d","event_type":"%s","aggregate_type":"RESTAURANT","aggregate_id":"5",%s}`, i, kind, body)
+			body = fmt.Sprintf(`{"event_id":"%d","event_type":%q,"aggregate_type":"RESTAURANT","aggregate_id":"5",%s}`, i, kind, body)
 		}
 		for _, header := range ways {
 			status, answer := w.call(http.MethodPost, "/v1/events", body, header...)

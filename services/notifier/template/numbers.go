@@ -12,11 +12,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 	"golang.org/x/text/feature/plural"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 	"golang.org/x/text/number"
+
+	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
 
 // maxDigits bounds the numbers that are formatted for a language, in characters.

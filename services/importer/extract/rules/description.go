@@ -221,6 +221,16 @@ func (t *text) second(i int) bool {
 	return t.headless && l.blank && amounts > 2
 }
 
+// begins reports whether line i is the first of a list without a heading.
+func (t *text) begins(i int) bool {
+	l := &t.lines[i]
+	next := t.lines[i+1 : min(len(t.lines), i+3)]
+	if !l.amount || !slices.ContainsFunc(next, func(next line) bool { return next.amount }) {
+		return false
+	}
+	return i > 0 || isDigit(l.text) || next[0].amount && !isDigit(next[0].text) // and not "Buns, 40 pieces" above "2 eggs"
+}
+
 // top reads a line before the first heading: the title, an introduction, or the first of a list without a heading.
 func (t *text) top(i int) {
 	l := &t.lines[i]
@@ -229,15 +239,9 @@ func (t *text) top(i int) {
 	if n := said("title", l.ws, 0); n > 0 && n < len(l.ws)-1 && l.ws[n].Text == ":" {
 		name, labeled = passedOn.ReplaceAllString(strings.TrimSpace(l.text[l.ws[n].End:]), ""), true
 	}
-	listed := l.amount && slices.ContainsFunc(t.lines[i+1:min(len(t.lines), i+3)], func(next line) bool { return next.amount })
-	if listed && i == 0 && !isDigit(l.text) {
-		listed = t.lines[1].amount && !isDigit(t.lines[1].text) // and not "Buns, 40 pieces" above "2 eggs"
-	}
-	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
-	first := (t.title == "" || t.greeted && !l.isFor()) && (!l.item || i == 0) && !listed && l.length <= 12 &&
-		(!l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(name, "")))
+	listed := t.begins(i)
 	switch {
-	case labeled || higher || first:
+	case labeled, t.isTitle(i, listed):
 		t.entitle(l, name)
 		if labeled {
 			t.titleLevel = byForm
@@ -249,6 +253,19 @@ func (t *text) top(i int) {
 	default:
 		t.rest = append(t.rest, l.text)
 	}
+}
+
+// isTitle reports whether line i has the form of the title: a higher heading than the title so far, or the first short line that is not
+// listed.
+func (t *text) isTitle(i int, listed bool) bool {
+	l := &t.lines[i]
+	if l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel) {
+		return true
+	}
+	if listed || t.title != "" && (!t.greeted || l.isFor()) || l.item && i > 0 || l.length > 12 {
+		return false
+	}
+	return !l.ends || l.facts.found && !isEnd(aside.ReplaceAllString(l.text, "")) // "Stew (4 pers.)"
 }
 
 // entitle takes the title from a line. What was the title before is kept with the rest.
@@ -368,15 +385,13 @@ func (t *text) step(i int) {
 	t.counted(i)
 	switch {
 	case !t.whole && address.MatchString(l.text) || t.part(i):
-	case t.whole && !isMarked(*l) && said("wish", l.ws, 0) > 0 && said("wish", l.ws, 0) == len(letters(l.ws)):
+	case t.whole && !isMarked(*l) && l.isWish():
 		t.rest = append(t.rest, l.text)
 	case !strings.ContainsFunc(l.text, unicode.IsLetter): // "Step 1" and "2" alone
 		t.await = t.await || l.step || l.number > 0
 		t.labeled = t.await
-	case isMarked(*l) || t.await || !t.open:
-		t.add(l, true)
-	case t.labeled:
-		t.add(l, false)
+	case isMarked(*l) || t.await || !t.open || t.labeled:
+		t.add(l, isMarked(*l) || t.await || !t.open)
 	case t.whole && l.blank && !slices.ContainsFunc(t.block(i), t.isStep): // a wish, a name, a source
 		t.mode = notesHeading
 		t.rest = append(t.rest, l.text)

@@ -96,37 +96,40 @@ func until(ws []words.Word, at, end int) (used int) {
 // yield reads "4 people" or, after a label, "12 cookies" and "12".
 func (f *facts) yield(ws []words.Word, at int, kind, text, language string) int {
 	number, used := measure.ReadNumber(ws, at)
-	if used > 0 {
-		read := measure.SplitIn(language, text[ws[at].Start:]) // "4 à 6 personnes"
-		if _, n := measure.ReadNumber(read, 0); n > 0 {
-			used = max(used, until(ws, at, read[n-1].End))
-		}
+	if used == 0 || number.Vague {
+		return 0
+	}
+	read := measure.SplitIn(language, text[ws[at].Start:]) // "4 à 6 personnes"
+	if _, n := measure.ReadNumber(read, 0); n > 0 {
+		used = max(used, until(ws, at, read[n-1].End))
 	}
 	people := peopleAt(ws, at+used)
-	if used == 0 || number.Vague || people == 0 && kind == "" {
+	if people == 0 && kind == "" {
 		return 0
 	}
 	end := at + used
-	for people == 0 && end < len(ws) && ws[end].Kind == words.Letters && said("about", ws, end) == 0 { // "12 cookies"
-		if _, n := labelAt(ws, end); n > 0 {
-			break
-		}
+	for people == 0 && end < len(ws) && names(ws, end) { // "12 cookies"
 		end++
 	}
 	if end-at-used > 3 {
 		end = at + used
 	}
 	switch next := end + people; {
-	case next >= len(ws):
-	case people == 0 && end == at+used && ws[end].Kind == words.Digits: // "2 9-inch pies"
+	case people == 0 && end == at+used && end < len(ws) && ws[end].Kind == words.Digits, // "2 9-inch pies"
+		kind == "" && names(ws, next): // "3 parts oil"
 		return 0
-	case kind == "" && ws[next].Kind == words.Letters && said("about", ws, next) == 0: // "3 parts oil"
-		if _, n := labelAt(ws, next); n == 0 {
-			return 0
-		}
 	}
 	f.servings, f.found, f.sure = cmp.Or(f.servings, words.Join(ws[at:end])), true, true
 	return end + people - at
+}
+
+// names reports whether the word at i may belong to what is counted before it.
+func names(ws []words.Word, i int) bool {
+	if i >= len(ws) || ws[i].Kind != words.Letters || said("about", ws, i) > 0 {
+		return false
+	}
+	_, label := labelAt(ws, i)
+	return label == 0
 }
 
 // portions matches a word for portions at the beginning of a longer one.

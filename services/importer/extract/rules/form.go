@@ -297,6 +297,12 @@ func isMark(w words.Word) bool { return w.Kind == words.Mark }
 // isFor reports whether a line begins as the headings of parts do: "For the dough".
 func (l *line) isFor() bool { return said("for", l.ws, 0) > 0 }
 
+// isWish reports whether a line has only a wish: "Enjoy!"
+func (l *line) isWish() bool {
+	n := said("wish", l.ws, 0)
+	return n > 0 && n == len(letters(l.ws))
+}
+
 // mark takes the mark of an entry from the beginning of a text.
 func (l *line) mark(text string) string {
 	if mark := bullet.FindString(text); mark != "" && !strings.HasPrefix(text, "**") {

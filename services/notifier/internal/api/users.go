@@ -111,7 +111,7 @@ func (a *API) checkPreferences(before, after contracts.Recipient) error {
 	was := choices(before)
 	var wrong contracts.Mistakes
 	for _, c := range choices(after) {
-		names := append(known[c.what], contracts.Anything)
+		names := append(slices.Clone(known[c.what]), contracts.Anything)
 		wrong.Add(len(names) > 1 && !slices.Contains(names, c.name) && !slices.Contains(was, c), c.path,
 			fmt.Sprintf("names no %s: want %s", c.what, strings.Join(names, ", ")))
 	}

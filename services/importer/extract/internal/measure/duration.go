@@ -19,8 +19,11 @@ func ReadDuration(ws []words.Word, i int) (d Duration, used int) { return durati
 // duration reads a duration, also a range with ranges. The upper bound of a range is read without ranges, which
 // bounds the time for a chain of durations.
 func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
-	if at(ws, i) == "overnight" || at(ws, i) == "über" && at(ws, i+1) == "nacht" {
-		return Duration{}, map[bool]int{true: 1, false: 2}[at(ws, i) == "overnight"]
+	switch {
+	case at(ws, i) == "overnight":
+		return Duration{}, 1
+	case at(ws, i) == "über" && at(ws, i+1) == "nacht":
+		return Duration{}, 2
 	}
 	n, used := ReadNumber(ws, i)
 	if at(ws, i-1) == ":" && i > 1 && ws[i-2].End == ws[i].Start-1 { // "1:30 hours"
@@ -31,10 +34,7 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	} else if used == 0 {
 		return Duration{}, 0
 	}
-	used += skip(ws, i+used, "-", "个", "個", "more", "full", "good", "whole", "extra")
-	if at(ws, i+used) == "半" && ws[i+used-1].Kind == words.Letters { // "一个半小时"
-		n.Min, n.Max, used = n.Min+0.5, n.Max+0.5, used+1
-	}
+	n, used = withHalf(ws, i, n, used+skip(ws, i+used, "-", "个", "個", "more", "full", "good", "whole", "extra"))
 	unit := seconds(ws, i+used)
 	if _, longer := unitAt(ws, i+used); unit > 0 && longer > 1 { // "1 ч. л." is a teaspoon
 		return Duration{}, 0
@@ -52,6 +52,14 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 		return Duration{}, 0
 	}
 	return Duration{Min: int(math.Round(low)), Max: int(math.Round(high))}, used
+}
+
+// withHalf adds the half of "一个半小时" to the number before it.
+func withHalf(ws []words.Word, i int, n Number, used int) (Number, int) {
+	if at(ws, i+used) == "半" && ws[i+used-1].Kind == words.Letters {
+		return Number{Min: n.Min + 0.5, Max: n.Max + 0.5}, used + 1
+	}
+	return n, used
 }
 
 // bounds reads the words after a number and its unit, and returns the bounds in seconds.
@@ -94,15 +102,11 @@ func rest(ws []words.Word, i int, unit float64, point int) (least, most float64,
 		return part * unit, part * unit, more
 	}
 	skip := 0
-	and := isAnd(ws, i) || Reads(ws, i, "+", "plus")
-	if and || at(ws, i) == "," {
-		skip = 1
-	}
-	if part, more := aPart(ws, i+1); and && more > 0 {
-		if smaller := seconds(ws, i+1+more); smaller > 0 && smaller < unit {
-			return part * smaller, part * smaller, 2 + more
+	if and := isAnd(ws, i) || Reads(ws, i, "+", "plus"); and || at(ws, i) == "," {
+		if part, more := andPart(ws, i+1, unit); and && more > 0 {
+			return part, part, 1 + more
 		}
-		return part * unit, part * unit, 1 + more
+		skip = 1
 	}
 	n, more := ReadNumber(ws, i+skip)
 	if more == 0 || n.Vague {
@@ -118,6 +122,15 @@ func rest(ws []words.Word, i int, unit float64, point int) (least, most float64,
 		return 0, 0, 0
 	}
 	return n.Min * smaller, n.Max * smaller, end + 1
+}
+
+// andPart reads "a half" and "half a minute" behind a unit.
+func andPart(ws []words.Word, i int, unit float64) (part float64, used int) {
+	part, used = aPart(ws, i)
+	if smaller := seconds(ws, i+used); used > 0 && smaller > 0 && smaller < unit {
+		return part * smaller, used + 1
+	}
+	return part * unit, used
 }
 
 const hour = 3600
