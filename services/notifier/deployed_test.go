@@ -63,7 +63,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		check.That(t, status == http.StatusOK, "%s: %d %s", path, status, answer)
 	}
 	for _, of := range [][2]string{
-		{"users", `{"addresses":{"sms":"12"},"opt_out":{"news":["sms"]}}`}, {"memberships", `{"add":[{"type":"RESTAURANT","id":"7"}]}`},
+		{"users", `{"addresses":{"sms":"12"},"opt_out":{"reservations":["inapp"]}}`}, {"memberships", `{"add":[{"type":"RESTAURANT","id":"7"}]}`},
 	} {
 		status, answer := w.call(http.MethodPatch, "/v1/"+of[0]+"/CUSTOMER/carla", of[1])
 		check.That(t, status == http.StatusOK, "%s: %d %s", of, status, answer)
