@@ -384,12 +384,7 @@ func (t *text) step(i int) {
 	l := &t.lines[i]
 	t.counted(i)
 	switch {
-	case !t.whole && address.MatchString(l.text) || t.part(i):
-	case t.whole && !isMarked(*l) && l.isWish():
-		t.rest = append(t.rest, l.text)
-	case !strings.ContainsFunc(l.text, unicode.IsLetter): // "Step 1" and "2" alone
-		t.await = t.await || l.step || l.number > 0
-		t.labeled = t.await
+	case !t.whole && address.MatchString(l.text), t.part(i), t.isNoText(l):
 	case isMarked(*l) || t.await || !t.open || t.labeled:
 		t.add(l, isMarked(*l) || t.await || !t.open)
 	case t.whole && l.blank && !slices.ContainsFunc(t.block(i), t.isStep): // a wish, a name, a source
@@ -400,6 +395,20 @@ func (t *text) step(i int) {
 	default:
 		t.add(l, l.blank || !t.continues(i))
 	}
+}
+
+// isNoText reports whether a line of the method has no text of a step: a label alone, or a wish.
+func (t *text) isNoText(l *line) bool {
+	switch {
+	case t.whole && !isMarked(*l) && l.isWish():
+		t.rest = append(t.rest, l.text)
+	case !strings.ContainsFunc(l.text, unicode.IsLetter): // "Step 1" and "2" alone
+		t.await = t.await || l.step || l.number > 0
+		t.labeled = t.await
+	default:
+		return false
+	}
+	return true
 }
 
 // counted takes the number from a step of "1 Mix", "2 Bake", which counts up.

@@ -297,7 +297,7 @@ func isMark(w words.Word) bool { return w.Kind == words.Mark }
 // isFor reports whether a line begins as the headings of parts do: "For the dough".
 func (l *line) isFor() bool { return said("for", l.ws, 0) > 0 }
 
-// isWish reports whether a line has only a wish: "Enjoy!"
+// isWish reports whether a line is only a wish, such as "Enjoy!".
 func (l *line) isWish() bool {
 	n := said("wish", l.ws, 0)
 	return n > 0 && n == len(letters(l.ws))
