@@ -99,13 +99,13 @@ var faults = []fault{
 		name: "one of two workers is killed", only: "IMPORT_JOBS", shows: `1 of 2 instances of the importer do not answer`, finds: `service\.missing`,
 		alert: "ServiceDown", begin: func(r *rig) {
 			p := r.start()
-			place := "$KV.jobs.ready.importer-1"
-			stream := check.Must(r.js.Stream(r.Context(), "KV_jobs"))(r.T)
-			check.Until(r.T, crash.Patience, "it has a place", func() bool { return check.Err(stream.GetLastMsgForSubject(r.Context(), place)) == nil })
+			r.attended(2)
 			hold(3)(r)
 			p.Kill()
 		}, fix: func(r *rig) { // it is not to come back
-			r.purge("KV_jobs", jetstream.WithPurgeSubject("$KV.jobs.ready.importer-1"))
+			for _, place := range r.places(time.Now().Add(-8*time.Second), false) {
+				r.purge("KV_jobs", jetstream.WithPurgeSubject(place))
+			}
 			r.each(func(p *crash.Process) {
 				if p.Ended() {
 					delete(r.metrics, p)
@@ -120,7 +120,7 @@ var faults = []fault{
 	{name: "no worker was started", shows: `no worker`, finds: `worker\.gone`, begin: func(r *rig) { r.stopAll(); r.publish("hold", 3) }},
 	{
 		name: "no worker runs, and no job waits", only: "IMPORT_JOBS", shows: `the importer is gone`, finds: `service\.missing`, alert: "ServiceDown",
-		begin: func(r *rig) { r.each((*crash.Process).Kill) },
+		begin: func(r *rig) { r.attended(1); r.each((*crash.Process).Kill) },
 	},
 	{name: "the handler is paused", shows: `paused`, finds: `handler\.paused`, alert: "HandlerPaused", own: "HandlerPaused", begin: func(r *rig) {
 		check.OK(r.T, r.client().Pause(r.Context(), worker.Pause{Pattern: r.Pattern}))

@@ -292,6 +292,26 @@ func (r *rig) stopAll(but ...*crash.Process) {
 	}
 }
 
+// places returns the records of the service's instances that were written before or after a time. Vacant ones are left out.
+func (r *rig) places(at time.Time, after bool) (subjects []string) {
+	stream := check.Must(r.js.Stream(r.Context(), "KV_"+contracts.BucketJobs))(r.T)
+	for n := range 64 {
+		m, err := stream.GetLastMsgForSubject(r.Context(), fmt.Sprintf("$KV.%s.ready.%s-%d", contracts.BucketJobs, r.Consumer, n))
+		if err == nil && len(m.Data) > 0 && m.Time.After(at) == after {
+			subjects = append(subjects, m.Subject)
+		}
+	}
+	return subjects
+}
+
+// attended waits until n instances of the service have a place, without which nobody misses them: one takes it some seconds after another
+// has left.
+func (r *rig) attended(n int) {
+	r.Helper()
+	began := time.Now()
+	check.Until(r.T, crash.Patience, "the instances have places", func() bool { return len(r.places(began, true)) == n })
+}
+
 func (r *rig) overview() string {
 	client := &http.Client{}
 	resp, err := client.Get(r.console + "/")
