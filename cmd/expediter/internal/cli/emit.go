@@ -304,7 +304,7 @@ func counted(n int, thing string) string { return operate.Counted(n, thing) }
 // refused returns the error for events under whose ids other events were published.
 func (e *emission) refused() error {
 	if n := e.counts[notify.Mismatch]; n > 0 {
-		return fmt.Errorf("%s refused: another event was published under the same id; a different event needs an id of its own",
+		return fmt.Errorf("%s refused: another event was published under the same id; a different event needs another id",
 			counted(n, "event"))
 	}
 	return nil

@@ -209,7 +209,7 @@ func (d *demo) count(ctx context.Context) error {
 		*count = int(stream.CachedInfo().State.LastSeq)
 	}
 	r.DuplicateJobs = r.Jobs - r.Distinct
-	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",
+	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place again",
 		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 	return nil
 }

@@ -154,7 +154,7 @@ func TestJudgeNotifier(t *testing.T) {
 		"an event that is published twice is one event: 50 published, 26 events":         func(r *NotifierReport) { r.Events = 26 },
 		"another event under the same id is refused: 0 refused":                          func(r *NotifierReport) { r.Refused = 0 },
 		"every row reaches its user: 9 of 10 rows sent or suppressed, 1 lost":            func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 },
-		"no notification is sent twice: 1 of 4 letters came once more":                   func(r *NotifierReport) { r.DuplicateSends = 1 },
+		"no notification is sent twice: 1 of 4 letters came again":                       func(r *NotifierReport) { r.DuplicateSends = 1 },
 		"nothing is given up: 0 rows failed, 1 dead letters":                             func(r *NotifierReport) { r.DeadLetters = 1 },
 		"each device of a person is told once: 2 of 2 devices have rows, 1 letters came": func(r *NotifierReport) { r.DeviceLetters = 1 },
 	} {

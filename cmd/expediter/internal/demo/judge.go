@@ -61,7 +61,7 @@ func (d *demo) judgeNotifier(check func(holds bool, format string, args ...any))
 	check(n.Refused == 1, "another event under the same id is refused: %d refused", n.Refused)
 	check(n.Lost == 0 && n.Rows == n.Sent+n.Suppressed+n.Failed,
 		"every row reaches its user: %d of %d rows sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Rows, n.Lost)
-	check(n.DuplicateSends == 0, "no notification is sent twice: %d of %d letters came once more", n.DuplicateSends, n.Letters)
+	check(n.DuplicateSends == 0, "no notification is sent twice: %d of %d letters came again", n.DuplicateSends, n.Letters)
 	check(n.Devices == len(devices) && n.DeviceLetters == len(devices),
 		"each device of a person is told once: %d of %d devices have rows, %d letters came", n.Devices, len(devices), n.DeviceLetters)
 	check(n.Failed == 0 && n.DeadLetters == 0, "nothing is given up: %d rows failed, %d dead letters", n.Failed, n.DeadLetters)

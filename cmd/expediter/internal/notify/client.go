@@ -252,7 +252,7 @@ func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 
 var (
 	// ErrMismatch is returned for an event under whose id another event was published.
-	ErrMismatch = errors.New("another event was published under this id: a different event needs an id of its own")
+	ErrMismatch = errors.New("another event was published under this id: a different event needs another id")
 
 	// ErrNotEnded is returned when not all rows are known to have ended.
 	ErrNotEnded = errors.New("not all of it has ended")

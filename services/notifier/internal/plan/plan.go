@@ -119,7 +119,7 @@ func (p *Plan) begins() time.Time {
 
 var (
 	// ErrMismatch is returned for an event whose id was published with another payload before. The first event stays.
-	ErrMismatch = errors.New("another event has been published under this id: an event that differs needs an id of its own")
+	ErrMismatch = errors.New("another event has been published under this id: an event that differs needs another id")
 
 	// ErrNotFound is returned for an event that was never seen, or that has no plan, or no longer.
 	ErrNotFound = errors.New("nothing is kept of such an event")
