@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/expediter-io/expediter/internal/remote"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"

@@ -27,13 +27,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/test/internal/browser"
 )
@@ -346,6 +346,6 @@ func TestNewcomerSeesItHappen(t *testing.T) {
 func settle(p *browser.Page) {
 	p.Helper()
 	for browser.Get(p, chromedp.Evaluate[bool](pending)) {
-		pause.For(p.Context(), 100*time.Millisecond)
+		retry.Sleep(p.Context(), 100*time.Millisecond)
 	}
 }

@@ -20,10 +20,10 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/browser"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
@@ -289,7 +289,7 @@ func (v *tour) report() {
 		count[method]++
 	}
 	v.Logf("%d pages; %d links, %d filters and %d buttons: %q", len(v.pages), count["link"], count[http.MethodGet], count[http.MethodPost], v.clicks)
-	const folder = "../../pkg/service/console/"
+	const folder = "../../internal/console/"
 	for _, file := range check.Must(os.ReadDir(folder))(v.T) {
 		text, _ := os.ReadFile(folder + file.Name()) // a folder has none
 		for _, m := range routes.FindAllStringSubmatch(string(text), -1) {
@@ -340,7 +340,7 @@ func TestEveryLinkAndButton(t *testing.T) {
 			s := startJobs(t, func(c *console.Config) { c.Access, c.Doctor = guard, finds })
 			s.trouble(t)
 			for !strings.Contains(s.Get("/", http.StatusOK, "Authorization", "Bearer "+secrets["viewer"]), `aria-label="Problems"`) {
-				pause.For(t.Context(), 100*time.Millisecond) // until the overview has seen it
+				retry.Sleep(t.Context(), 100*time.Millisecond) // until the overview has seen it
 			}
 			v := begin(t, b, "console", s.URL, browser.View{NoScript: noScript, Width: 1440}, fill)
 			v.act("sign-in")

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
@@ -105,8 +105,8 @@ var quoted = regexp.MustCompile(`^<!-- \S+\.(go|ts) -->$`)
 // runs elsewhere. A command fails unless its exit code is 0, or the one in its comment.
 func TestBlocksOfPages(t *testing.T) {
 	t.Parallel()
-	installed.Shell.Find(t)
-	programs := installed.Postgres.Find(t)
+	testbed.Shell.Find(t)
+	programs := testbed.Postgres.Find(t)
 	bin := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", bin, root+"/cmd/expediter").CombinedOutput()
 	check.Require(t, err == nil, "%v\n%s", err, out)

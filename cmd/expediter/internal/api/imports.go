@@ -11,9 +11,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
@@ -124,7 +124,7 @@ func (c *Client) Follow(ctx context.Context, id string, report func(importer.Job
 		case time.Since(f.heard) > patience:
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		pause.For(ctx, cmp.Or(c.Pause, defaultPause))
+		retry.Sleep(ctx, cmp.Or(c.Pause, defaultPause))
 	}
 }
 

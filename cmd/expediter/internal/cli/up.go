@@ -25,13 +25,13 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/tour"
+	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -334,6 +334,6 @@ type distant struct{ provider.Provider }
 func (d distant) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(place.Name))
-	pause.For(ctx, 300*time.Millisecond+time.Duration(sum.Sum32()%2000)*time.Millisecond)
+	retry.Sleep(ctx, 300*time.Millisecond+time.Duration(sum.Sum32()%2000)*time.Millisecond)
 	return d.Provider.Search(ctx, place)
 }

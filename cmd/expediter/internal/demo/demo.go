@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -233,7 +233,7 @@ func ended(ctx context.Context, js jetstream.JetStream, name string) error {
 		if left == 0 {
 			return nil
 		}
-		if !pause.For(ctx, 10*time.Millisecond) {
+		if !retry.Sleep(ctx, 10*time.Millisecond) {
 			return fmt.Errorf("%d jobs of %s have not ended: %w", left, name, context.Cause(ctx))
 		}
 	}
@@ -271,7 +271,7 @@ func (c *counting) Search(ctx context.Context, place match.Place) ([]provider.Ve
 	c.mu.Lock()
 	c.calls[place.Name+"\x00"+place.Address+"\x00"+place.City]++
 	c.mu.Unlock()
-	pause.For(ctx, distance)
+	retry.Sleep(ctx, distance)
 	return c.Provider.Search(ctx, place)
 }
 

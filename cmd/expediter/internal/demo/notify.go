@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
@@ -166,7 +166,7 @@ func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event
 		if ended >= want {
 			break
 		}
-		if !pause.For(ctx, 20*time.Millisecond) {
+		if !retry.Sleep(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("%d of %d rows ended: %w", ended, want, context.Cause(ctx))
 		}
 	}

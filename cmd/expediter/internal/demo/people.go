@@ -12,8 +12,8 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -95,7 +95,7 @@ func (u *user) follow(ctx context.Context) error {
 		if !errors.Is(err, api.ErrBusy) {
 			return err
 		}
-		if !pause.For(ctx, rand.N(longest)) {
+		if !retry.Sleep(ctx, rand.N(longest)) {
 			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
 		}
 		longest = min(2*longest, longestPause)
