@@ -31,6 +31,7 @@ var hopeless = []struct {
 	{name: "a year too far", body: `"not_before":"9999-12-31T23:59:59-01:00"`},
 	{name: "an offset of a day", body: `"not_before":"2026-01-02T15:04:05+24:00"`},
 	{name: "a large payload", body: `"payload":"` + strings.Repeat("x", 900<<10) + `"`},
+	{name: "half a character in an address", body: `"recipients":[{"user_id":"a","recipient_type":"CUSTOMER","addresses":{"email":"a\ud83d@b.example"}}]`},
 	{name: "no zone", body: `"recipients":[{"user_id":"a","recipient_type":"CUSTOMER","time_zone":"Mars/Olympus"}]`},
 	{name: "a route of its own", body: `"route":{"channels":["inapp"]},"recipients":[{"user_id":"a","recipient_type":"CUSTOMER"}]`},
 	{name: "an id of another form", body: `"restaurant_id":1.5`},

@@ -75,6 +75,18 @@ func over[T any](to, from map[string]T) map[string]T {
 	return to
 }
 
+// OptedOut reports whether opt-outs refuse a category, or all categories, on a channel or on all channels.
+func OptedOut(optOut map[string][]string, category, channel string) bool {
+	for _, name := range []string{category, contracts.Anything} {
+		for _, refused := range []string{channel, contracts.Anything} {
+			if name != "" && slices.Contains(optOut[name], refused) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // refuse adds an opt-out.
 func refuse(r *contracts.Recipient, category, channel string) {
 	if slices.Contains(r.OptOut[category], channel) {

@@ -234,7 +234,7 @@ func (p *person) edit(e *Edit, refused error) (adds bool, err error) {
 	}
 	for category, channels := range p.OptOut {
 		for _, channel := range channels {
-			if !e.Own && !slices.Contains(next.OptOut[category], channel) {
+			if !e.Own && !OptedOut(next.OptOut, category, channel) {
 				return false, fmt.Errorf("%w: that of %q on %q, which opt_out leaves out, stays", ErrKept, category, channel)
 			}
 		}

@@ -176,10 +176,9 @@ type Category struct {
 
 // Title returns the title of a category, and the language of the title, "" when it is not known.
 func (c Category) Title(reader string) (title, language string) {
-	for tag := range locale.Fitting(reader) {
-		if title, found := c.titles[tag]; found && tag != locale.Default {
-			return title, tag
-		}
+	// Nobody says what language the default titles are in. That of templates is en, too, unless it is set.
+	if tag := locale.Among("en", slices.Collect(maps.Keys(c.titles))...).Best(reader); tag != locale.Default {
+		return c.titles[tag], tag
 	}
 	words := strings.ReplaceAll(strings.ReplaceAll(c.Name, "_", " "), "-", " ")
 	return cmp.Or(c.titles[locale.Default], strings.ToUpper(words[:1])+words[1:]), ""

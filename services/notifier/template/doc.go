@@ -7,7 +7,7 @@
 //	reservation.requested/default.sms.txt           an SMS says less
 //	reservation.requested/default.email.subject
 //	reservation.requested/default.webpush.json      title, body, url, icon and data of a push
-//	reservation.requested/he.subject                he-IL is notified in he-IL, else in he, else in default
+//	reservation.requested/he.subject                he-IL is notified in he-IL, else in he, else in default; nn in nb
 //	reservation.requested/he.txt
 //
 // The locale is chosen first, of those that have all that the channel shows, and within it a part for the channel goes before the

@@ -80,7 +80,7 @@ func (s *Sender) isHeld(ctx context.Context, r *row) (bool, error) {
 		}
 		return true, err
 	}
-	return r.Priority != contracts.UrgencyCritical && optedOut(r.profile.OptOut, r.Category, r.Channel), nil
+	return r.Priority != contracts.UrgencyCritical && recipient.OptedOut(r.profile.OptOut, r.Category, r.Channel), nil
 }
 
 // sendItem stores the item of a row, and its outcome with it. When the store is full or not there, the row is put off, and its

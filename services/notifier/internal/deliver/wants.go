@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/internal/redact"
@@ -95,25 +94,13 @@ func merge[T any](under, over map[string]T) map[string]T {
 	return merged
 }
 
-// optedOut reports whether a user has opted out of a category, or of all categories, on a channel or on all channels.
-func optedOut(optOut map[string][]string, category, by string) bool {
-	for _, name := range []string{category, contracts.Anything} {
-		for _, refused := range []string{by, contracts.Anything} {
-			if name != "" && slices.Contains(optOut[name], refused) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // hold suppresses a row, or puts it off, when its user's preferences or its rule require it, and reports whether it did.
 // Then err is the error for the worker. A critical row is never held.
 func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	if r.Priority == contracts.UrgencyCritical {
 		return false, nil
 	}
-	if optedOut(r.profile.OptOut, r.Category, r.Channel) {
+	if recipient.OptedOut(r.profile.OptOut, r.Category, r.Channel) {
 		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonOptOut, nil)
 	}
 	if s.muted(r) {
