@@ -9,12 +9,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate/jobcount"
 	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
