@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Encode returns the bytes of a job's arguments or a step's result: JSON, and a []byte as it is. A json.RawMessage that is JSON keeps its spaces.
+// Encode returns the bytes of a job's arguments or a step's result: JSON, and a []byte as it is. A json.RawMessage that is JSON keeps its
+// spaces.
 func Encode(value any) ([]byte, error) {
 	switch data := value.(type) {
 	case []byte:
