@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/consumer"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
@@ -61,7 +61,7 @@ type ApplyOptions struct {
 	// DryRun only reports. Defaults to false.
 	DryRun bool
 
-	// Wait bounds the retries while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
+	// Wait bounds the retries while the servers' cluster is not ready. Defaults to jsapi.RetryWait, a minute.
 	Wait time.Duration
 }
 
@@ -73,7 +73,7 @@ type ApplyOptions struct {
 // there. Streams that are not declared are left alone.
 //
 // A cluster that elects a leader, or in which a node has restarted, refuses streams for a while. Apply then tries
-// again, for up to Wait. After that it returns jsretry.ErrNotReady for the stream, and asks once for each of the
+// again, for up to Wait. After that it returns jsapi.ErrNotReady for the stream, and asks once for each of the
 // others.
 func Apply(
 	ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig, options ApplyOptions,
@@ -94,11 +94,11 @@ type try struct {
 func apply(ctx context.Context, tries []try, options ApplyOptions) ([]Change, error) {
 	changes := make([]Change, 0, len(tries))
 	var errs []error
-	wait := cmp.Or(options.Wait, jsretry.Wait)
+	wait := cmp.Or(options.Wait, jsapi.RetryWait)
 	for _, t := range tries {
 		change := t.ready(ctx, wait)
 		if change.Err != nil {
-			if errors.Is(change.Err, jsretry.ErrNotReady) {
+			if errors.Is(change.Err, jsapi.ErrNotReady) {
 				wait = 0
 			}
 			change.Err = fmt.Errorf("contracts: %s: %w", t.asset, change.Err)
@@ -114,7 +114,7 @@ func apply(ctx context.Context, tries []try, options ApplyOptions) ([]Change, er
 
 // ready calls once until the cluster is ready.
 func (t try) ready(ctx context.Context, wait time.Duration) (change Change) {
-	err := jsretry.Do(ctx, wait, func(ctx context.Context) error {
+	err := jsapi.Retry(ctx, wait, func(ctx context.Context) error {
 		before := change
 		change = t.once(ctx)
 		if change.Action == ActionNone && before.Action != "" { // a try without an answer has done it, or the stream is not known

@@ -14,12 +14,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -52,7 +52,7 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	for errors.Is(err, context.DeadlineExceeded) { // a busy server, and not an answer
 		changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
 	}
-	check.Require(t, errors.Is(err, jsretry.ErrNotReady) && len(changes) == len(want),
+	check.Require(t, errors.Is(err, jsapi.ErrNotReady) && len(changes) == len(want),
 		"without the node: got %v, %v, want ErrNotReady", changes, err)
 	for i, change := range changes {
 		check.Contains(t, change.Err, want[i].Name, "no suitable peers for placement", "see that its nodes are up")

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 // MaxBody is the largest body, in bytes, that Decode accepts for any type: 1 MiB, which is also the largest
@@ -159,7 +159,7 @@ var schemaFiles embed.FS
 // the messages that readers accept, so it allows unknown members. Lengths are in characters there and in bytes in
 // Validate, which also checks rules that a schema cannot express. The error matches fs.ErrNotExist.
 func Schema(name string) ([]byte, error) {
-	if !token.IsSafe(name) {
+	if !subject.IsSafeToken(name) {
 		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)
 	}
 	raw, err := schemaFiles.ReadFile("schemas/" + name + "." + SchemaVersion + ".json")

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
@@ -118,7 +118,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 			failed.Unsure = failed.Unsure && !errors.Is(err, ErrEventMismatch)
 			return Published{}, &failed
 		}
-		if !backoff.Pause(ctx, wait) {
+		if !retry.Jitter(ctx, wait) {
 			failed.Cause = errors.Join(context.Cause(ctx), err)
 			return Published{}, &failed
 		}

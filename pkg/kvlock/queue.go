@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 const (

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/directget"
 )
 
 // Bounds of the wait between two tries. A lost answer costs one try, an election of a leader takes seconds.
@@ -110,7 +110,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 				}
 			}
 		}
-		if isPermanent(readErr) || !backoff.Pause(ctx, wait) {
+		if isPermanent(readErr) || !retry.Jitter(ctx, wait) {
 			return Record{}, s.failed(ctx, "put "+shown.Quote(w.Subject), errors.Join(err, readErr))
 		}
 		if stored, err = s.send(ctx, w, over, writer); err == nil {
@@ -279,7 +279,7 @@ func (s *Stream) persist(ctx context.Context, op, name string, try func(context.
 		if err == nil {
 			return nil
 		}
-		if isPermanent(err) || !backoff.Pause(ctx, wait) {
+		if isPermanent(err) || !retry.Jitter(ctx, wait) {
 			return s.refused(ctx, op+" "+shown.Quote(name), err)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/internal/header"
 )
 
 // claimSQL locks lanes that have rows to publish, beginning at lane $1. It reads the index once for each lane; with EXISTS the planner may
@@ -219,7 +219,7 @@ func compose(event contracts.Event, headers map[string]string, stream string) (*
 	}
 	own := slices.Collect(maps.Keys(msg.Header))
 	for name, value := range headers {
-		if err := header.Check(name, value); err != nil {
+		if err := validate.Header(name, value); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(own, func(taken string) bool { return strings.EqualFold(name, taken) }) {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 // The points that a relay passes, in order. Its process may die between any two of them.
@@ -182,7 +182,7 @@ func write(ctx context.Context, tx pgx.Tx, results *outcome) error {
 // queue adds a statement that fails unless it writes all of the rows: a trigger or a rule of the table could keep them without an error.
 func queue(batch *pgx.Batch, rows int, sql string, args ...any) {
 	batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
-		return mistake.If(tag.RowsAffected() != int64(rows),
+		return validate.If(tag.RowsAffected() != int64(rows),
 			"%.6s wrote %d of %d rows: they are gone, or a trigger or rule of event_outbox keeps them", sql, tag.RowsAffected(), rows)
 	})
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 )
 
 const (
@@ -155,7 +155,7 @@ func (r *Relay) failed(ctx context.Context, doing string, err error, wait *time.
 	*wait = min(max(2**wait, minBackoff), maxBackoff)
 	r.counters.failed(fmt.Errorf("%s: %w", doing, err))
 	r.cfg.Logger.WarnContext(ctx, "outbox.failed", "doing", doing, "error", err, "delay", *wait)
-	backoff.Pause(ctx, *wait)
+	retry.Jitter(ctx, *wait)
 }
 
 func jitter(d time.Duration) time.Duration {

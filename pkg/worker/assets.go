@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/consumer"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
@@ -388,7 +388,7 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 		if now.Of(to) != nil || len(now.Filters) == 0 {
 			return nil
 		}
-		if now.Settled || !backoff.Sleep(ctx, takersAgain) {
+		if now.Settled || !retry.Sleep(ctx, takersAgain) {
 			return &UntakenError{Filters: now.Filters[:min(len(now.Filters), maxFilters)], Stream: c.cfg.Stream, Subject: to}
 		}
 	}

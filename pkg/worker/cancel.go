@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -68,7 +67,7 @@ func (j *StoredJob) HasEnded() bool {
 func (c *Client) repeat(ctx context.Context, try func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer stop()
-	return retry(ctx, firstPause, func(err error) bool { return isPassing(err) && !isFinal(err) }, func() error { return try(ctx) })
+	return repeat(ctx, firstPause, func(err error) bool { return isPassing(err) && !isFinal(err) }, func() error { return try(ctx) })
 }
 
 // recordCancelled records that a job is cancelled, for the worker that may have it, and removes the job, so that no other worker gets it.
@@ -117,7 +116,7 @@ func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 	case err == nil && unique:
 		err = c.repeat(ctx, func(ctx context.Context) error { return c.cancelUnique(ctx, k, &j) })
 	case j.State == StateScheduled:
-		err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
+		err = jsapi.Retry(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
 			if time.Until(j.Due) < nearDue { // once it has fired there is nothing to remove, and its job is at another place
 				return errors.New("it becomes due at this moment: cancel it when it is listed as queued")
 			}

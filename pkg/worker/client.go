@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
@@ -195,7 +195,7 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 		if err == nil {
 			return receipt, nil
 		}
-		if !errors.Is(err, errFreed) && (!isPassing(err) || !backoff.Sleep(ctx, pause)) {
+		if !errors.Is(err, errFreed) && (!isPassing(err) || !retry.Sleep(ctx, pause)) {
 			return Receipt{}, err
 		}
 		if receipt, err = c.publish(ctx, p); err == nil {

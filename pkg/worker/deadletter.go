@@ -270,7 +270,7 @@ func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
 	if err := w.onDeadLetter(ctx, d.policy, letter); err != nil {
 		return err
 	}
-	return retry(ctx, firstWait, isConnected, func() error {
+	return repeat(ctx, firstWait, isConnected, func() error {
 		_, err := publishLetter(ctx, w.js, w.cfg.DeadSubject, letter, w.cfg.RequestTimeout)
 		return err
 	})

@@ -14,10 +14,9 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 const (
@@ -67,12 +66,12 @@ type JobFilter struct {
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (f JobFilter) validate() error {
 	badSubject := subject.CheckPattern(cmp.Or(f.Subject, ">"))
-	_, badKey := token.Encode(cmp.Or(f.Key, "-"))
+	_, badKey := subject.EncodeToken(cmp.Or(f.Key, "-"))
 	return errors.Join(
-		mistake.If(f.Limit < 1 || f.Limit > maxPage, "worker: JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage),
-		mistake.If(f.Look < 1 || f.Look > maxPage, "worker: JobFilter.Look is %d: use 1 to %d", f.Look, maxPage),
-		mistake.If(badSubject != nil, "worker: JobFilter.Subject is %s: not a subject filter: %w", shown.Quote(f.Subject), badSubject),
-		mistake.If(badKey != nil, "worker: JobFilter.Key: %w", badKey))
+		validate.If(f.Limit < 1 || f.Limit > maxPage, "worker: JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage),
+		validate.If(f.Look < 1 || f.Look > maxPage, "worker: JobFilter.Look is %d: use 1 to %d", f.Look, maxPage),
+		validate.If(badSubject != nil, "worker: JobFilter.Subject is %s: not a subject filter: %w", shown.Quote(f.Subject), badSubject),
+		validate.If(badKey != nil, "worker: JobFilter.Key: %w", badKey))
 }
 
 // wants reports whether the filter selects jobs in a state.
@@ -98,7 +97,7 @@ func (f JobFilter) selects() bool {
 
 // hasName reports whether the filter selects a job by its subject and key.
 func (f JobFilter) hasName(j StoredJob) bool {
-	last, _ := token.Encode(f.Key) // it has been checked
+	last, _ := subject.EncodeToken(f.Key) // it has been checked
 	return (f.Key == "" || strings.HasSuffix(j.Subject, "."+last)) && (f.Subject == "" || subject.Matches(f.Subject, j.Subject))
 }
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -206,7 +206,7 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 			leave := c.enter(ctx, "all")
 			defer leave()
 
-			pause.For(ctx, time.Millisecond)
+			retry.Sleep(ctx, time.Millisecond)
 
 			mu.Lock()
 			defer mu.Unlock()

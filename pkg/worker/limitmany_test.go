@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -46,7 +46,7 @@ func TestSeveralLimitsDoNotLock(t *testing.T) {
 				defer c.enter(ctx, "all")()
 				defer c.enter(ctx, last(job.Info, nil, nil))()
 
-				pause.For(ctx, time.Millisecond)
+				retry.Sleep(ctx, time.Millisecond)
 
 				if left.Add(-1) == 0 {
 					close(all)

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
@@ -293,7 +292,7 @@ var ErrNoJob = errors.New("worker: no such job")
 // cancelled job for a day, and the last dead letter of its subject. Its state is as in [Client.Jobs]. The error wraps [ErrNoJob] when
 // nothing is found. Three round trips for a job that is in the stream, up to eight for a job that is not.
 func (c *Client) Job(ctx context.Context, ref JobRef) (j StoredJob, err error) {
-	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+	err = jsapi.Retry(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
 		j, err = c.job(ctx, ref)
 		return err
 	})

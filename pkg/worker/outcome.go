@@ -255,7 +255,7 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 func (w *Worker) note(d *delivery, n uncounted.Known) {
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.AckWait)
 	defer cancel()
-	err := retry(ctx, firstWait, isConnected, func() error {
+	err := repeat(ctx, firstWait, isConnected, func() error {
 		once, stop := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 		defer stop()
 		return w.uncounted.Add(once, d.uncountedKey(), d.noted, n)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -270,11 +270,11 @@ func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 	}
 }
 
-// retry calls try until it succeeds, fails with an error after which it must not be called again, or ctx ends. The waits double from first
+// repeat calls try until it succeeds, fails with an error after which it must not be called again, or ctx ends. The waits double from first
 // to lastWait. It returns the last error.
-func retry(ctx context.Context, first time.Duration, again func(error) bool, try func() error) error {
+func repeat(ctx context.Context, first time.Duration, again func(error) bool, try func() error) error {
 	for wait := first; ; wait = min(2*wait, lastWait) {
-		if err := try(); err == nil || !again(err) || !backoff.Sleep(ctx, wait) {
+		if err := try(); err == nil || !again(err) || !retry.Sleep(ctx, wait) {
 			return err
 		}
 	}
@@ -286,7 +286,7 @@ func isConnected(err error) bool { return !errors.Is(err, nats.ErrConnectionClos
 // sleepUntil waits for wait, but not beyond until or the end of ctx. It reports whether the whole time has passed.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
-	return backoff.Sleep(ctx, min(wait, left)) && left > wait
+	return retry.Sleep(ctx, min(wait, left)) && left > wait
 }
 
 const (

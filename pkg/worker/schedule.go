@@ -16,9 +16,9 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 const (
@@ -132,12 +132,12 @@ func isSameSchedule(stored jsapi.Message, planned *nats.Msg) bool {
 	return bytes.Equal(stored.Data, planned.Data) && maps.EqualFunc(have, planned.Header, slices.Equal)
 }
 
-// Unschedule ends a schedule. subject is the subject of the runs, as in [Client.Schedules]. The jobs that it has inserted stay. A schedule
+// Unschedule ends a schedule. of is the subject of the runs, as in [Client.Schedules]. The jobs that it has inserted stay. A schedule
 // that does not exist is not an error. Two round trips.
-func (c *Client) Unschedule(ctx context.Context, subject string) error {
-	k, err := key.Of(subject)
+func (c *Client) Unschedule(ctx context.Context, of string) error {
+	k, err := key.Of(of)
 	if err != nil {
-		return fmt.Errorf("worker: unschedule %q: %w", clip(subject, key.MaxSubject), err)
+		return fmt.Errorf("worker: unschedule %q: %w", clip(of, key.MaxSubject), err)
 	}
 	return c.repeat(ctx, func(ctx context.Context) error {
 		msg, found, err := c.last(ctx, k.Every())
@@ -281,7 +281,7 @@ func (c *Client) planPeriodic(p Periodic) (*plan, error) {
 	data, badArgs := c.encode(p.Args, h)
 	err := errors.Join(
 		inField("Periodic.Subject", badSubject),
-		mistake.If(p.Name == "", "Periodic.Name: %w", token.ErrEmpty),
+		validate.If(p.Name == "", "Periodic.Name: %w", subject.ErrEmpty),
 		inField("Periodic.Header", badHeader),
 		inField("Periodic.Cron", badCron),
 		inField("Periodic.Args", badArgs))

@@ -11,11 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
@@ -94,7 +93,7 @@ func (c *Client) Resume(ctx context.Context, pattern string) (paused bool, err e
 // Pauses returns the pauses in force, by pattern. One round trip.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	var msg jsapi.Message
-	err := jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+	err := jsapi.Retry(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
 		msg, _, err = c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(c.cfg.Bucket, c.cfg.Stream)})
 		return err
 	})

@@ -14,12 +14,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/limit"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
@@ -282,7 +282,7 @@ func (w *Worker) await(ctx context.Context, reason error) error {
 			return err
 		}
 		w.isDown(err)
-		backoff.Sleep(ctx, wait)
+		retry.Sleep(ctx, wait)
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 		w.isDown(reason)
 	}
 	const doublings = 5
-	backoff.Sleep(ctx, firstWait<<min(losses-1, doublings))
+	retry.Sleep(ctx, firstWait<<min(losses-1, doublings))
 	_ = w.await(ctx, reason) // only a closed connection, which the puller sees itself
 }
 

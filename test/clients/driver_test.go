@@ -17,10 +17,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -28,13 +28,13 @@ import (
 const patience = time.Minute
 
 // other is a driver of another language: a process that reads a line of JSON for each operation, and answers by one.
-type other struct{ *child.Process }
+type other struct{ *testbed.Process }
 
 func startDriver(t *testing.T, command []string, server string) other {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(cmd.Environ(), "NATS_URL="+server)
-	process := check.Must(child.Command(t.Output(), cmd))(t)
+	process := check.Must(testbed.Command(t.Output(), cmd))(t)
 	t.Cleanup(func() { _ = process.Kill() })
 	return other{process}
 }

@@ -12,13 +12,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -26,8 +25,8 @@ import (
 func TestOverviewShowsAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
-	if err := smalldisk.Mount(t, disk); err != nil {
-		installed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
+	if err := testbed.Mount(t, disk); err != nil {
+		testbed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
 	}
 	users := natstest.NewUsers(t)
 	srv := deployedServer.Start(t, place{filepath.Join(disk, "data"), users.Public})
@@ -52,7 +51,7 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 			cancel()
 		}
 	})
-	filler, begun := smalldisk.Fill(t, disk), time.Now()
+	filler, begun := testbed.Fill(t, disk), time.Now()
 	page := shown(s, func(body string) bool {
 		return strings.Contains(body, "error") || strings.Contains(body, "do not answer")
 	})
@@ -74,7 +73,7 @@ func TestOverviewShowsFullDisks(t *testing.T) {
 	disks := []string{filepath.Join(dir, "n1"), filepath.Join(dir, "n2"), filepath.Join(dir, "n3")}
 	for _, disk := range disks {
 		check.OK(t, os.Mkdir(disk, 0o700))
-		if err := smalldisk.Mount(t, disk); err != nil {
+		if err := testbed.Mount(t, disk); err != nil {
 			t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
 		}
 	}
@@ -92,7 +91,7 @@ func TestOverviewShowsFullDisks(t *testing.T) {
 	})
 	until(s, "IMPORT_JOBS", "No problems detected")
 	for _, disk := range disks {
-		smalldisk.Fill(t, disk)
+		testbed.Fill(t, disk)
 	}
 	page := shown(s, func(body string) bool { // which a server sees when it writes
 		try, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // call is a computation in this process, joined by every caller of the key.
@@ -324,7 +324,7 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 	defer shown.Catch(c.flight.store.Log, "a value in the context of AutoRenew")
 	until, _ := c.heldUntil() // renewing finds out
 	// A claim that was begun for less than ttl, or a while ago, is due earlier.
-	for wait := min(ttl/3, time.Until(until)/2); pause.For(ctx, wait); {
+	for wait := min(ttl/3, time.Until(until)/2); retry.Sleep(ctx, wait); {
 		_, err := c.replace(ctx, change{Change: kv.Change{TTL: ttl}}, nil, renewal(ttl))
 		_, ended := c.heldUntil()
 		switch {
@@ -347,7 +347,7 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 // guard calls expire when the claim may no longer be ours. It shares no lock with a renewal under way, so it is on time when a renewal
 // hangs.
 func (c *Claim) guard(ctx context.Context, expire func()) {
-	for left := time.Duration(0); pause.For(ctx, left); {
+	for left := time.Duration(0); retry.Sleep(ctx, left); {
 		until, ended := c.heldUntil()
 		if ended != nil {
 			return

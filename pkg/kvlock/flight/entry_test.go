@@ -10,11 +10,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/expediter-io/expediter/pkg/internal/compress"
+	"github.com/expediter-io/expediter/internal/compress"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 func TestStatesAndOutcomesHaveNames(t *testing.T) {

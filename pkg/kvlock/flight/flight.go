@@ -12,9 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/compress"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/compress"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
@@ -106,7 +106,7 @@ func (cfg Config) store() kv.Config {
 func (cfg Config) validate() error {
 	return errors.Join(cfg.store().Validate(), kv.CheckNamedTTL("kvlock: ClaimTTL", cfg.ClaimTTL),
 		kv.CheckNamedTTL("kvlock: ResultTTL", cfg.ResultTTL), cfg.Memory.validate(), cfg.validateValues(),
-		mistake.If(cfg.ProbeInterval > maxProbeInterval, "kvlock: ProbeInterval is %s: want at most %s", cfg.ProbeInterval, maxProbeInterval))
+		validate.If(cfg.ProbeInterval > maxProbeInterval, "kvlock: ProbeInterval is %s: want at most %s", cfg.ProbeInterval, maxProbeInterval))
 }
 
 // New binds to the bucket and checks that its stream has settings with which Flight is safe. Close ends it. It returns

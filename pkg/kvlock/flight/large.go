@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -238,10 +238,10 @@ func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error
 	}
 	name, sc := fmt.Sprintf("kvlock: large value bucket %q was not made with %s", bucket, largeMaker), info.Config
 	return errors.Join(
-		mistake.If(!sc.AllowMsgTTL,
+		validate.If(!sc.AllowMsgTTL,
 			"%s: AllowMsgTTL is off: its objects would stay for ever; make the bucket again", name),
-		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: an object could not be read in one round trip", name),
-		mistake.If(sc.MaxMsgsPerSubject > 0,
+		validate.If(!sc.AllowDirect, "%s: AllowDirect is off: an object could not be read in one round trip", name),
+		validate.If(sc.MaxMsgsPerSubject > 0,
 			"%s: it keeps %d messages of a subject: an object has more; lift MaxMsgsPerSubject", name, sc.MaxMsgsPerSubject),
 		kv.CheckKept(name, sc))
 }

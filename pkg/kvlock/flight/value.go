@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/expediter-io/expediter/internal/compress"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/compress"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -28,8 +28,8 @@ const (
 
 func (cfg Config) validateValues() error {
 	return errors.Join(
-		mistake.If(cfg.MaxValue < 1 || cfg.MaxValue > maxValue, "kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue),
-		mistake.If(cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket),
+		validate.If(cfg.MaxValue < 1 || cfg.MaxValue > maxValue, "kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue),
+		validate.If(cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket),
 			"kvlock: LargeValueBucket is %s: want 1 to 250 letters, digits, '-' and '_'", shown.Quote(cfg.LargeValueBucket)))
 }
 

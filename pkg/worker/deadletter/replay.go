@@ -19,8 +19,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/header"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -259,7 +258,7 @@ func (s *Store) message(ctx context.Context, e *Entry, payload []byte, resume bo
 		if strings.HasPrefix(name, "Nats-") && name != jetstream.MsgTTLHeader {
 			continue
 		}
-		if err := header.CheckName(name); err != nil {
+		if err := validate.HeaderName(name); err != nil {
 			return nil, fmt.Errorf("deadletter: letter %d: %w, or publish the payload by hand and discard the letter", e.Sequence, err)
 		}
 		msg.Header[name] = values
@@ -344,7 +343,7 @@ func isFatal(err error) bool {
 			return true
 		}
 	}
-	return jsretry.Transient(err) && !jsapi.IsFull(err)
+	return jsapi.IsTransient(err) && !jsapi.IsFull(err)
 }
 
 // errRemoval is in the error behind a removal that may have been done.

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
@@ -122,7 +121,7 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 		return found, nil
 	}
 	var takers *listing.Takers
-	err = jsretry.Do(ctx, patience, func(context.Context) (err error) {
+	err = jsapi.Retry(ctx, patience, func(context.Context) (err error) {
 		takers, err = listing.ListTakers(ctx, s.api, stream)
 		return err
 	})

@@ -31,7 +31,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/token"
+	"github.com/expediter-io/expediter/internal/subject"
 )
 
 // Names of the service and its subjects.
@@ -381,15 +381,15 @@ const maxAnswers = 16 << 20
 // Gather sends a request with data to all responders of a subject, and returns their answers, 16 MiB at most. It waits for the first
 // answer until ctx ends, and for each further answer as long as stall. The error is the reason that no further answer came. An empty
 // answer, as the server's that nobody is there, does not end it: any responder could send one to hide the others.
-func Gather(ctx context.Context, nc *nats.Conn, subject string, data []byte, stall time.Duration) (all [][]byte, err error) {
+func Gather(ctx context.Context, nc *nats.Conn, to string, data []byte, stall time.Duration) (all [][]byte, err error) {
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: subscribe: %w", err)
 	}
 	defer answers.Unsubscribe()
-	denied.From(ctx).Sent(subject)
-	if err := nc.PublishRequest(subject, inbox, data); err != nil {
+	denied.From(ctx).Sent(to)
+	if err := nc.PublishRequest(to, inbox, data); err != nil {
 		return nil, fmt.Errorf("inspect: ask: %w", err)
 	}
 	msg, err := answers.NextMsgWithContext(ctx)
@@ -399,7 +399,7 @@ func Gather(ctx context.Context, nc *nats.Conn, subject string, data []byte, sta
 			all, room = append(all, msg.Data), room-len(msg.Data)
 		}
 		if room < 0 {
-			return all, fmt.Errorf("inspect: ask %s: more answers than %d MiB", subject, maxAnswers>>20)
+			return all, fmt.Errorf("inspect: ask %s: more answers than %d MiB", to, maxAnswers>>20)
 		}
 		once, cancel := context.WithTimeout(ctx, stall)
 		msg, err = answers.NextMsgWithContext(once)
@@ -437,13 +437,13 @@ func Resume(ctx context.Context, js jetstream.JetStream, instance string) (Info,
 	return ask[Info](ctx, js, SubjectResume, instance)
 }
 
-func ask[T any](ctx context.Context, js jetstream.JetStream, subject, instance string) (answer T, err error) {
-	if !token.IsSafe(instance) {
+func ask[T any](ctx context.Context, js jetstream.JetStream, to, instance string) (answer T, err error) {
+	if !subject.IsSafeToken(instance) {
 		return answer, fmt.Errorf("inspect: %q is no instance of a worker", instance)
 	}
-	subject = jsapi.New(js, 0).Target(subject + "." + instance)
-	denied.From(ctx).Sent(subject)
-	msg, err := js.Conn().RequestWithContext(ctx, subject, nil)
+	to = jsapi.New(js, 0).Target(to + "." + instance)
+	denied.From(ctx).Sent(to)
+	msg, err := js.Conn().RequestWithContext(ctx, to, nil)
 	if errors.Is(err, nats.ErrNoResponders) {
 		err = ErrNoWorker
 	}

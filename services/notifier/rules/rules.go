@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/expediter-io/expediter/internal/limited"
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
@@ -105,7 +105,7 @@ type Check func(eventType string, route Route) (problem string)
 
 // Load reads a file, see [Parse].
 func Load(path string, channels []string, checks ...Check) (*Rules, error) {
-	data, err := limited.ReadFile(path, MaxFile)
+	data, err := private.ReadFile(path, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 	text "text/template"
 	"text/template/parse"
 
-	"github.com/expediter-io/expediter/internal/limited"
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
 
@@ -172,7 +172,7 @@ func (p *parser) misnamed(tag, channel, part string, isFolder bool) string {
 
 // read reads a file, "" when that is a mistake.
 func (p *parser) read(name string) string {
-	data, err := limited.ReadFS(p.folder, name, MaxFile)
+	data, err := private.ReadFS(p.folder, name, MaxFile)
 	if err != nil {
 		p.mistakef(name, 0, "%v", err)
 		return ""
@@ -281,7 +281,7 @@ func Version(folder string) string {
 		names, _ := fs.Glob(root, pattern) // the pattern is right
 		for _, name := range names[:min(len(names), maxFolder)] {
 			if !strings.HasPrefix(name, ".") {
-				data, _ := limited.ReadFS(root, name, MaxFile) // none of a folder
+				data, _ := private.ReadFS(root, name, MaxFile) // none of a folder
 				sum.Write(fmt.Appendf(nil, "%q %d\n%s", name, len(data), data))
 			}
 		}

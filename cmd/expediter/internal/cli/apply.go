@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
@@ -92,7 +92,7 @@ func (f *applyFlags) apply(ctx context.Context, js jetstream.JetStream) error {
 // cluster that is not ready would not answer at all.
 func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 	name := contracts.Assets(f.assets)[0].Name
-	err := jsretry.Do(ctx, f.timeout, func(ctx context.Context) error {
+	err := jsapi.Retry(ctx, f.timeout, func(ctx context.Context) error {
 		_, err := js.Stream(ctx, name)
 		return err
 	})
@@ -172,7 +172,7 @@ func newRestored(g *globals) *cobra.Command {
 // is metadata that nothing else reads.
 func (f *natsFlags) markRestored(ctx context.Context, js jetstream.JetStream) error {
 	var buckets []string
-	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+	err := jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) (err error) {
 		buckets, err = bucketNames(ctx, js, nil)
 		return err
 	})
@@ -185,7 +185,7 @@ func (f *natsFlags) markRestored(ctx context.Context, js jetstream.JetStream) er
 	slices.Sort(buckets)
 	for _, bucket := range buckets {
 		// A cluster may still elect the leader of a stream that was just restored.
-		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { return kvlock.MarkRestored(ctx, js, bucket) })
+		err := jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error { return kvlock.MarkRestored(ctx, js, bucket) })
 		if err != nil {
 			return fmt.Errorf("%w: %w (call it again: a bucket may be marked twice)", errUnavailable, err)
 		}

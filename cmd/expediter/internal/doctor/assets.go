@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/operate/watch"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // dry reports differences and changes nothing.
@@ -65,7 +65,7 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	e.checkClock("the leader of "+of, stream.CachedInfo().TimeStamp, asked, time.Now())
 	// At any time a replica may be behind for a moment, or a stream may be electing its leader.
 	for ctx.Err() == nil && time.Since(begun) < once && isUnsettled(stream.CachedInfo()) {
-		pause.For(ctx, stall)
+		retry.Sleep(ctx, stall)
 		if _, err := stream.Info(ctx); err != nil {
 			break // the former answer counts
 		}

@@ -11,12 +11,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/operate/watch"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
@@ -183,7 +183,7 @@ func (e *examination) addCertain(ctx context.Context, t target, name string, loo
 			e.skipf("jobs of %s: %v", streamOf(t, name), err)
 			break
 		}
-		if certain, memory, unsure = memory.Certain(time.Now(), found); unsure && pause.For(ctx, lookAgain/2) {
+		if certain, memory, unsure = memory.Certain(time.Now(), found); unsure && retry.Sleep(ctx, lookAgain/2) {
 			workers = e.findWorkers(t)
 		} else {
 			break
@@ -243,7 +243,7 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 		return // is reported
 	}
 	age, attendance, roll := info.TimeStamp.Sub(info.Created), service.Attend(t.js, name), service.Roll{Unsure: true}
-	for wait := time.Duration(0); err == nil && roll.Unsure && pause.For(ctx, wait); wait = lookAgain {
+	for wait := time.Duration(0); err == nil && roll.Unsure && retry.Sleep(ctx, wait); wait = lookAgain {
 		roll, err = attendance.Look(ctx, age)
 	}
 	switch {

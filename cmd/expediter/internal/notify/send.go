@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
@@ -65,7 +65,7 @@ func silent(err error) bool {
 // Publish implements Target. The notifier accepts the event, and recognises its id for ever.
 func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error) {
 	var done notifier.Accepted
-	err := retry(func() error { return c.Ask(ctx, "publish", e, &done) })
+	err := repeat(func() error { return c.Ask(ctx, "publish", e, &done) })
 	switch {
 	case errors.Is(err, ErrMismatch):
 		return Mismatch, nil
@@ -79,8 +79,8 @@ func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error
 	return Accepted, nil
 }
 
-// retry asks a notifier that exists and does not answer up to three times.
-func retry(ask func() error) (err error) {
+// repeat asks a notifier that exists and does not answer up to three times.
+func repeat(ask func() error) (err error) {
 	for range 3 {
 		if err = ask(); !errors.Is(err, api.ErrUnavailable) {
 			break
@@ -213,7 +213,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	again := func() bool {
 		waited := wait
 		wait = min(2*wait, lastPause)
-		return pause.For(ctx, waited)
+		return retry.Sleep(ctx, waited)
 	}
 	for {
 		e, err := c.Event(ctx, eventID)

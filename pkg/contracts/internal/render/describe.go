@@ -28,7 +28,7 @@ func descriptions(root string, schemas map[string][]byte) (map[string][]byte, er
 		if err != nil {
 			return nil, err
 		}
-		shared, err := read(root, "pkg/service/openapi.yaml")
+		shared, err := read(root, "internal/service/openapi.yaml")
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 const (
@@ -136,7 +136,7 @@ func (h *Hub) await(ctx context.Context, last uint64) error {
 	if before >= last {
 		return nil
 	}
-	if !backoff.Pause(ctx, checkGrace) {
+	if !retry.Jitter(ctx, checkGrace) {
 		return context.Cause(ctx)
 	}
 	switch now := h.pushedUpTo(); {

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/internal/directget"
 )
 
 // View is an entry as the layer above decoded it, for the watchers of its key.

@@ -9,12 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/jsapi"
 )
 
 // MarkRestored makes the generation of a bucket greater than all earlier ones. Two round trips.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
-	look, cancel := context.WithTimeout(ctx, jsretry.Wait) // operators seldom set a deadline
+	look, cancel := context.WithTimeout(ctx, jsapi.RetryWait) // operators seldom set a deadline
 	defer cancel()
 	info, err := StreamInfo(look, js, bucket, StreamName(bucket), Maker)
 	if err != nil {
@@ -27,7 +27,7 @@ func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 	}
 	generation := max(generationOf(info)+1, uint64(max(0, time.Now().UnixNano())))
 	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
-	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+	err = jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error {
 		_, err := js.UpdateStream(ctx, cfg)
 		return err
 	})

@@ -24,13 +24,12 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/directget"
+	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 // Store gives one process access to a bucket: reads, conditional writes and pushed changes.
@@ -104,9 +103,9 @@ func (cfg Config) WithDefaults() Config {
 func (cfg Config) Validate() error {
 	return errors.Join(
 		CheckBucket(cfg.Bucket),
-		mistake.If(cfg.OpTimeout < 0 || cfg.OpTimeout > MaxTTL,
+		validate.If(cfg.OpTimeout < 0 || cfg.OpTimeout > MaxTTL,
 			"kvlock: OpTimeout is %s: want a positive duration, at most %s", cfg.OpTimeout, MaxTTL),
-		mistake.If(len(cfg.Instance) > MaxInstanceBytes,
+		validate.If(len(cfg.Instance) > MaxInstanceBytes,
 			"kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
 }
 
@@ -185,7 +184,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: make it with %s", bucket, err, maker)
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
-		case backoff.Pause(ctx, wait):
+		case retry.Jitter(ctx, wait):
 		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
 		default:
@@ -249,12 +248,12 @@ func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
 // CreateStream makes the stream of a bucket unless one of its name exists; an existing stream stays as it is. kind names it in errors.
-// While a cluster is not ready it tries again, for up to jsretry.Wait.
+// While a cluster is not ready it tries again, for up to jsapi.RetryWait.
 func CreateStream(ctx context.Context, js jetstream.JetStream, kind, bucket string, sc jetstream.StreamConfig) error {
 	if err := CheckBucket(bucket); err != nil {
 		return err
 	}
-	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+	err := jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, sc)
 		return err
 	})
@@ -268,15 +267,15 @@ func CreateStream(ctx context.Context, js jetstream.JetStream, kind, bucket stri
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 	name := fmt.Sprintf("kvlock: bucket %q was not made with %s", bucket, Maker)
 	return errors.Join(
-		mistake.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket again", name),
-		mistake.If(sc.SubjectDeleteMarkerTTL != 0,
+		validate.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket again", name),
+		validate.If(sc.SubjectDeleteMarkerTTL != 0,
 			"%s: limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off",
 			name, sc.SubjectDeleteMarkerTTL),
-		mistake.If(sc.MaxMsgsPerSubject != 1,
+		validate.If(sc.MaxMsgsPerSubject != 1,
 			"%s: history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", name, sc.MaxMsgsPerSubject),
-		mistake.If(sc.DiscardNewPerSubject, "%s: DiscardNewPerSubject is on: no claim could be renewed; turn it off", name),
-		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: many keys could not be read in one round trip", name),
-		mistake.If(sc.PersistMode == jetstream.AsyncPersistMode,
+		validate.If(sc.DiscardNewPerSubject, "%s: DiscardNewPerSubject is on: no claim could be renewed; turn it off", name),
+		validate.If(!sc.AllowDirect, "%s: AllowDirect is off: many keys could not be read in one round trip", name),
+		validate.If(sc.PersistMode == jetstream.AsyncPersistMode,
 			"%s: PersistMode is async: acknowledged claims are lost when the server is killed", name),
 		CheckKept(name, sc))
 }
@@ -284,13 +283,13 @@ func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 // CheckKept returns an error unless the messages of a stream stay until their TTL and its writes are acknowledged. name begins each error.
 func CheckKept(name string, sc jetstream.StreamConfig) error {
 	return errors.Join(
-		mistake.If(sc.MaxAge != 0, "%s: MaxAge is %s: it would end claims and values before their TTL; set it to 0", name, sc.MaxAge),
-		mistake.If(sc.Discard != jetstream.DiscardNew && (sc.MaxBytes > 0 || sc.MaxMsgs > 0),
+		validate.If(sc.MaxAge != 0, "%s: MaxAge is %s: it would end claims and values before their TTL; set it to 0", name, sc.MaxAge),
+		validate.If(sc.Discard != jetstream.DiscardNew && (sc.MaxBytes > 0 || sc.MaxMsgs > 0),
 			"%s: Discard is old: when it is full it would evict entries in use; set it to new", name),
-		mistake.If(sc.Retention != jetstream.LimitsPolicy,
+		validate.If(sc.Retention != jetstream.LimitsPolicy,
 			"%s: Retention is %s: messages would go when a consumer saw them; set it to limits", name, sc.Retention),
-		mistake.If(sc.Mirror != nil, "%s: it is a mirror: its writes go elsewhere; name the origin", name),
-		mistake.If(sc.NoAck || sc.Sealed, "%s: NoAck or Sealed is on: no write would be acknowledged", name))
+		validate.If(sc.Mirror != nil, "%s: it is a mirror: its writes go elsewhere; name the origin", name),
+		validate.If(sc.NoAck || sc.Sealed, "%s: NoAck or Sealed is on: no write would be acknowledged", name))
 }
 
 // Package kvlock publishes and explains these.

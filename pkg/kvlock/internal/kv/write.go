@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 // Bounds of the wait between two tries of a write whose outcome is unknown. A leader change takes seconds, a lost reply
@@ -162,7 +162,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 		case applied:
 			c.Expect = now.Revision
 		default: // not applied, or not yet, or not seen
-			if !backoff.Pause(ctx, wait) {
+			if !retry.Jitter(ctx, wait) {
 				return 0, sent, s.Unavailable(ctx, "write", []string{c.Key}, errors.Join(last, err))
 			}
 		}
@@ -238,7 +238,7 @@ func (s *Store) Persist(ctx context.Context, op, key string, try func() error) e
 			return nil
 		case jsapi.IsPermanent(err):
 			return s.final(op, key, err)
-		case !backoff.Pause(ctx, wait):
+		case !retry.Jitter(ctx, wait):
 			return s.Unavailable(ctx, op, []string{key}, err)
 		}
 	}

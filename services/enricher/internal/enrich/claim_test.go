@@ -17,12 +17,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -509,7 +509,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.under--
 		c.mu.Unlock()
 	}()
-	if !pause.For(r.Context(), c.slow) {
+	if !retry.Sleep(r.Context(), c.slow) {
 		return nil, r.Context().Err()
 	}
 	return c.next.RoundTrip(r)

@@ -16,12 +16,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -244,12 +244,12 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 			return states
 		}
 		if resp.Skipped != "" {
-			pause.For(t.Context(), wait)
+			retry.Sleep(t.Context(), wait)
 			continue
 		}
 		told, err := i.hear(t.Context(), id)
 		if errors.Is(err, ErrUnknownRequest) || errors.Is(err, kvlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-			pause.For(t.Context(), wait)
+			retry.Sleep(t.Context(), wait)
 			continue
 		}
 		check.Is(t, err, nil, id)

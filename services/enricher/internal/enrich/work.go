@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/natsotel"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/natsotel"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -114,7 +114,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	}
 	for { // the provider is not to be asked twice for one answer because the store does not answer
 		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
-		if !errors.Is(err, kvlock.ErrUnavailable) || !pause.For(ctx, storeSnooze) {
+		if !errors.Is(err, kvlock.ErrUnavailable) || !retry.Sleep(ctx, storeSnooze) {
 			return s.unstored(ctx, t, err)
 		}
 	}

@@ -23,9 +23,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/guardeddial"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
 	"github.com/expediter-io/expediter/services/notifier/template"

@@ -19,10 +19,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -117,7 +117,7 @@ func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, er
 
 // Run reads the records again, as Open does, every few seconds until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	pause.Every(ctx, every, func(ctx context.Context) {
+	retry.Every(ctx, every, func(ctx context.Context) {
 		if err := s.read(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.WarnContext(ctx, "notifier: the health of endpoints is not up to date", "error", err)
 		}
