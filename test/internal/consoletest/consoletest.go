@@ -1,4 +1,4 @@
-// Package consoletest serves a console for a test.
+// Package consoletest serves a console for a test, and shows pages in Chromium, as people see them.
 package consoletest
 
 import (

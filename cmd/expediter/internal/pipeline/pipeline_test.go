@@ -21,7 +21,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
@@ -198,7 +197,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	i := check.Must(importer.Start(t.Context(), nc, importer.Config{BaseConfig: base("importer")}))(t)
 	t.Cleanup(func() { check.Is(t, i.Stop(), nil) })
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(sample.Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
+	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
 	n, err := notifier.Start(t.Context(), nc, notifier.Config{
 		BaseConfig: base("notifier"), Channels: []notifier.Channel{{Channel: mute{}, Endpoints: true}}, Rules: rules,
 	})

@@ -31,7 +31,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 func TestAnImportEndsInARecipe(t *testing.T) {
@@ -41,7 +40,7 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	check.That(t, queued.Status == contracts.ImportQueued && queued.SourceID == "youtube:v1" && queued.Run == 1, "submitted: %+v", queued)
 	i.work(t)
 	stored := i.ready(t, "j1")
-	check.That(t, stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == kvstore.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
+	check.That(t, stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == store.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
 		"stored: %+v", stored)
 	check.Same(t, "dead letters", i.settled(t), 0)
 	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.reportedTo("j1"))
@@ -63,7 +62,7 @@ func TestDuplicatesAreOneImport(t *testing.T) {
 	a.ready(t, "j1")
 	a.settled(t)
 	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
-	list, _, err := a.recipes.List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	list, _, err := a.recipes.List(t.Context(), store.Query{OwnerID: "ada"})
 	check.That(t, err == nil && len(list) == 1, "recipes: %+v, %v", list, err)
 	if known, created, err := b.Submit(t.Context(), Submission{ImportJob: req}); err != nil || created || known.Status != contracts.ImportReady {
 		t.Errorf("submitted once more: %+v, new: %t, %v", known, created, err)
@@ -248,7 +247,7 @@ func conformJob(n int) *nats.Msg {
 }
 
 func conformService(ctx context.Context, env workertest.Env, hold func(*instance, func(context.Context, string) error)) error {
-	recipes, err := kvstore.New(env.JS, env.Logger)
+	recipes, err := store.New(env.JS, env.Logger)
 	if err != nil {
 		return err
 	}
@@ -277,11 +276,11 @@ func conformService(ctx context.Context, env workertest.Env, hold func(*instance
 
 // conformEffects counts the recipes of each job in the list of their owner, and those that a ready job has none of.
 func conformEffects(ctx context.Context, js jetstream.JetStream) (map[string]int, error) {
-	recipes, err := kvstore.New(js, slog.New(slog.DiscardHandler))
+	recipes, err := store.New(js, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	list, _, err := recipes.List(ctx, kvstore.Query{OwnerID: "ada"})
+	list, _, err := recipes.List(ctx, store.Query{OwnerID: "ada"})
 	effects := map[string]int{}
 	for _, r := range list {
 		effects[r.JobID]++

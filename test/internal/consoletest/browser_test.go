@@ -1,4 +1,4 @@
-package browser
+package consoletest
 
 import (
 	"crypto/sha256"

@@ -1,8 +1,4 @@
-// Package kvstore keeps recipes in a KV bucket of the NATS server that the importer runs on.
-//
-// A recipe is the record recipe.<recipe>; the record owner.<owner>.<recipe> lists it for its owner, with the fields
-// that a search compares. The id of a recipe is derived from the id of its job, so that a job never has two recipes.
-package kvstore
+package store
 
 import (
 	"cmp"
@@ -22,7 +18,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/recipe"
-	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 // Stored is a recipe in the bucket.
@@ -34,23 +29,26 @@ type Stored struct {
 	Recipe    recipe.Recipe `json:"recipe"`
 }
 
-// Store keeps recipes in bucket contracts.BucketRecipes. It is a [store.Store].
-type Store struct {
+// Bucket keeps recipes in bucket contracts.BucketRecipes, on the NATS server that the importer runs on. It is a [Store].
+//
+// A recipe is the record recipe.<recipe>; the record owner.<owner>.<recipe> lists it for its owner, with the fields
+// that a search compares. The id of a recipe is derived from the id of its job, so that a job never has two recipes.
+type Bucket struct {
 	records *kvrecord.Stream
 	log     *slog.Logger
 }
 
 // New returns a store on the bucket. The logger gets records that cannot be read. Close ends the store. No round trip.
-func New(js jetstream.JetStream, logger *slog.Logger) (*Store, error) {
+func New(js jetstream.JetStream, logger *slog.Logger) (*Bucket, error) {
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
 	if err != nil {
 		return nil, fmt.Errorf("importer: %w", err)
 	}
-	return &Store{records: records.Bucket(contracts.BucketRecipes), log: logger}, nil
+	return &Bucket{records: records.Bucket(contracts.BucketRecipes), log: logger}, nil
 }
 
 // Close ends the requests under way.
-func (s *Store) Close() { s.records.Close() }
+func (s *Bucket) Close() { s.records.Close() }
 
 // namespace makes ids of recipes out of those of jobs (RFC 9562, version 5).
 var namespace = uuid.MustParse("0f1c6d0e-6f0b-5c52-9c56-7d0f9b4f2b63")
@@ -58,22 +56,22 @@ var namespace = uuid.MustParse("0f1c6d0e-6f0b-5c52-9c56-7d0f9b4f2b63")
 // RecipeID returns the id of the recipe of a job.
 func RecipeID(jobID string) string { return uuid.NewSHA1(namespace, []byte(jobID)).String() }
 
-// Status implements [store.Store]. The states of jobs are not kept here.
-func (*Store) Status(context.Context, string) (*contracts.ImportStatus, error) { return nil, nil }
+// Status implements [Store]. The states of jobs are not kept here.
+func (*Bucket) Status(context.Context, string) (*contracts.ImportStatus, error) { return nil, nil }
 
-// SetStatus implements [store.Store]. It does nothing.
-func (*Store) SetStatus(context.Context, string, contracts.ImportStatus) error { return nil }
+// SetStatus implements [Store]. It does nothing.
+func (*Bucket) SetStatus(context.Context, string, contracts.ImportStatus) error { return nil }
 
-// SaveTranscript implements [store.Store]. It does nothing: transcripts are kept with the steps.
-func (*Store) SaveTranscript(context.Context, string, []caption.Segment) error { return nil }
+// SaveTranscript implements [Store]. It does nothing: transcripts are kept with the steps.
+func (*Bucket) SaveTranscript(context.Context, string, []caption.Segment) error { return nil }
 
-// Create implements [store.Store]. Two round trips.
-func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
+// Create implements [Store]. Two round trips.
+func (s *Bucket) Create(ctx context.Context, d Draft) (string, error) {
 	id := RecipeID(d.JobID)
 	stored := Stored{ID: id, JobID: d.JobID, OwnerID: d.OwnerID, CreatedAt: time.Now().UTC(), Recipe: d.Recipe}
 	key, err := contracts.RecipeKey(id)
 	if err != nil {
-		return "", &store.Error{Op: "create recipe", Err: err}
+		return "", &Error{Op: "create recipe", Err: err}
 	}
 	kept, err := s.create(ctx, key, stored)
 	if err != nil {
@@ -81,33 +79,33 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	}
 	key, err = contracts.RecipeOwnerKey(kept.OwnerID, id)
 	if err != nil {
-		return "", &store.Error{Op: "create recipe", Err: err}
+		return "", &Error{Op: "create recipe", Err: err}
 	}
 	return id, s.index(ctx, key, kept)
 }
 
 // create writes a recipe unless there is one, and returns the stored recipe.
-func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, error) {
+func (s *Bucket) create(ctx context.Context, key string, stored Stored) (Stored, error) {
 	data, err := json.Marshal(stored)
 	if err != nil {
-		return Stored{}, &store.Error{Op: "create recipe", Err: err}
+		return Stored{}, &Error{Op: "create recipe", Err: err}
 	}
 	if limit := contracts.MaxBody - headroom; len(data) > limit {
-		return Stored{}, &store.Error{Op: "create recipe", Err: fmt.Errorf("it has %d bytes: want at most %d", len(data), limit)}
+		return Stored{}, &Error{Op: "create recipe", Err: fmt.Errorf("it has %d bytes: want at most %d", len(data), limit)}
 	}
 	_, err = s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data})
 	switch {
 	case err == nil:
 		return stored, nil
 	case !errors.Is(err, kvrecord.ErrConflict):
-		return Stored{}, &store.Error{Op: "create recipe", Retryable: true, Err: err}
+		return Stored{}, &Error{Op: "create recipe", Retryable: true, Err: err}
 	}
 	kept, err := s.Get(ctx, stored.ID)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return Stored{}, &store.Error{Op: "create recipe", Err: fmt.Errorf("recipe %s was deleted", stored.ID)}
+	case errors.Is(err, ErrNotFound):
+		return Stored{}, &Error{Op: "create recipe", Err: fmt.Errorf("recipe %s was deleted", stored.ID)}
 	case err == nil && kept.OwnerID != stored.OwnerID: // another owner's job had this id before its state was removed
-		return Stored{}, &store.Error{Op: "create recipe", Err: errors.New("a job of another owner had this id: submit it under a new one")}
+		return Stored{}, &Error{Op: "create recipe", Err: errors.New("a job of another owner had this id: submit it under a new one")}
 	}
 	return kept, err
 }
@@ -116,7 +114,7 @@ func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, 
 const headroom = 1 << 10
 
 // index records the owner of a recipe.
-func (s *Store) index(ctx context.Context, key string, stored Stored) error {
+func (s *Bucket) index(ctx context.Context, key string, stored Stored) error {
 	sum := Summary{
 		ID: stored.ID, JobID: stored.JobID, Title: stored.Recipe.Title, SourceRef: stored.Recipe.Source.Ref, CreatedAt: stored.CreatedAt,
 	}
@@ -125,31 +123,31 @@ func (s *Store) index(ctx context.Context, key string, stored Stored) error {
 	}
 	data, err := json.Marshal(sum)
 	if err != nil {
-		return &store.Error{Op: "index recipe", Err: err}
+		return &Error{Op: "index recipe", Err: err}
 	}
 	_, err = s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data})
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
-		return &store.Error{Op: "index recipe", Retryable: true, Err: err}
+		return &Error{Op: "index recipe", Retryable: true, Err: err}
 	}
 	return nil
 }
 
-// Get returns a recipe. The error wraps [store.ErrNotFound] when there is none. One round trip.
-func (s *Store) Get(ctx context.Context, id string) (Stored, error) {
+// Get returns a recipe. The error wraps [ErrNotFound] when there is none. One round trip.
+func (s *Bucket) Get(ctx context.Context, id string) (Stored, error) {
 	key, err := contracts.RecipeKey(id)
 	if err != nil {
-		return Stored{}, fmt.Errorf("%w: %w", store.ErrNotFound, err)
+		return Stored{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	found, err := s.records.Latest(ctx, s.records.Key(key))
 	if err != nil {
-		return Stored{}, &store.Error{Op: "get recipe", Retryable: true, Err: err}
+		return Stored{}, &Error{Op: "get recipe", Retryable: true, Err: err}
 	}
 	if len(found.Data) == 0 {
-		return Stored{}, fmt.Errorf("%w: %.64q", store.ErrNotFound, id)
+		return Stored{}, fmt.Errorf("%w: %.64q", ErrNotFound, id)
 	}
 	var stored Stored
 	if err := json.Unmarshal(found.Data, &stored); err != nil {
-		return Stored{}, &store.Error{Op: "get recipe", Err: fmt.Errorf("the record of %s cannot be read: %w", id, err)}
+		return Stored{}, &Error{Op: "get recipe", Err: fmt.Errorf("the record of %s cannot be read: %w", id, err)}
 	}
 	return stored, nil
 }
@@ -192,7 +190,7 @@ type Query struct {
 // List returns recipes of an owner, the newest first, and whether there are more than the limit. Its cost grows with the number
 // of recipes of the owner: one round trip for up to 1,024, and otherwise one for each 512. Any replica may answer, so a recipe
 // written a moment ago may be missing. A record that cannot be read is left out, and logged.
-func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, err error) {
+func (s *Bucket) List(ctx context.Context, q Query) (list []Summary, more bool, err error) {
 	if q.Limit <= 0 || q.Limit > MaxList {
 		q.Limit = MaxList
 	}
@@ -226,7 +224,7 @@ func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, e
 		}
 	}
 	if err != nil {
-		return nil, false, &store.Error{Op: "list recipes", Retryable: true, Err: err}
+		return nil, false, &Error{Op: "list recipes", Retryable: true, Err: err}
 	}
 	if unreadable > 0 {
 		s.log.WarnContext(ctx, "importer: recipes are left out of a list: their records cannot be read",

@@ -1,11 +1,4 @@
-// Package sample holds a hand-written sample of the enricher's work: places as a search would return them, the searches,
-// and a catalogue of venues. Names, addresses and ratings are fiction, and the telephone
-// numbers are from ranges that are never assigned.
-//
-// Most places are in the catalogue under another spelling, in another script, or can be recognised by telephone or
-// position only. Some are not in it, although a venue with a similar name is near. A few may be any of several
-// branches.
-package sample
+package pipeline
 
 import (
 	"bytes"

@@ -1,6 +1,4 @@
-// Package jobcount counts the jobs of a stream without reading them, and finds the time since when the oldest job waits. The cost does not
-// depend on the number of jobs.
-package jobcount
+package consumer
 
 import (
 	"context"
@@ -27,14 +25,14 @@ const (
 // behind after 10 seconds.
 const ReplicaSilent = 5 * time.Second
 
-// ConsumerID identifies a consumer. A consumer that was recreated has another ConsumerID.
-type ConsumerID struct {
+// ID identifies a consumer. A consumer that was recreated has another ID.
+type ID struct {
 	Name    string
 	Created time.Time
 }
 
-// Consumer is what a consumer said of itself.
-type Consumer struct {
+// Counted is what a consumer said of itself.
+type Counted struct {
 	// Queued is the number of jobs that no worker was given, and Delivered of those that one was given and that are not done.
 	Queued    uint64
 	Delivered uint64
@@ -55,7 +53,7 @@ type Consumer struct {
 // Count is the last answer about a stream of which workers take jobs. The zero value is none.
 type Count struct {
 	At        time.Time // the time of the question, zero for no answer
-	Consumers map[ConsumerID]Consumer
+	Consumers map[ID]Counted
 
 	// First is the sequence of the oldest queued job, and Stored the time at which it was stored; both are zero when none is queued.
 	First  uint64
@@ -85,7 +83,7 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 	if len(page.Missing) > 0 || len(page.Consumers) < page.Total {
 		return nil // a part would count as the whole
 	}
-	now.Consumers, now.taken, now.since = map[ConsumerID]Consumer{}, 0, now.At
+	now.Consumers, now.taken, now.since = map[ID]Counted{}, 0, now.At
 	for i, info := range page.Consumers {
 		now.taken += info.NumPending + uint64(max(info.NumAckPending, 0))
 		if i == 0 || info.TimeStamp.Before(now.since) {
@@ -95,8 +93,8 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 		if cfg.Durable == "" {
 			continue // the consumer of a program that reads the stream, with a name that is not used again
 		}
-		id := ConsumerID{info.Name, info.Created}
-		now.Consumers[id] = Consumer{
+		id := ID{info.Name, info.Created}
+		now.Consumers[id] = Counted{
 			Queued: info.NumPending, Delivered: uint64(max(info.NumAckPending, 0)), Redelivered: info.NumRedelivered, Pulls: info.NumWaiting,
 			Config: cfg, Acknowledged: info.AckFloor.Consumer, Paused: info.PauseRemaining,
 			Ours:   cfg.DeliverSubject == "" && cfg.AckPolicy == jetstream.AckExplicitPolicy && cfg.MaxAckPending == -1 && cfg.MaxDeliver == -1,

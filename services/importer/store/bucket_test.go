@@ -1,4 +1,4 @@
-package kvstore_test
+package store_test
 
 import (
 	"bytes"
@@ -16,16 +16,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T) *kvstore.Store {
+func open(t *testing.T) *store.Bucket {
 	t.Helper()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
-	return check.Must(kvstore.New(js, slog.New(slog.DiscardHandler)))(t)
+	return check.Must(store.New(js, slog.New(slog.DiscardHandler)))(t)
 }
 
 // Many lists at a time all succeed, and a record that cannot be read is left out of them, logged and counted.
@@ -35,7 +34,7 @@ func TestManyListsAndABadRecord(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	var log bytes.Buffer
-	s := check.Must(kvstore.New(js, slog.New(slog.NewTextHandler(&log, nil))))(t)
+	s := check.Must(store.New(js, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	for n := range recipes {
 		check.OK(t, check.Err(s.Create(t.Context(), draft(fmt.Sprint(n), "ada", "Soup", "leek"))))
 	}
@@ -43,7 +42,7 @@ func TestManyListsAndABadRecord(t *testing.T) {
 	var wg sync.WaitGroup
 	for range lists {
 		wg.Go(func() {
-			list, _, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"})
+			list, _, err := s.List(t.Context(), store.Query{OwnerID: "ada"})
 			check.That(t, err == nil && len(list) == recipes, "%d recipes, %v", len(list), err)
 		})
 	}
@@ -52,8 +51,8 @@ func TestManyListsAndABadRecord(t *testing.T) {
 		check.OK(t, check.Err(js.PublishAsync("$KV.recipes.owner.eve."+fmt.Sprint(n), []byte("{}"))))
 	}
 	<-js.PublishAsyncComplete()
-	list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "eve"})
-	check.That(t, err == nil && len(list) == kvstore.MaxList && more, "%d recipes, %t, %v", len(list), more, err)
+	list, more, err := s.List(t.Context(), store.Query{OwnerID: "eve"})
+	check.That(t, err == nil && len(list) == store.MaxList && more, "%d recipes, %t, %v", len(list), more, err)
 	check.Says(t, log.String(), "owner_id=ada records=1")
 }
 
@@ -71,11 +70,11 @@ func TestAJobHasOneRecipe(t *testing.T) {
 	for n := range 20 {
 		wg.Go(func() {
 			id, err := s.Create(t.Context(), draft("j1", "ada", fmt.Sprintf("Soup %d", n), "leek"))
-			check.That(t, err == nil && id == kvstore.RecipeID("j1"), "%s, %v", id, err)
+			check.That(t, err == nil && id == store.RecipeID("j1"), "%s, %v", id, err)
 		})
 	}
 	wg.Wait()
-	list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	list, more, err := s.List(t.Context(), store.Query{OwnerID: "ada"})
 	check.Require(t, err == nil && !more && len(list) == 1, "%+v, %t, %v", list, more, err)
 	stored, err := s.Get(t.Context(), list[0].ID)
 	check.That(t, err == nil && stored.Recipe.Title == list[0].Title, "%+v, %v: the list has %q", stored, err, list[0].Title)
@@ -94,17 +93,17 @@ func TestListAndSearchAreTheOwners(t *testing.T) {
 		check.Require(t, err == nil, "%v %v", n, err)
 	}
 	for _, c := range []struct {
-		query kvstore.Query
+		query store.Query
 		want  []string
 		more  bool
 	}{
-		{kvstore.Query{OwnerID: "ada"}, []string{"5", "2", "1"}, false},
-		{kvstore.Query{OwnerID: "ada", Limit: 2}, []string{"5", "2"}, true},
-		{kvstore.Query{OwnerID: "ada", Text: "SOUP"}, []string{"1"}, false},
-		{kvstore.Query{OwnerID: "ada", Text: "pan flour"}, []string{"2"}, false},
-		{kvstore.Query{OwnerID: "ada", Text: "crème"}, []string{"5"}, false},
-		{kvstore.Query{OwnerID: "*"}, []string{"3"}, false},
-		{kvstore.Query{OwnerID: "nobody"}, nil, false},
+		{store.Query{OwnerID: "ada"}, []string{"5", "2", "1"}, false},
+		{store.Query{OwnerID: "ada", Limit: 2}, []string{"5", "2"}, true},
+		{store.Query{OwnerID: "ada", Text: "SOUP"}, []string{"1"}, false},
+		{store.Query{OwnerID: "ada", Text: "pan flour"}, []string{"2"}, false},
+		{store.Query{OwnerID: "ada", Text: "crème"}, []string{"5"}, false},
+		{store.Query{OwnerID: "*"}, []string{"3"}, false},
+		{store.Query{OwnerID: "nobody"}, nil, false},
 	} {
 		list, more, err := s.List(t.Context(), c.query)
 		check.OK(t, err)

@@ -1,26 +1,21 @@
-package lexicon_test
+package words_test
 
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func TestVerb(t *testing.T) {
 	t.Parallel()
-	for word, want := range map[string]lexicon.Force{
-		"simmer": lexicon.Strong, "chopping": lexicon.Strong, "beaten": lexicon.Strong,
-		"put": lexicon.Motion, "thrown": lexicon.Motion, "took": lexicon.Motion,
-		"cook": lexicon.Motion, "let": lexicon.Light, "made": lexicon.Light,
-		"subscribe": lexicon.None, "delicious": lexicon.None, "": lexicon.None,
+	for word, want := range map[string]words.Force{
+		"simmer": words.Strong, "chopping": words.Strong, "beaten": words.Strong,
+		"put": words.Motion, "thrown": words.Motion, "took": words.Motion,
+		"cook": words.Motion, "let": words.Light, "made": words.Light,
+		"subscribe": words.None, "delicious": words.None, "": words.None,
 	} {
-		check.Same(t, word, lexicon.Verb(words.Stem(word)), want)
+		check.Same(t, word, words.Verb(words.Stem(word)), want)
 	}
 }
 
@@ -42,7 +37,7 @@ func TestFood(t *testing.T) {
 		{"", 0, false},
 	} {
 		stems := words.Stems(words.Split(c.text))
-		used, dependent := lexicon.Food(stems, 0)
+		used, dependent := words.Food(stems, 0)
 		check.That(t, used == c.used && dependent == c.dependent, "%q is %d words, %v", c.text, used, dependent)
 	}
 }
@@ -53,6 +48,6 @@ func TestThing(t *testing.T) {
 		"skillet": "vessel", "if you like": "option", "next": "sequence", "delicious": "taste",
 		"grandmother": "story", "nothing": "",
 	} {
-		check.Same(t, text, lexicon.Thing(words.Stems(words.Split(text)), 0), want)
+		check.Same(t, text, words.Thing(words.Stems(words.Split(text)), 0), want)
 	}
 }

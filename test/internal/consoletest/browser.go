@@ -1,5 +1,4 @@
-// Package browser shows pages in Chromium, as people see them, and checks them.
-package browser
+package consoletest
 
 import (
 	"context"
@@ -100,8 +99,8 @@ func launch(t *testing.T, path string) *chromium {
 	}}
 }
 
-// Start returns a browser for a test, or skips the test.
-func Start(t *testing.T) *Browser {
+// Browse returns a browser for a test, or skips the test.
+func Browse(t *testing.T) *Browser {
 	t.Helper()
 	path := find()
 	if path == "" {

@@ -1,14 +1,10 @@
-// Package lexicon holds the words of the kitchen: foods, actions, vessels, and other words of cooks. The lists are
-// general knowledge of the language and are fitted to nothing.
-package lexicon
+package words
 
 import (
 	_ "embed"
 	"iter"
 	"slices"
 	"strings"
-
-	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
 //go:embed foods.txt
@@ -79,7 +75,7 @@ func parseVerbs(text string) map[string]Force {
 	out := map[string]Force{}
 	for kind, word := range Lists(text) {
 		for form := range strings.SplitSeq(word, "/") {
-			stem := words.Stem(form)
+			stem := Stem(form)
 			out[stem] = max(out[stem], forces[kind])
 		}
 	}
@@ -89,7 +85,7 @@ func parseVerbs(text string) map[string]Force {
 func parsePhrases(text string) phrases {
 	out := phrases{}
 	for kind, word := range Lists(text) {
-		p := phrase{kind: kind, stems: words.Stems(words.Split(strings.ReplaceAll(word, "~", " ")))}
+		p := phrase{kind: kind, stems: Stems(Split(strings.ReplaceAll(word, "~", " ")))}
 		out[p.stems[0]] = append(out[p.stems[0]], p)
 	}
 	for _, list := range out { // the longest first

@@ -1,4 +1,4 @@
-package sample
+package pipeline
 
 import (
 	"encoding/json"
@@ -9,16 +9,12 @@ import (
 	"testing"
 	"unicode"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func load(t *testing.T) Sample {
 	t.Helper()
