@@ -421,7 +421,7 @@ func TestLongAnswers(t *testing.T) {
 			_, err := io.Copy(io.Discard, resp.Body)
 			ended <- err
 		}()
-		elapse(10 * time.Minute)
+		natstest.Pass(10 * time.Minute)
 		select {
 		case err := <-ended:
 			t.Errorf("the stream has ended: %v", err)
@@ -434,9 +434,6 @@ func TestLongAnswers(t *testing.T) {
 		check.That(t, took <= time.Second, "the stop took %s, want no wait for open streams", took)
 	})
 }
-
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }
 
 // A request, its job and its entry are counted, and /metrics shows it under names that Prometheus accepts.
 func TestMetrics(t *testing.T) {

@@ -169,7 +169,7 @@ func TestRowsAreFound(t *testing.T) {
 		tell("another")
 		tell("planned")
 		tell("without a plan")
-		elapse(2 * time.Minute) // until it is certain whom they concern
+		natstest.Pass(2 * time.Minute) // until it is certain whom they concern
 		plans := check.Must(contracts.NotifyPlanSubject("without a plan"))(t)
 		check.OK(t, check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t).Purge(t.Context(), jetstream.WithPurgeSubject(plans)))
 
@@ -242,7 +242,7 @@ func TestRowsOfAnErasedUserEnd(t *testing.T) {
 		n := p.start(&pigeon{}, func(c *Config) { c.Rules = rules })
 		check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
 		p.publish(event("e", "TOLD", func(e *contracts.Event) { e.Recipients = guests }))
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		page := check.Must(n.Notifications(t.Context(), Query{EventID: "e"}))(t)
 		check.Same(t, "rows", len(page.Notifications), 4)
 		for _, row := range page.Notifications {
@@ -281,9 +281,9 @@ events:
 				}
 			}))
 		}
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
-		elapse(3 * time.Hour)
+		natstest.Pass(3 * time.Hour)
 		for _, kind := range kinds {
 			for _, row := range check.Must(n.Notifications(t.Context(), Query{EventID: kind}))(t).Notifications {
 				erased := row.State == deliveries.Suppressed && row.Reason == deliveries.ReasonErased

@@ -158,7 +158,7 @@ func TestJobIsQueuedOnceHoweverLongItWaits(t *testing.T) {
 		for range 3 {
 			i.submit(t, job("j", "v"))
 			check.Same(t, "messages are queued", i.queued(t), 1)
-			elapse(10 * time.Minute)
+			natstest.Pass(10 * time.Minute)
 		}
 	})
 }
@@ -298,14 +298,14 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		i.far.fetch = func(_ context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
 			fetched++
 			for _, share := range []float64{0.25, 0.25, 0.5, 0.4, 2, 0.75} {
-				elapse(500 * time.Millisecond)
+				natstest.Pass(500 * time.Millisecond)
 				progress(share)
 				if share == 0.5 { // the next one is too soon
-					elapse(400 * time.Millisecond)
+					natstest.Pass(400 * time.Millisecond)
 					progress(0.6)
 				}
 			}
-			elapse(10 * time.Second)
+			natstest.Pass(10 * time.Second)
 			if fetched == 1 {
 				return nil, &source.Error{Code: contracts.CodeTimeout, Message: "later", Retryable: true, Err: errors.New("later")}
 			}
@@ -560,12 +560,12 @@ func TestFileIsSentAgain(t *testing.T) {
 		for range 10 {
 			check.OK(t, check.Err(s.Put(t.Context(), "ada", "soup.vtt", content)))
 			for range 29 {
-				elapse(time.Minute)
+				natstest.Pass(time.Minute)
 				check.OK(t, check.Err(s.Get(t.Context(), sha256.Sum256(content))))
 			}
-			elapse(30 * time.Second)
+			natstest.Pass(30 * time.Second)
 		}
-		elapse(time.Hour)
+		natstest.Pass(time.Hour)
 		check.Is(t, check.Err(s.Get(t.Context(), sha256.Sum256(content))), source.ErrNoFile)
 	})
 }
@@ -608,12 +608,10 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 			a = open()
 			defer a.Close()
 			check.Same(t, "files after a restart", fill(2000), 0)
-			elapse(15 * time.Minute)
+			natstest.Pass(15 * time.Minute)
 			check.Same(t, "files after a quarter of the time", fill(3000), (most+3)/4)
-			elapse(time.Hour)
+			natstest.Pass(time.Hour)
 			check.Same(t, "files after all of it", fill(4000), most)
 		})
 	}
 }
-
-func elapse(d time.Duration) { time.Sleep(d) }
