@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -150,7 +151,7 @@ func (c *cell) prepare() {
 	_, c.js = natstest.ConnectURL(c.T, c.on.URL)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.Replicas}) // the rows of the long form have to fit
 	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error {
-		_, err := contracts.Apply(ctx, c.js, assets, contracts.ApplyOptions{})
+		_, err := provision.Apply(ctx, c.js, assets, provision.Options{})
 		return err
 	}))
 	c.far = newFar(c.T, c.seed)

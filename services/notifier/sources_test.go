@@ -170,7 +170,7 @@ func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 		n := p.start(&pigeon{}, func(c *Config) { c.Resolver = source })
 		p.publish(event("evt-001", "RESERVATION_REQUESTED"))
 		for _, wait := range waits {
-			elapse(time.Second + time.Duration(float64(wait)*1.2*float64(time.Second)))
+			natstest.Pass(time.Second + time.Duration(float64(wait)*1.2*float64(time.Second)))
 		}
 		e, err := n.Event(t.Context(), "evt-001")
 		check.That(t, err == nil && e.Rows == 3 && e.Recipients == 2, "%+v: %v", e, err)

@@ -10,11 +10,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/consumer"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -102,14 +102,14 @@ func TestACancellationIsHeardOf(t *testing.T) {
 			} else {
 				done <- nil
 			}
-			elapse(10 * time.Millisecond)
+			natstest.Pass(10 * time.Millisecond)
 			if !test.run {
 				check.OK(t, s.Sync(t.Context()))
 			}
 			check.OK(t, check.Err(other.Cancel(t.Context(), "a", "", "")))
-			elapse(test.wait)
+			natstest.Pass(test.wait)
 			if test.wait == 0 {
-				elapse(time.Millisecond)
+				natstest.Pass(time.Millisecond)
 			}
 			check.Same(t, "cancelled", covers(t, s, "a", "u", false), test.want)
 			stop()
@@ -151,11 +151,8 @@ func TestAQuestionHoldsUpNobodyForLonger(t *testing.T) {
 					t.Errorf("%v after %s, want the end of a context after %s", err, time.Since(begun), patience)
 				}
 			})
-			elapse(time.Millisecond) // until it asks
+			natstest.Pass(time.Millisecond) // until it asks
 		}
 		asking.Wait()
 	})
 }
-
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }

@@ -96,12 +96,12 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 				granted := map[int]time.Time{}
 				const rows = 40
 				for n := range rows {
-					elapse(time.Duration(1+random.IntN(25_000)) * time.Millisecond) // no two turns at one moment
+					natstest.Pass(time.Duration(1+random.IntN(25_000)) * time.Millisecond) // no two turns at one moment
 					row, process := fmt.Sprint("row-", n), random.IntN(2)
 					wait := g.ask(process, ada, row, three, false)
 					all.Go(func() {
 						if wait > 0 {
-							elapse(wait)
+							natstest.Pass(wait)
 							again := g.ask(1-process, ada, row, three, true)
 							check.That(t, again <= 0, "%s was promised a turn, and is to wait for another %s", row, again)
 						}
@@ -145,10 +145,10 @@ func TestARecordIsBounded(t *testing.T) {
 		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 256+3 || last != 133*time.Minute {
 			t.Errorf("%+v; the last one waits for %s", kept, last)
 		}
-		elapse(last)
+		natstest.Pass(last)
 		kept := g.kept()
 		check.That(t, len(kept.Promised) != 0, "it was forgotten before the last turn came")
-		elapse(3 * time.Minute)
+		natstest.Pass(3 * time.Minute)
 		kept = g.kept()
 		check.That(t, len(kept.Granted)+len(kept.Promised) == 0, "it is still there: %+v", kept)
 	})
@@ -181,7 +181,7 @@ func TestRowsThatWaitKeepTheirOrder(t *testing.T) {
 		delete(turns, lost)
 		var order []int
 		for len(turns) > 0 {
-			elapse(time.Duration(random.IntN(10)) * time.Second)
+			natstest.Pass(time.Duration(random.IntN(10)) * time.Second)
 			for _, n := range random.Perm(rows) {
 				if at, waits := turns[n]; waits && !at.After(time.Now()) {
 					ask(n)

@@ -1,12 +1,12 @@
-// Package codec encodes the arguments of jobs and the results of steps: JSON, and a []byte as it is.
-package codec
+package jobmsg
 
 import (
 	"bytes"
 	"encoding/json"
 )
 
-// Encode returns the bytes of a value. A json.RawMessage that is JSON keeps its spaces.
+// Encode returns the bytes of a job's arguments or a step's result: JSON, and a []byte as it is. A json.RawMessage that is JSON keeps its
+// spaces.
 func Encode(value any) ([]byte, error) {
 	switch data := value.(type) {
 	case []byte:

@@ -1,4 +1,6 @@
-// Package key computes the subjects of one key. All messages of a job in its stream have the job's subject, except for the first token,
+// Package jobmsg knows the messages of jobs in their stream: their subjects and IDs, their payloads, and how a list reads them.
+//
+// All messages of a job in its stream have the job's subject, except for the first token,
 // which is the kind of message:
 //
 //	jobs.mail.u17         the job
@@ -6,7 +8,7 @@
 //	jobs-done.mail.u17    the record of the job, finished or given up
 //
 // So one expectation, about the last message under *.mail.u17, covers them all.
-package key
+package jobmsg
 
 import (
 	"errors"
@@ -55,8 +57,8 @@ const (
 	Done
 )
 
-// Of returns the key of a job's subject.
-func Of(to string) (Key, error) {
+// KeyOf returns the key of a job's subject.
+func KeyOf(to string) (Key, error) {
 	if len(to) > MaxSubject {
 		return Key{}, fmt.Errorf("more than %d bytes", MaxSubject)
 	}

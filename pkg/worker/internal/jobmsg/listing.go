@@ -1,5 +1,4 @@
-// Package listing reads the messages of a stream of jobs, as few as a list needs. It knows the kinds of messages, but not jobs.
-package listing
+package jobmsg
 
 import (
 	"cmp"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
 // maxNamed is the largest number of messages without a consumer that are counted by kind. For that the server lists their subjects.
@@ -31,12 +29,12 @@ type Stream struct {
 	Takers *Takers // nil if the stream was opened without them
 
 	api   jsapi.Client
-	known map[key.Kind]map[string]uint64 // the counts of messages that no consumer takes, by subject
+	known map[Kind]map[string]uint64 // the counts of messages that no consumer takes, by subject
 }
 
 // Open reads the state of a stream and, if taken is true, of its consumers. One round trip for each. Get.Close ends it.
 func Open(ctx context.Context, nc *nats.Conn, api jsapi.Client, stream string, taken bool) (*Stream, error) {
-	s := &Stream{Takers: &Takers{}, api: api, known: map[key.Kind]map[string]uint64{}}
+	s := &Stream{Takers: &Takers{}, api: api, known: map[Kind]map[string]uint64{}}
 	err := api.Ask(ctx, "STREAM.INFO."+stream, nil, &s.Info)
 	if err == nil && !s.Info.Config.AllowDirect {
 		err = ErrNoDirect
@@ -56,7 +54,7 @@ func (s *Stream) Rest() uint64 {
 }
 
 // Names lists the subjects of a kind of message, with their counts, once. It returns false when there may be too many.
-func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uint64, listed bool, err error) {
+func (s *Stream) Names(ctx context.Context, kind Kind) (names map[string]uint64, listed bool, err error) {
 	if names, listed = s.known[kind]; listed {
 		return names, true, nil
 	}
@@ -70,7 +68,7 @@ func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uin
 		switch {
 		case strings.ContainsAny(first, "*>"): // these would be the subjects of all jobs
 			return names, false, nil
-		case key.KindOf(filter) != kind:
+		case KindOf(filter) != kind:
 			continue
 		}
 		var info jetstream.StreamInfo
@@ -85,7 +83,7 @@ func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uin
 
 // Few reads the messages of a kind that no consumer takes, from a sequence on, if they are known to be at most most. all reports whether
 // it did.
-func (s *Stream) Few(ctx context.Context, kind key.Kind, from uint64, most int) (messages []jsapi.Message, all bool, err error) {
+func (s *Stream) Few(ctx context.Context, kind Kind, from uint64, most int) (messages []jsapi.Message, all bool, err error) {
 	names, listed, err := s.Names(ctx, kind)
 	if err != nil || !listed || len(names) > most {
 		return nil, false, err
@@ -106,7 +104,7 @@ func (s *Stream) Few(ctx context.Context, kind key.Kind, from uint64, most int) 
 // Waiting returns a sequence before which no job is undelivered. It is behind the delivered messages if consumers take all subjects of
 // jobs.
 func (s *Stream) Waiting() uint64 {
-	untaken := func(filter string) bool { return key.KindOf(filter) == key.Job && !s.Takers.cover(filter) }
+	untaken := func(filter string) bool { return KindOf(filter) == Job && !s.Takers.cover(filter) }
 	first := max(s.Info.State.FirstSeq, 1)
 	if jobs := s.Info.Config.Subjects; len(jobs) > 0 && !slices.ContainsFunc(jobs, untaken) {
 		first = max(first, s.Takers.First)
