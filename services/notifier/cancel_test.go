@@ -21,9 +21,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -113,7 +113,7 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 	first := p.start(&pigeon{})
 	check.OK(p, first.Stop())
 	records := recordtest.Client(p, p.js)
-	cancelled := check.Must(cancel.Open(p.Context(), p.nc, records))(p)
+	cancelled := check.Must(hold.OpenCancelled(p.Context(), p.nc, records))(p)
 	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
 	return planner, api.New(records, api.Config{
 		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.store, Reader: plan.NewReader(records),

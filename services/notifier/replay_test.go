@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -213,8 +214,8 @@ func TestStartThroughLostMessages(t *testing.T) {
 	for nth := range 5 {
 		natstest.RunBubble(t, fmt.Sprint(nth), func(t *testing.T, srv *natsrun.Server) {
 			p := newPlace(t, srv)
-			consumers := contracts.Consumers(contracts.AssetOptions{Channels: []string{"pigeon"}, Services: []string{contracts.ServiceNotifier}})
-			check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), p.js, consumers, contracts.ApplyOptions{})))
+			consumers := provision.Consumers(contracts.AssetOptions{Channels: []string{"pigeon"}, Services: []string{contracts.ServiceNotifier}})
+			check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), p.js, consumers, provision.Options{})))
 			proxy := natstest.NewProxy(t, srv)
 			nc, _ := natstest.Connect(t, srv, proxy.Through())
 			asked := map[string]int{}

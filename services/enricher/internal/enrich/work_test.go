@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -559,7 +560,7 @@ const conformJobs = 20
 func TestWorkConforms(t *testing.T) {
 	workertest.Conform(t, workertest.Suite{
 		Prepare: func(ctx context.Context, js jetstream.JetStream) error {
-			return check.Err(contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}))
+			return check.Err(provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{}))
 		},
 		Effects: conformEffects, Job: conformJob, Jobs: conformJobs, Service: conformService,
 		Stream: contracts.StreamEnrichJobs,
