@@ -13,8 +13,7 @@ import (
 	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/subject"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const prepareTimeout = 5 * time.Second
@@ -133,7 +132,7 @@ func (w *Worker) prepareStream(ctx context.Context) error {
 		taken := elsewhere
 		for _, of := range cfg.Subjects {
 			switch overlaps := subject.Overlap(of, r.pattern); {
-			case overlaps && key.KindOf(of) != key.Job:
+			case overlaps && jobmsg.KindOf(of) != jobmsg.Job:
 				diff = append(diff,
 					fmt.Sprintf("the handler's pattern %q also takes %q, which are not jobs: begin it as the jobs begin", r.pattern, of))
 			case overlaps:
@@ -263,7 +262,7 @@ func (w *Worker) prepareDead(ctx context.Context) error {
 // jobs.mail.7 and tasks.mail.7 would exclude each other there.
 func StreamConfig(name, jobs string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: name, Subjects: key.Subjects(jobs), Retention: jetstream.WorkQueuePolicy,
+		Name: name, Subjects: jobmsg.Subjects(jobs), Retention: jetstream.WorkQueuePolicy,
 		AllowDirect: true, AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true,
 	}
 }
@@ -382,7 +381,7 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 	}
 	for {
 		within, cancel := context.WithTimeout(ctx, takersWithin)
-		now, _ := listing.ListTakers(within, c.api, c.cfg.Stream) // nothing is known then
+		now, _ := jobmsg.ListTakers(within, c.api, c.cfg.Stream) // nothing is known then
 		cancel()
 		c.takers.Store(now)
 		if now.Of(to) != nil || len(now.Filters) == 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
-	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Config configures a [Worker]. Stream and Consumer are required, every other field has a default.
@@ -269,7 +269,7 @@ func (p Policy) withDefaults() Policy {
 		p.Backoff = defaultBackoff
 	}
 	if p.Decode == nil {
-		p.Decode = func(_ nats.Header, payload []byte, args any) error { return codec.Decode(payload, args) }
+		p.Decode = func(_ nats.Header, payload []byte, args any) error { return jobmsg.Decode(payload, args) }
 	}
 	p.Jitter = cmp.Or(p.Jitter, 0.2)
 	p.Limits = slices.Clone(p.Limits)

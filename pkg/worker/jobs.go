@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -288,7 +288,7 @@ func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
 
 // fill fills a page from the stream: from the messages that no consumer takes, or in parts that are each as large as all before.
 func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
-	if kind := f.aside(); !f.Dead && kind != key.Job && l.Info.Config.Retention == jetstream.WorkQueuePolicy {
+	if kind := f.aside(); !f.Dead && kind != jobmsg.Job && l.Info.Config.Retention == jetstream.WorkQueuePolicy {
 		messages, all, err := l.Few(ctx, kind, f.From.Sequence, f.Look)
 		if err != nil {
 			return err
@@ -327,18 +327,18 @@ func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	return nil
 }
 
-// aside returns the kind of messages that the filter may select, if it is a single kind that no consumer takes, and otherwise key.Job.
-func (f JobFilter) aside() (kind key.Kind) {
+// aside returns the kind of messages that the filter may select, if it is a single kind that no consumer takes, and otherwise jobmsg.Job.
+func (f JobFilter) aside() (kind jobmsg.Kind) {
 	for i, state := range f.States {
-		of := key.Job
+		of := jobmsg.Job
 		switch state { //nolint:exhaustive // the others are of jobs
 		case StateScheduled:
-			of = key.Later
+			of = jobmsg.Later
 		case StateCancelled, StateDead, StateDone:
-			of = key.Done
+			of = jobmsg.Done
 		}
 		if i > 0 && of != kind {
-			return key.Job
+			return jobmsg.Job
 		}
 		kind = of
 	}

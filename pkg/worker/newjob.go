@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Headers of a job's message, beside HeaderID. A publisher that has no [Client] sets them by hand.
@@ -97,7 +97,7 @@ type plan struct {
 	id       string
 	insertID string // unique to this insert
 	keep     time.Duration
-	key      key.Key
+	key      jobmsg.Key
 	to       string // the subject to which it is published
 	unique   bool   // it is unique, with records of its key
 	unknown  bool   // a publication may have been stored although no answer came
@@ -202,17 +202,17 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	return r
 }
 
-func keyOf(to string, unique *Unique) (key.Key, error) {
+func keyOf(to string, unique *Unique) (jobmsg.Key, error) {
 	if unique != nil && unique.Key != "" {
 		last, err := subject.EncodeToken(unique.Key)
 		if err != nil {
-			return key.Key{}, fmt.Errorf("key: %w", err)
+			return jobmsg.Key{}, fmt.Errorf("key: %w", err)
 		}
 		to += "." + last
 	}
-	k, err := key.Of(to)
+	k, err := jobmsg.KeyOf(to)
 	if err != nil {
-		return key.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(to, key.MaxSubject), err)
+		return jobmsg.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(to, jobmsg.MaxSubject), err)
 	}
 	return k, nil
 }

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
 // errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
@@ -202,7 +201,7 @@ func (w *Worker) release(d *delivery, o outcome, err error) Outcome {
 		w.show(d, StateQueued)
 	}
 	reply, extra := w.deliveries.release(d) // extra are copies that were dropped here because the job was running
-	n := uncounted.Known{Last: d.first + extra, Uncounted: extra, Delay: o.delay}
+	n := uncounted{Last: d.first + extra, Uncounted: extra, Delay: o.delay}
 	if o.uncounted {
 		n.Uncounted++
 	}
@@ -252,13 +251,13 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 }
 
 // note records what a delivery adds to the attempts of its job.
-func (w *Worker) note(d *delivery, n uncounted.Known) {
+func (w *Worker) note(d *delivery, n uncounted) {
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.AckWait)
 	defer cancel()
 	err := repeat(ctx, firstWait, isConnected, func() error {
 		once, stop := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 		defer stop()
-		return w.uncounted.Add(once, d.uncountedKey(), d.noted, n)
+		return addUncounted(once, w.bucket, d.place(), d.noted, n)
 	})
 	if err != nil {
 		w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)

@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/limit"
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 func TestClassifyDecidesFromTheError(t *testing.T) {

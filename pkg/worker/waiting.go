@@ -16,8 +16,7 @@ import (
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -70,13 +69,13 @@ func (c *Client) Pause(ctx context.Context, p Pause) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("worker: pause %s: not a subject filter: %w", shown.Quote(p.Pattern), err)
-	case len(p.Pattern) > key.MaxSubject, len(p.By) > maxShort: // every worker reads them at each heartbeat
+	case len(p.Pattern) > jobmsg.MaxSubject, len(p.By) > maxShort: // every worker reads them at each heartbeat
 		return fmt.Errorf("worker: pause %s by %s: use at most %d bytes and %d",
-			shown.Quote(p.Pattern), shown.Quote(p.By), key.MaxSubject, maxShort)
+			shown.Quote(p.Pattern), shown.Quote(p.By), jobmsg.MaxSubject, maxShort)
 	case p.isOver(p.Since), p.Until.Sub(p.Since) > maxAhead:
 		return fmt.Errorf("worker: pause %q until %s: use a time from now to %s ahead, or none", p.Pattern, p.Until, maxAhead)
 	}
-	known, err := listing.ListTakers(ctx, c.api, c.cfg.Stream)
+	known, err := jobmsg.ListTakers(ctx, c.api, c.cfg.Stream)
 	overlaps := func(filter string) bool { return subject.Overlap(filter, p.Pattern) }
 	if err == nil && len(known.Filters) > 0 && !slices.ContainsFunc(known.Filters, overlaps) {
 		return &UntakenError{Filters: known.Filters[:min(len(known.Filters), maxFilters)], Stream: c.cfg.Stream, Subject: p.Pattern}

@@ -16,10 +16,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/consumer"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate"
-	"github.com/expediter-io/expediter/internal/operate/jobcount"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
@@ -157,7 +157,7 @@ type State struct {
 	At time.Time
 
 	// Count counts the jobs, with At zero where nobody may count them.
-	Count jobcount.Count
+	Count consumer.Count
 
 	// Workers are the workers of the stream that answered. Asked reports whether they were asked: without, no answer means nothing.
 	Workers []inspect.Info

@@ -15,7 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -324,7 +324,7 @@ func (s *Store) claim(
 }
 
 // expectation returns the headers of a message that is stored only if the last message of the key is the given one.
-func expectation(k key.Key, last uint64) nats.Header {
+func expectation(k jobmsg.Key, last uint64) nats.Header {
 	return nats.Header{
 		jetstream.ExpectedLastSubjSeqHeader:     {strconv.FormatUint(last, 10)},
 		jetstream.ExpectedLastSubjSeqSubjHeader: {k.Any()},
@@ -332,16 +332,16 @@ func expectation(k key.Key, last uint64) nats.Header {
 }
 
 // keyOf returns the key of a unique job.
-func keyOf(e *Entry) (key.Key, bool) {
+func keyOf(e *Entry) (jobmsg.Key, bool) {
 	if len(e.Letter.Header[worker.HeaderKeep]) == 0 {
-		return key.Key{}, false
+		return jobmsg.Key{}, false
 	}
-	k, err := key.Of(e.Letter.Subject)
+	k, err := jobmsg.KeyOf(e.Letter.Subject)
 	return k, err == nil
 }
 
 // isRecordOf reports whether a message is the record of the end of this job.
-func isRecordOf(e *Entry, k key.Key, m *jsapi.Message) bool {
+func isRecordOf(e *Entry, k jobmsg.Key, m *jsapi.Message) bool {
 	return m.Subject == k.Done() && m.Header.Get(worker.HeaderID) == e.Letter.ID &&
 		m.Header.Get(worker.HeaderSequence) == strconv.FormatUint(e.Letter.Sequence, 10) &&
 		worker.State(m.Header.Get(worker.HeaderState)) == worker.StateDead

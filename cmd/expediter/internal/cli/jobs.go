@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // mostLooked is the largest number of messages of a stream that a list reads, in 100 requests of constant cost.
