@@ -210,7 +210,7 @@ const (
 )
 
 // isHandedOff reports whether a place waits for the worker of a job.
-func isHandedOff(entry flight.Entry) bool { return entry.State == flight.Pending && entry.Handoff }
+func isHandedOff(entry flight.Entry) bool { return entry.State == flight.Pending && entry.HandOff }
 
 // requeues remembers for which claims this process has queued the job again, so that all requests and subscriptions that see
 // the same claim do it once. An entry lives about as long as a claim that is not renewed.
