@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -196,7 +197,7 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 			taken := check.Must(b.js.Consumer(t.Context(), stream, durable))(t).CachedInfo().NumAckPending
 			check.That(t, taken <= limit, "%d messages taken, want at most %d", taken, limit)
 
-			pass(time.Duration(job.Args.N%5+1) * time.Second)
+			natstest.Pass(time.Duration(job.Args.N%5+1) * time.Second)
 			return nil
 		})
 

@@ -138,7 +138,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 
 		check.Is(t, second.wait(), nil)
 
-		pass(2 * time.Minute) // the record has expired
+		natstest.Pass(2 * time.Minute) // the record has expired
 
 		r := insert(t, c, mail(worker.Unique{Keep: time.Minute}))
 		close(wake)
@@ -162,12 +162,12 @@ func TestKeyIsFreeWhenItsTimeIsUp(t *testing.T) {
 		held := worker.Unique{HoldDead: true, Keep: 90*time.Second + 1}
 		insert(t, c, mail(held))
 		<-b.settled
-		pass(90*time.Second + time.Second/2)
+		natstest.Pass(90*time.Second + time.Second/2)
 
 		r := insert(t, c, mail(held))
 		check.That(t, r.Duplicate && r.State == worker.StateDone, "after 90.5s: %+v, want a duplicate: kept for 91s, rounded up", r)
 
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		failing := mail(held)
 		failing.Header = nats.Header{"Fail": {"1"}}

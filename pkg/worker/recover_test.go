@@ -133,7 +133,7 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 		check.That(t, <-b.ready, "not ready at first")
 
 		for n := range 3 {
-			pass(500 * time.Millisecond) // the request is at the server
+			natstest.Pass(500 * time.Millisecond) // the request is at the server
 			check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
 			deleted := time.Now()

@@ -202,7 +202,7 @@ func TestListGoesOnAfterItsConsumerIsLost(t *testing.T) {
 			if got = append(got, e.Sequence); len(got)%40 == 0 {
 				check.OK(t, srv.Restart(t.Context()))
 
-				pass(time.Second)
+				natstest.Pass(time.Second)
 			}
 		}
 

@@ -179,7 +179,7 @@ func TestInterruptedReplayIsDiscarded(t *testing.T) {
 			for _, c := range []deadletter.Result{{Skipped: 1}, want} {
 				r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
 				check.That(t, err == nil && r == c, "%+v, %v; want %+v", r, err, c)
-				pass(2 * time.Minute)
+				natstest.Pass(2 * time.Minute)
 			}
 			b.wantLeft(t, map[bool]uint64{true: 1}[published], 0)
 		})
@@ -226,7 +226,7 @@ func TestReplayIsOfSeveralAtOnce(t *testing.T) {
 			begun, far := time.Now(), *b
 			far.store = b.open(t, watched{JetStream: b.js, published: func(subject string) {
 				if strings.HasPrefix(subject, "jobs.") {
-					pass(time.Second)
+					natstest.Pass(time.Second)
 				}
 			}})
 			want := test.limit

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -33,7 +34,7 @@ func deadLetters(ts *testscript.TestScript, _ bool, streams []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	options := contracts.AssetOptions{MaxBytes: 64 << 20, Storage: jetstream.MemoryStorage}
-	ts.Check(check.Err(contracts.Apply(ctx, js, contracts.Streams(options), contracts.ApplyOptions{})))
+	ts.Check(check.Err(provision.Apply(ctx, js, contracts.Streams(options), provision.Options{})))
 	for i, text := range []string{"status 503 of p1", "status 503 of p2", "status 502 of p3", "no such place"} {
 		letter := worker.DeadLetter{
 			Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Deliveries: 6, EnqueuedAt: time.Unix(1700000000, 0), Error: text,

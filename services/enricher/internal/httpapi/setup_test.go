@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -79,7 +80,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Helper()
 	described := servicetest.Described(t, httpapi.OpenAPI)
 	_, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Enabled, o.Deprecated = true, true
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, patience)

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -49,7 +50,7 @@ func start(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (a
 func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *service.Micro, client *nats.Conn) {
 	t.Helper()
 	js := check.Must(jetstream.New(nc))(t)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	logger := slog.New(slog.DiscardHandler)
 	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}, StoreTimeout: patience}
 	for _, m := range mutate {

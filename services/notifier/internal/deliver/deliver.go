@@ -17,10 +17,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
 // The points that a sender passes, in order: between any two of them its process may die.
@@ -81,7 +80,7 @@ var errStale = errors.New("the server that answered has not heard of the replay 
 type Sender struct {
 	cfg   Config
 	inbox Inbox // nil for any other channel
-	rows  rows.Decoder
+	rows  deliveries.Decoder
 
 	mu   sync.Mutex
 	came map[Standing]int64 // the number of times that rows entered each state
@@ -120,7 +119,7 @@ type row struct {
 	profile contracts.Recipient
 	to      contracts.Endpoint // the user's address on the channel
 	sealed  bool               // the digest takes no more events
-	single  *digest.Item       // the only event of a digest
+	single  *hold.Item         // the only event of a digest
 }
 
 // Work sends one row, unless it has ended, or is to wait. It never acts on a read alone: it calls the channel after an attempt has

@@ -14,7 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -264,7 +263,7 @@ func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, ver
 // fails.
 func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) error {
 	next.Payload = r.carried
-	w, err := rows.Write(next)
+	w, err := deliveries.Write(next)
 	if err != nil {
 		return worker.Discard(err)
 	}

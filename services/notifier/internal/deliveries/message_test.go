@@ -1,4 +1,4 @@
-package row
+package deliveries
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -16,8 +15,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Encoding by frames returns the bytes that contracts.Encode returns, and refuses the rows that it refuses, whatever is
 // in ids, payloads and profiles.

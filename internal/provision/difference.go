@@ -1,4 +1,4 @@
-package contracts
+package provision
 
 import (
 	"bytes"
@@ -90,12 +90,14 @@ func Compare(info jetstream.StreamInfo, want jetstream.StreamConfig) ([]Differen
 // it is -1 and the server takes 0 for the same.
 func toMap(config jetstream.StreamConfig) (map[string]json.RawMessage, error) {
 	config.Subjects = slices.Sorted(slices.Values(config.Subjects))
-	raw, err := marshal(config)
-	if err != nil {
-		return nil, err
+	var raw bytes.Buffer
+	encoder := json.NewEncoder(&raw)
+	encoder.SetEscapeHTML(false) // the values are shown to people, and subjects have ">"
+	if err := encoder.Encode(config); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
 	}
 	var settings map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &settings); err != nil {
+	if err := json.Unmarshal(raw.Bytes(), &settings); err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	maps.DeleteFunc(settings, func(_ string, value json.RawMessage) bool {

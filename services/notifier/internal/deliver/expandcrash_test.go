@@ -1,4 +1,4 @@
-package fanout_test
+package deliver_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -26,7 +26,7 @@ import (
 
 // bench is a server on which events are planned and expanded by processes that die.
 type bench struct {
-	expander *fanout.Expander
+	expander *deliver.Expander
 	js       jetstream.JetStream
 	reader   *plan.Reader
 	records  *kvrecord.Client
@@ -44,7 +44,7 @@ func newBench(t *testing.T) *bench {
 	var err error
 	b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications)
 	check.OK(t, err)
-	b.expander = fanout.New(b.records, nil)
+	b.expander = deliver.NewExpander(b.records, nil)
 	b.rules, err = rules.Parse([]byte(`
 version: 1
 events:

@@ -1,4 +1,4 @@
-package fanout
+package deliver
 
 import (
 	"cmp"
@@ -15,34 +15,33 @@ import (
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
 // The points that an expander passes, in order: between any two of them its process may die.
 const (
-	PointRow      = "fanout.row"      // a row was sent to the stream
-	PointRows     = "fanout.rows"     // all rows are stored
-	PointExpanded = "fanout.expanded" // the event's record has the state expanded
+	PointRow      = "expand.row"      // a row was sent to the stream
+	PointRows     = "expand.rows"     // all rows are stored
+	PointExpanded = "expand.expanded" // the event's record has the state expanded
 )
 
 // atOnce is the number of rows of one plan that are stored or delivered at a time. Their writes share packets.
 const atOnce = 256
 
-// Inbox delivers rows at once that nothing delays, so that they need not be stored. A [deliver.Sender] is one.
-type Inbox interface {
+// Direct delivers rows at once that nothing delays, so that they need not be stored. The [Sender] of the inbox is one.
+type Direct interface {
 	// Immediate reports whether a row, by itself, may be delivered without being stored.
 	Immediate(n *contracts.Notification) bool
 
 	// Deliver delivers an immediate row, unless that was done before. After an error the row may have been delivered.
-	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage) (deliver.Outcome, error)
+	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage) (Outcome, error)
 }
 
 // Expander stores the rows of plans, or delivers them. It is safe for concurrent use, also by several processes.
 type Expander struct {
-	// Inbox delivers rows that need not be stored. Defaults to none: all are stored.
-	Inbox Inbox
+	// Direct delivers rows that need not be stored. Defaults to none: all are stored.
+	Direct Direct
 
 	// Telemetry counts the rows that are stored, and links their spans to the span of their expansion. Defaults to none.
 	Telemetry *natsotel.Telemetry
@@ -52,8 +51,8 @@ type Expander struct {
 	rows   *kvrecord.Stream
 }
 
-// New returns an expander. passed is called at each point, in tests; it may be nil. No round trip.
-func New(records *kvrecord.Client, passed func(point string)) *Expander {
+// NewExpander returns an expander. passed is called at each point, in tests; it may be nil. No round trip.
+func NewExpander(records *kvrecord.Client, passed func(point string)) *Expander {
 	if passed == nil {
 		passed = func(string) {}
 	}
@@ -83,7 +82,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	if err == nil && kept.State == plan.StateCancelled {
 		return Stored{}, nil
 	}
-	header, err := row.Header(p.CreatedAt)
+	header, err := deliveries.Header(p.CreatedAt)
 	if err != nil {
 		return Stored{}, err
 	}
@@ -119,14 +118,14 @@ type expansion struct {
 func (x *expansion) run(ctx context.Context) (Stored, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
-	var encoder row.Encoder
+	var encoder deliveries.Encoder
 	var failed error
 	for n, err := range x.reader.Rows(ctx, x.plan) {
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: plan of %.80q: %w", kvrecord.ErrUnavailable, x.plan.EventID, context.Cause(ctx))
 		}
 		var w *kvrecord.Write // nil for a row that the inbox may deliver
-		if err == nil && (x.Inbox == nil || x.unsure.Load() || !x.Inbox.Immediate(&n)) {
+		if err == nil && (x.Direct == nil || x.unsure.Load() || !x.Direct.Immediate(&n)) {
 			w, err = x.encode(&encoder, n)
 		}
 		if failed = err; err != nil {
@@ -147,7 +146,7 @@ func (x *expansion) count(one Stored) {
 	x.stored = Stored{Delivered: x.stored.Delivered + one.Delivered, New: x.stored.New + one.New, Old: x.stored.Old + one.Old}
 }
 
-func (x *expansion) encode(encoder *row.Encoder, n contracts.Notification) (*kvrecord.Write, error) {
+func (x *expansion) encode(encoder *deliveries.Encoder, n contracts.Notification) (*kvrecord.Write, error) {
 	w, err := encoder.Write(n, x.header)
 	if err != nil {
 		return nil, fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
@@ -162,15 +161,15 @@ func (x *expansion) one(ctx context.Context, n contracts.Notification, w *kvreco
 		switch outcome, err := x.ask(ctx, n); {
 		case err != nil:
 			x.unsure.Store(true)
-		case outcome == deliver.Sent:
+		case outcome == Sent:
 			x.count(Stored{Delivered: 1, New: 1})
 			return nil
-		case outcome == deliver.Known:
+		case outcome == Known:
 			x.count(Stored{Old: 1})
 			return nil
 		}
 		var err error
-		if w, err = x.encode(new(row.Encoder), n); err != nil {
+		if w, err = x.encode(new(deliveries.Encoder), n); err != nil {
 			return err
 		}
 		x.passed(PointRow)
@@ -188,11 +187,11 @@ func (x *expansion) one(ctx context.Context, n contracts.Notification, w *kvreco
 
 // ask has the inbox deliver a row. A panic is an error of this row alone. The worker of the stored row panics as
 // well, and reports it.
-func (x *expansion) ask(ctx context.Context, n contracts.Notification) (outcome deliver.Outcome, err error) {
+func (x *expansion) ask(ctx context.Context, n contracts.Notification) (outcome Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			outcome, err = deliver.Held, fmt.Errorf("deliver the row of %s/%.80q: panic: %v", n.RecipientType, n.UserID, p)
+			outcome, err = Held, fmt.Errorf("deliver the row of %s/%.80q: panic: %v", n.RecipientType, n.UserID, p)
 		}
 	}()
-	return x.Inbox.Deliver(ctx, n, x.plan.Payload)
+	return x.Direct.Deliver(ctx, n, x.plan.Payload)
 }

@@ -1,4 +1,4 @@
-package cancel_test
+package hold_test
 
 import (
 	"context"
@@ -14,18 +14,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, js jetstream.JetStream) *cancel.Set {
+func open(t *testing.T, js jetstream.JetStream) *hold.Cancelled {
 	t.Helper()
-	return check.Must(cancel.Open(t.Context(), js.Conn(), recordtest.Client(t, js)))(t)
+	return check.Must(hold.OpenCancelled(t.Context(), js.Conn(), recordtest.Client(t, js)))(t)
 }
 
-func covers(t *testing.T, s *cancel.Set, event, user string, sure bool) bool {
+func covers(t *testing.T, s *hold.Cancelled, event, user string, sure bool) bool {
 	t.Helper()
 	covered := check.Must(s.Covers(t.Context(), &contracts.Notification{EventID: event, RecipientType: "CUSTOMER", UserID: user}, sure))(t)
 	return covered
@@ -45,7 +45,7 @@ func TestWhatIsCancelled(t *testing.T) {
 	}
 	again, err := s.Cancel(t.Context(), "a", "", "")
 	check.That(t, err == nil && again, "%t: %v", again, err)
-	for n, s := range []*cancel.Set{s, later, open(t, js)} { // the second has not heard of any yet
+	for n, s := range []*hold.Cancelled{s, later, open(t, js)} { // the second has not heard of any yet
 		for _, want := range []struct {
 			event, user string
 			covered     bool
@@ -62,7 +62,7 @@ func TestWhatIsCancelled(t *testing.T) {
 			{"all", "u", false},
 		} {
 			marked := check.Must(s.For(t.Context(), "CUSTOMER", want.user))(t)
-			got := marked(cancel.MarkOf(want.event))
+			got := marked(hold.MarkOf(want.event))
 			check.That(t, got == want.covered, "set %d: the mark of event %s to %s: cancelled is %t", n, want.event, want.user, got)
 			got = covers(t, s, want.event, want.user, true)
 			check.That(t, got == want.covered, "set %d: event %s to %s: cancelled is %t", n, want.event, want.user, got)
@@ -83,8 +83,8 @@ func TestACancellationIsHeardOf(t *testing.T) {
 		"repeated":            {false, true, 0, true},
 		"asked for":           {true, true, 2 * time.Second, true},
 		"too soon":            {true, true, 0, false},
-		"nobody listens":      {true, false, cancel.Trust, false},
-		"nobody listens long": {true, false, cancel.Trust + 1, true},
+		"nobody listens":      {true, false, hold.Trust, false},
+		"nobody listens long": {true, false, hold.Trust + 1, true},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			js, _ := recordtest.Open(t, srv)
@@ -102,14 +102,14 @@ func TestACancellationIsHeardOf(t *testing.T) {
 			} else {
 				done <- nil
 			}
-			elapse(10 * time.Millisecond)
+			natstest.Pass(10 * time.Millisecond)
 			if !test.run {
 				check.OK(t, s.Sync(t.Context()))
 			}
 			check.OK(t, check.Err(other.Cancel(t.Context(), "a", "", "")))
-			elapse(test.wait)
+			natstest.Pass(test.wait)
 			if test.wait == 0 {
-				elapse(time.Millisecond)
+				natstest.Pass(time.Millisecond)
 			}
 			check.Same(t, "cancelled", covers(t, s, "a", "u", false), test.want)
 			stop()
@@ -151,11 +151,8 @@ func TestAQuestionHoldsUpNobodyForLonger(t *testing.T) {
 					t.Errorf("%v after %s, want the end of a context after %s", err, time.Since(begun), patience)
 				}
 			})
-			elapse(time.Millisecond) // until it asks
+			natstest.Pass(time.Millisecond) // until it asks
 		}
 		asking.Wait()
 	})
 }
-
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }

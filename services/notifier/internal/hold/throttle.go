@@ -1,4 +1,4 @@
-package throttle
+package hold
 
 import (
 	"context"
@@ -52,14 +52,16 @@ type state struct {
 	Promised []Turn `json:"promised,omitempty"`
 }
 
-// Store has the records. It is safe for concurrent use, also by several processes.
-type Store struct{ records *kvrecord.Stream }
+// Throttles has the records. It is safe for concurrent use, also by several processes.
+type Throttles struct{ records *kvrecord.Stream }
 
-// New returns the store. No round trip.
-func New(records *kvrecord.Client) *Store { return &Store{records.Bucket(contracts.BucketDeliveries)} }
+// NewThrottles returns the store. No round trip.
+func NewThrottles(records *kvrecord.Client) *Throttles {
+	return &Throttles{records.Bucket(contracts.BucketDeliveries)}
+}
 
-// Key names the rows that are counted together.
-type Key struct {
+// ThrottleKey names the rows that are counted together.
+type ThrottleKey struct {
 	Channel, Group, UserID string
 
 	RecipientType contracts.RecipientType
@@ -69,8 +71,8 @@ type Key struct {
 // suppresses, at which there will be room. A row that was granted and is sent again, because it failed or its sender died,
 // takes no second grant. Waiting rows are let through in the order in which they were planned, except late rows, and rows
 // beyond maxPromised. promised reports whether the row asks again at the time that it was promised. Two round trips.
-func (st *Store) Ask(
-	ctx context.Context, key Key, row string, planned time.Time, t contracts.Throttle, promised bool,
+func (st *Throttles) Ask(
+	ctx context.Context, key ThrottleKey, row string, planned time.Time, t contracts.Throttle, promised bool,
 ) (until time.Time, err error) {
 	name, err := contracts.ThrottleKey(key.Group, key.Channel, key.RecipientType, key.UserID)
 	if err != nil {
@@ -102,7 +104,7 @@ func (st *Store) Ask(
 	}
 }
 
-func (st *Store) put(ctx context.Context, subject string, s *state, over kvrecord.Record, period time.Duration) error {
+func (st *Throttles) put(ctx context.Context, subject string, s *state, over kvrecord.Record, period time.Duration) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("throttle: encode: %w", err)

@@ -1,4 +1,4 @@
-package digest_test
+package hold_test
 
 import (
 	"encoding/json"
@@ -11,23 +11,19 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // place is a server with the stores of digests of two processes.
 type place struct {
 	*testing.T
 
-	stores [2]*digest.Store
+	stores [2]*hold.Digests
 	js     jetstream.JetStream
 	user   string
 }
@@ -37,7 +33,7 @@ func newPlace(t *testing.T) *place {
 	js, _ := recordtest.Open(t, natstest.Server(t))
 	s := &place{T: t, js: js, user: "u"}
 	for i := range s.stores {
-		s.stores[i] = digest.New(recordtest.Client(t, js))
+		s.stores[i] = hold.NewDigests(recordtest.Client(t, js))
 	}
 	return s
 }
@@ -54,7 +50,7 @@ func about(id string) *contracts.Notification {
 func (s *place) into() *contracts.Notification {
 	row := about("any")
 	row.UserID = s.user
-	return digest.Row(row, time.Unix(3600, 0))
+	return hold.DigestRow(row, time.Unix(3600, 0))
 }
 
 // join has a process put an event into the digest, and reports whether it is there.
@@ -66,10 +62,10 @@ func (s *place) join(process int, event *contracts.Notification) bool {
 }
 
 // seal has a process seal the digest, without events that are cancelled.
-func (s *place) seal(process int, cancelled ...string) *digest.Digest {
+func (s *place) seal(process int, cancelled ...string) *hold.Digest {
 	s.Helper()
-	d, err := s.stores[process].Seal(s.Context(), s.into(), func(m cancel.Mark) bool {
-		return slices.ContainsFunc(cancelled, func(id string) bool { return cancel.MarkOf(id) == m })
+	d, err := s.stores[process].Seal(s.Context(), s.into(), func(m hold.Mark) bool {
+		return slices.ContainsFunc(cancelled, func(id string) bool { return hold.MarkOf(id) == m })
 	})
 	check.OK(s, err)
 	return d
@@ -94,7 +90,7 @@ func (s *place) stored(name, subject string) []byte {
 	return msg.Data
 }
 
-func ids(d *digest.Digest) []string {
+func ids(d *hold.Digest) []string {
 	var all []string
 	for _, item := range d.Items {
 		all = append(all, item.EventID)
@@ -191,7 +187,7 @@ func TestTheRowComesBeforeTheRecord(t *testing.T) {
 	subject := check.Must(contracts.NotifySendSubject("bird", "CUSTOMER", "u", foreign.EventID))(t)
 	check.OK(t, check.Err(s.js.Publish(t.Context(), subject, data)))
 	joined, err := s.stores[0].Join(t.Context(), s.into(), about("a"))
-	check.That(t, errors.Is(err, digest.ErrForeign) && !joined, "%t: %v", joined, err)
+	check.That(t, errors.Is(err, hold.ErrForeign) && !joined, "%t: %v", joined, err)
 	data = s.stored("KV_"+contracts.BucketDeliveries, s.record())
 	check.That(t, data == nil, "there is a record without a row: %s", data)
 }
@@ -210,12 +206,12 @@ func TestADigestIsBounded(t *testing.T) {
 	kept, over := `"`+strings.Repeat("é", 1023)+`"`, `"`+strings.Repeat("é", 1024)+`"`
 	s.join(0, largest(0, kept))
 	s.join(0, largest(1, over))
-	var d digest.Digest
+	var d hold.Digest
 	check.OK(t, json.Unmarshal(s.stored("KV_"+contracts.BucketDeliveries, s.record()), &d))
 	check.Require(t, len(d.Items) == 2 && string(d.Items[0].Payload) == kept && string(d.Items[1].Payload) == "null", "%+v", d.Items)
 	// As if others had come: the record is full but for one.
-	d.Items = slices.Repeat(d.Items[:1], digest.MaxItems-1)
-	d.Members += strings.Repeat("AAAAAAAAAAAAAAAA", digest.MaxItems+digest.MaxMore-1-d.Count())
+	d.Items = slices.Repeat(d.Items[:1], hold.MaxItems-1)
+	d.Members += strings.Repeat("AAAAAAAAAAAAAAAA", hold.MaxItems+hold.MaxMore-1-d.Count())
 	data := check.Must(json.Marshal(d))(t)
 	check.OK(t, check.Err(s.js.Publish(t.Context(), s.record(), data)))
 	check.That(t, s.join(0, largest(2, kept)) && !s.join(0, about("one too many")) && s.join(1, largest(2, kept)),
@@ -223,7 +219,7 @@ func TestADigestIsBounded(t *testing.T) {
 	size := len(s.stored("KV_"+contracts.BucketDeliveries, s.record()))
 	check.That(t, size <= 1<<20-4<<10, "the record has %d bytes", size)
 	sealed := s.seal(0)
-	check.That(t, len(sealed.Items) == digest.MaxItems && sealed.Count() == digest.MaxItems+digest.MaxMore,
+	check.That(t, len(sealed.Items) == hold.MaxItems && sealed.Count() == hold.MaxItems+hold.MaxMore,
 		"%d events, %d of them delivered", sealed.Count(), len(sealed.Items))
 }
 
@@ -244,12 +240,12 @@ func TestWhichDigestARowGoesInto(t *testing.T) {
 		"a time":       {contracts.Notification{Category: "c", Digest: &contracts.Digest{At: []string{"09:00", "12:00"}}}, "Europe/Rome", "digest:c:2026-03-04T11:00:00Z", false},
 		"unknown zone": {contracts.Notification{Category: "c", Digest: &contracts.Digest{Every: 60}}, "Mars/Olympus", "digest:c:2026-03-04T11:00:00Z", true},
 	} {
-		end, err := digest.End(now, test.row.Digest, test.zone)
-		if got := digest.Row(&test.row, end); got.EventID != test.id || !got.Collected || !got.NotBefore.Equal(end) || (err != nil) != test.bad {
+		end, err := hold.DigestEnd(now, test.row.Digest, test.zone)
+		if got := hold.DigestRow(&test.row, end); got.EventID != test.id || !got.Collected || !got.NotBefore.Equal(end) || (err != nil) != test.bad {
 			t.Errorf("%s: %+v: %v", name, got, err)
 		}
 	}
 	long := contracts.Notification{Template: strings.Repeat("t", contracts.MaxText), Digest: &contracts.Digest{Every: 60}}
-	id := digest.Row(&long, now).EventID
+	id := hold.DigestRow(&long, now).EventID
 	check.That(t, len(id) <= 128, "an id of %d bytes", len(id))
 }

@@ -1,4 +1,4 @@
-package cancel
+package hold
 
 import (
 	"context"
@@ -24,9 +24,9 @@ import (
 const Trust = 5 * time.Second
 
 const (
-	// keep is the time for which a cancellation stays: longer than any row of the event can be sent. A row is kept for 30
+	// cancelledKeep is the time for which a cancellation stays: longer than any row of the event can be sent. A row is kept for 30
 	// days, and so is each row that follows it.
-	keep = 100 * 24 * time.Hour
+	cancelledKeep = 100 * 24 * time.Hour
 
 	// unlisted is the time for which a cancellation that the bucket does not list stays in memory, because a deposed
 	// server without it may have answered.
@@ -39,8 +39,8 @@ const (
 	recheck = time.Second
 )
 
-// Set has all cancellations. It is safe for concurrent use.
-type Set struct {
+// Cancelled has all cancellations. It is safe for concurrent use.
+type Cancelled struct {
 	nc      *nats.Conn
 	records *kvrecord.Stream
 
@@ -51,7 +51,7 @@ type Set struct {
 	known map[id]time.Time // when each was last listed or pushed
 }
 
-// Mark identifies an event by a part of the SHA-256 of its id, for callers that cannot keep ids.
+// Mark identifies an event by a part of the SHA-256 of its id, for callers that cannot cancelledKeep ids.
 type Mark [12]byte
 
 // MarkOf returns the mark of an event.
@@ -95,9 +95,9 @@ func idOf(key string) (i id, ok bool) {
 	return MarkOf(event).one(contracts.RecipientType(tokens[3]), user), err == nil
 }
 
-// Open returns the set of all cancellations. One round trip for each 100,000.
-func Open(ctx context.Context, nc *nats.Conn, records *kvrecord.Client) (*Set, error) {
-	s := &Set{asking: make(chan struct{}, 1), nc: nc, records: records.Bucket(contracts.BucketDeliveries), known: map[id]time.Time{}}
+// OpenCancelled returns the set of all cancellations. One round trip for each 100,000.
+func OpenCancelled(ctx context.Context, nc *nats.Conn, records *kvrecord.Client) (*Cancelled, error) {
+	s := &Cancelled{asking: make(chan struct{}, 1), nc: nc, records: records.Bucket(contracts.BucketDeliveries), known: map[id]time.Time{}}
 	if err := s.Sync(ctx); err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
@@ -107,7 +107,7 @@ func Open(ctx context.Context, nc *nats.Conn, records *kvrecord.Client) (*Set, e
 // Sync lists the cancellations. When it returns, the set has the cancellations that were acknowledged before the call, as
 // far as the server that answers has them. One round trip for each 100,000, which calls at the same time share. It costs the
 // server time in proportion to the cancellations of the last 100 days.
-func (s *Set) Sync(ctx context.Context) error {
+func (s *Cancelled) Sync(ctx context.Context) error {
 	called := time.Now()
 	select {
 	case s.asking <- struct{}{}:
@@ -134,14 +134,14 @@ func (s *Set) Sync(ctx context.Context) error {
 	return nil
 }
 
-func (s *Set) since() time.Time {
+func (s *Cancelled) since() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked
 }
 
 // learn adds the cancellation whose record has a subject.
-func (s *Set) learn(subject string) {
+func (s *Cancelled) learn(subject string) {
 	key, ok := strings.CutPrefix(subject, s.records.Key(""))
 	if !ok {
 		return
@@ -157,7 +157,7 @@ func (s *Set) learn(subject string) {
 
 // Covers reports whether a row is cancelled. With sure it asks the server: one round trip. Otherwise it answers from
 // memory, if the process has asked the server within [Trust].
-func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
+func (s *Cancelled) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
 	if s.covers(MarkOf(n.EventID), n.RecipientType, n.UserID) {
 		return true, nil
 	}
@@ -184,14 +184,14 @@ func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) 
 
 // For returns a function that reports, by an event's mark, whether the event was cancelled for a user when For was
 // called. One round trip.
-func (s *Set) For(ctx context.Context, kind contracts.RecipientType, userID string) (func(Mark) bool, error) {
+func (s *Cancelled) For(ctx context.Context, kind contracts.RecipientType, userID string) (func(Mark) bool, error) {
 	if err := s.Sync(ctx); err != nil {
 		return nil, err
 	}
 	return func(m Mark) bool { return s.covers(m, kind, userID) }, nil
 }
 
-func (s *Set) covers(m Mark, kind contracts.RecipientType, userID string) bool {
+func (s *Cancelled) covers(m Mark, kind contracts.RecipientType, userID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, all := s.known[m.all()]; all {
@@ -202,7 +202,7 @@ func (s *Set) covers(m Mark, kind contracts.RecipientType, userID string) bool {
 }
 
 // Run receives cancellations until ctx ends.
-func (s *Set) Run(ctx context.Context) error {
+func (s *Cancelled) Run(ctx context.Context) error {
 	news := make(chan *nats.Msg, backlog)
 	sub, err := s.nc.ChanSubscribe(contracts.RepublishSubject(contracts.BucketDeliveries, contracts.CancelledKeys), news)
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *Set) Run(ctx context.Context) error {
 }
 
 // Users returns the number of single users for whom an event is cancelled. One round trip.
-func (s *Set) Users(ctx context.Context, eventID string) (int, error) {
+func (s *Cancelled) Users(ctx context.Context, eventID string) (int, error) {
 	keys, err := contracts.CancelledUserKeys(eventID)
 	if err != nil {
 		return 0, err
@@ -239,7 +239,7 @@ func (s *Set) Users(ctx context.Context, eventID string) (int, error) {
 
 // Cancel records that an event is cancelled, for all users when none is named. again reports whether it had been
 // cancelled before. One round trip.
-func (s *Set) Cancel(ctx context.Context, eventID string, kind contracts.RecipientType, userID string) (again bool, err error) {
+func (s *Cancelled) Cancel(ctx context.Context, eventID string, kind contracts.RecipientType, userID string) (again bool, err error) {
 	key, err := contracts.CancelledKey(eventID)
 	if userID != "" {
 		key, err = contracts.CancelledUserKey(eventID, kind, userID)
@@ -251,7 +251,7 @@ func (s *Set) Cancel(ctx context.Context, eventID string, kind contracts.Recipie
 	if err != nil {
 		return false, fmt.Errorf("encode a cancellation: %w", err)
 	}
-	_, err = s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, TTL: keep})
+	_, err = s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, TTL: cancelledKeep})
 	if again = errors.Is(err, kvrecord.ErrConflict); again {
 		err = nil
 	}

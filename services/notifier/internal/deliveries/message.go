@@ -1,5 +1,4 @@
-// Package row encodes a row as the message that its stream takes once.
-package row
+package deliveries
 
 import (
 	"bytes"

@@ -1,4 +1,5 @@
-package contracts
+// Package provision makes the streams, buckets and consumers of a server match their declarations in package contracts.
+package provision
 
 import (
 	"cmp"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
@@ -22,17 +24,17 @@ type Action string
 
 // The actions.
 const (
-	// ActionNone leaves a stream or consumer that is as declared.
-	ActionNone Action = "none"
-	// ActionCreate makes a missing stream or consumer.
-	ActionCreate Action = "create"
-	// ActionKeep leaves a stream or consumer, because the options do not allow its differences to be removed.
-	ActionKeep Action = "keep"
-	// ActionUpdate changes a stream or consumer in place. If a limit gets smaller, the server drops the messages above it at once.
-	ActionUpdate Action = "update"
-	// ActionRefuse leaves a stream or consumer that differs only in settings that no update can change. An operator has to move a stream's
+	// None leaves a stream or consumer that is as declared.
+	None Action = "none"
+	// Create makes a missing stream or consumer.
+	Create Action = "create"
+	// Keep leaves a stream or consumer, because the options do not allow its differences to be removed.
+	Keep Action = "keep"
+	// Update changes a stream or consumer in place. If a limit gets smaller, the server drops the messages above it at once.
+	Update Action = "update"
+	// Refuse leaves a stream or consumer that differs only in settings that no update can change. An operator has to move a stream's
 	// messages to a new stream, or to delete the consumer.
-	ActionRefuse Action = "refuse"
+	Refuse Action = "refuse"
 )
 
 // Change is a change that Apply or ApplyConsumers made, or would make, to one stream or consumer.
@@ -49,8 +51,8 @@ type Change struct {
 	Err error `json:"-"`
 }
 
-// ApplyOptions are the options of Apply and ApplyConsumers.
-type ApplyOptions struct {
+// Options are the options of Apply and ApplyConsumers.
+type Options struct {
 	// AllowShrink also lowers replicas, limits and retention to the declared values. That may drop messages at once, see [Difference.Drops].
 	// Defaults to false: settings larger than declared stay as they are.
 	AllowShrink bool
@@ -66,7 +68,7 @@ type ApplyOptions struct {
 }
 
 // Apply creates missing streams and updates the settings that differ and can be updated. Placement and metadata that operators added to a
-// stream stay. Settings larger than declared stay too, unless [ApplyOptions.AllowShrink] is set. Up to two round trips for each stream.
+// stream stay. Settings larger than declared stay too, unless [Options.AllowShrink] is set. Up to two round trips for each stream.
 //
 // It reports one Change for each declaration, in the same order, and goes on after a failure; the error joins
 // all failures. The error for a stream that does not fit names the limit. When ctx ends Apply stops, and reports the declarations up to
@@ -76,7 +78,7 @@ type ApplyOptions struct {
 // again, for up to Wait. After that it returns jsapi.ErrNotReady for the stream, and asks once for each of the
 // others.
 func Apply(
-	ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig, options ApplyOptions,
+	ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig, options Options,
 ) ([]Change, error) {
 	tries := make([]try, 0, len(want))
 	for _, config := range want {
@@ -91,7 +93,7 @@ type try struct {
 	once  func(context.Context) Change
 }
 
-func apply(ctx context.Context, tries []try, options ApplyOptions) ([]Change, error) {
+func apply(ctx context.Context, tries []try, options Options) ([]Change, error) {
 	changes := make([]Change, 0, len(tries))
 	var errs []error
 	wait := cmp.Or(options.Wait, jsapi.RetryWait)
@@ -101,7 +103,7 @@ func apply(ctx context.Context, tries []try, options ApplyOptions) ([]Change, er
 			if errors.Is(change.Err, jsapi.ErrNotReady) {
 				wait = 0
 			}
-			change.Err = fmt.Errorf("contracts: %s: %w", t.asset, change.Err)
+			change.Err = fmt.Errorf("%s: %w", t.asset, change.Err)
 			errs = append(errs, change.Err)
 		}
 		changes = append(changes, change)
@@ -117,7 +119,7 @@ func (t try) ready(ctx context.Context, wait time.Duration) (change Change) {
 	err := jsapi.Retry(ctx, wait, func(ctx context.Context) error {
 		before := change
 		change = t.once(ctx)
-		if change.Action == ActionNone && before.Action != "" { // a try without an answer has done it, or the stream is not known
+		if change.Action == None && before.Action != "" { // a try without an answer has done it, or the stream is not known
 			change.Action, change.Differences = before.Action, before.Differences
 		}
 		return change.Err
@@ -127,12 +129,12 @@ func (t try) ready(ctx context.Context, wait time.Duration) (change Change) {
 }
 
 func applyStream(
-	ctx context.Context, js jetstream.StreamManager, want jetstream.StreamConfig, options ApplyOptions,
+	ctx context.Context, js jetstream.StreamManager, want jetstream.StreamConfig, options Options,
 ) Change {
-	change := Change{Stream: want.Name, Action: ActionNone}
+	change := Change{Stream: want.Name, Action: None}
 	stream, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		change.Action = ActionCreate
+		change.Action = Create
 		change.Differences = []Difference{{Stream: want.Name, Missing: true, Fixed: true}}
 		if !options.DryRun {
 			create := want
@@ -146,7 +148,7 @@ func applyStream(
 			return change
 		}
 		// A try without an answer, or another Apply, has made it meanwhile, with a FirstSeq of its own.
-		change = Change{Stream: want.Name, Action: ActionNone}
+		change = Change{Stream: want.Name, Action: None}
 		stream, err = js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) { // of a node that leads since then, and has not heard of it
 			err = fmt.Errorf("%w: %w", jetstream.ErrNoStreamResponse, err)
@@ -161,7 +163,7 @@ func applyStream(
 		return change
 	}
 	change.decide(options)
-	if change.Action != ActionUpdate {
+	if change.Action != Update {
 		return change
 	}
 	update, err := merge(info.Config, want, change.Differences)
@@ -176,7 +178,7 @@ func applyStream(
 }
 
 // decide sets the action for the differences, and marks those that it removes.
-func (c *Change) decide(options ApplyOptions) {
+func (c *Change) decide(options Options) {
 	kept := false
 	for i := range c.Differences {
 		d := &c.Differences[i]
@@ -184,15 +186,15 @@ func (c *Change) decide(options ApplyOptions) {
 			d.Fixed, kept = false, true
 		}
 		if d.Fixed {
-			c.Action = ActionUpdate
+			c.Action = Update
 		}
 	}
 	switch {
-	case c.Action == ActionUpdate, len(c.Differences) == 0:
+	case c.Action == Update, len(c.Differences) == 0:
 	case kept:
-		c.Action = ActionKeep
+		c.Action = Keep
 	default:
-		c.Action = ActionRefuse
+		c.Action = Refuse
 	}
 }
 
@@ -244,29 +246,29 @@ const ackWait = 5 * time.Second
 func channels() []string { return []string{"email", "inapp", "sms", "webhook", "webpush"} }
 
 // Consumers returns the declarations of the consumers from which the services pull.
-func Consumers(options AssetOptions) []Consumer {
+func Consumers(options contracts.AssetOptions) []Consumer {
 	var all []Consumer
 	add := func(service, stream, name string, patterns ...string) {
-		if options.wants(service) {
+		if options.Has(service) {
 			all = append(all, Consumer{Stream: stream, Config: consumer.Config(name, options.AckWait, patterns)})
 		}
 	}
-	add(ServiceEnricher, StreamEnrichJobs, "enricher", EnrichJobsSubjects)
+	add(contracts.ServiceEnricher, contracts.StreamEnrichJobs, "enricher", contracts.EnrichJobsSubjects)
 	// The priority of a job is a token of its subject.
-	add(ServiceImporter, StreamImportJobs, "importer", "jobs.import."+string(PriorityNormal)+".>")
-	add(ServiceImporter, StreamImportJobs, "importer-high", "jobs.import."+string(PriorityHigh)+".>")
-	add(ServiceImporter, StreamImportJobs, "importer-low", "jobs.import."+string(PriorityLow)+".>")
-	add(ServiceNotifier, StreamEvents, "notifier", EventsSubjects)
-	add(ServiceNotifier, StreamNotifications, "notifier-expand", NotifyPlanRecordsSubjects)
+	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer", "jobs.import."+string(contracts.PriorityNormal)+".>")
+	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer-high", "jobs.import."+string(contracts.PriorityHigh)+".>")
+	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer-low", "jobs.import."+string(contracts.PriorityLow)+".>")
+	add(contracts.ServiceNotifier, contracts.StreamEvents, "notifier", contracts.EventsSubjects)
+	add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-expand", contracts.NotifyPlanRecordsSubjects)
 	for _, channel := range append(channels(), options.Channels...) {
-		add(ServiceNotifier, StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
+		add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
 	}
 	return all
 }
 
 // ApplyConsumers does for consumers what Apply does for streams. Their streams must exist. It changes only those settings of a consumer
 // with which its service could not work. Up to four round trips for each consumer.
-func ApplyConsumers(ctx context.Context, js jetstream.StreamManager, want []Consumer, options ApplyOptions) ([]Change, error) {
+func ApplyConsumers(ctx context.Context, js jetstream.StreamManager, want []Consumer, options Options) ([]Change, error) {
 	tries := make([]try, 0, len(want))
 	for _, c := range want {
 		tries = append(tries, try{
@@ -276,9 +278,9 @@ func ApplyConsumers(ctx context.Context, js jetstream.StreamManager, want []Cons
 	return apply(ctx, tries, options)
 }
 
-func applyConsumer(ctx context.Context, js jetstream.StreamManager, want Consumer, options ApplyOptions) Change {
+func applyConsumer(ctx context.Context, js jetstream.StreamManager, want Consumer, options Options) Change {
 	name := want.Config.Durable
-	change := Change{Stream: want.Stream, Consumer: name, Action: ActionNone}
+	change := Change{Stream: want.Stream, Consumer: name, Action: None}
 	stream, err := js.Stream(ctx, want.Stream)
 	if err != nil && !(options.DryRun && errors.Is(err, jetstream.ErrStreamNotFound)) {
 		change.Err = err
@@ -290,7 +292,7 @@ func applyConsumer(ctx context.Context, js jetstream.StreamManager, want Consume
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-		change.Action = ActionCreate
+		change.Action = Create
 		change.Differences = []Difference{{Stream: want.Stream, Consumer: name, Missing: true, Fixed: true}}
 		if !options.DryRun {
 			want.Config.AckWait = cmp.Or(want.Config.AckWait, ackWait)
@@ -311,7 +313,7 @@ func applyConsumer(ctx context.Context, js jetstream.StreamManager, want Consume
 		})
 	}
 	change.decide(options)
-	if change.Action == ActionUpdate && !options.DryRun {
+	if change.Action == Update && !options.DryRun {
 		_, err := consumer.Change(ctx, js, want.Stream, have, consumer.Adapt(have, want.Config))
 		change.Err = consumer.Taken(err, want.Config.FilterSubjects)
 	}

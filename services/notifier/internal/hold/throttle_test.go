@@ -1,4 +1,4 @@
-package throttle_test
+package hold_test
 
 import (
 	"encoding/json"
@@ -10,23 +10,20 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pair is the stores of two processes on one server.
 type pair struct {
 	*testing.T
 
-	stores [2]*throttle.Store
+	stores [2]*hold.Throttles
 	js     jetstream.JetStream
 }
 
@@ -37,26 +34,26 @@ func withPair(t *testing.T, f func(g *pair)) {
 		js, _ := recordtest.Open(t, srv)
 		g := &pair{T: t, js: js}
 		for i := range g.stores {
-			g.stores[i] = throttle.New(recordtest.Client(t, js))
+			g.stores[i] = hold.NewThrottles(recordtest.Client(t, js))
 		}
 		f(g)
 	})
 }
 
 var (
-	ada = throttle.Key{Channel: "bird", Group: "c", RecipientType: "CUSTOMER", UserID: "ada"}
+	ada = hold.ThrottleKey{Channel: "bird", Group: "c", RecipientType: "CUSTOMER", UserID: "ada"}
 
 	three = contracts.Throttle{Limit: 3, Per: 60}
 )
 
 // ask has a process ask for a row, and returns for how long it is to wait, 0 when it is granted.
-func (g *pair) ask(process int, key throttle.Key, row string, t contracts.Throttle, promised bool) time.Duration {
+func (g *pair) ask(process int, key hold.ThrottleKey, row string, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
 	return g.askPlanned(process, key, row, time.Now(), t, promised)
 }
 
 // askPlanned asks for a row that was planned at a time.
-func (g *pair) askPlanned(process int, key throttle.Key, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
+func (g *pair) askPlanned(process int, key hold.ThrottleKey, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
 	until, err := g.stores[process].Ask(g.Context(), key, row, at, t, promised)
 	check.Is(g, err, nil)
@@ -68,8 +65,8 @@ func (g *pair) askPlanned(process int, key throttle.Key, row string, at time.Tim
 
 // turns are the grants and promises of a record.
 type turns struct {
-	Granted  []throttle.Turn `json:"granted"`
-	Promised []throttle.Turn `json:"promised"`
+	Granted  []hold.Turn `json:"granted"`
+	Promised []hold.Turn `json:"promised"`
 }
 
 // kept is the record of the key, empty when there is none.
@@ -85,9 +82,6 @@ func (g *pair) kept() (record turns) {
 	return record
 }
 
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }
-
 // Rows that ask at any time, in two processes at once, and come back at the time that they were promised: no stretch of time as long
 // as the period has more grants than the limit, each row waits once, and they come to their turns in the order in which they
 // asked.
@@ -102,12 +96,12 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 				granted := map[int]time.Time{}
 				const rows = 40
 				for n := range rows {
-					elapse(time.Duration(1+random.IntN(25_000)) * time.Millisecond) // no two turns at one moment
+					natstest.Pass(time.Duration(1+random.IntN(25_000)) * time.Millisecond) // no two turns at one moment
 					row, process := fmt.Sprint("row-", n), random.IntN(2)
 					wait := g.ask(process, ada, row, three, false)
 					all.Go(func() {
 						if wait > 0 {
-							elapse(wait)
+							natstest.Pass(wait)
 							again := g.ask(1-process, ada, row, three, true)
 							check.That(t, again <= 0, "%s was promised a turn, and is to wait for another %s", row, again)
 						}
@@ -131,7 +125,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 func TestWhatIsCountedTogether(t *testing.T) {
 	withPair(t, func(g *pair) {
 		one := contracts.Throttle{Limit: 1, Per: 60}
-		keys := []throttle.Key{ada, ada, ada, ada, ada}
+		keys := []hold.ThrottleKey{ada, ada, ada, ada, ada}
 		keys[1].UserID, keys[2].Channel, keys[3].Group, keys[4].RecipientType = "bob", "fish", "d/*.>", "ADMIN"
 		for _, key := range keys {
 			wait := g.ask(0, key, "row", one, false)
@@ -151,10 +145,10 @@ func TestARecordIsBounded(t *testing.T) {
 		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 256+3 || last != 133*time.Minute {
 			t.Errorf("%+v; the last one waits for %s", kept, last)
 		}
-		elapse(last)
+		natstest.Pass(last)
 		kept := g.kept()
 		check.That(t, len(kept.Promised) != 0, "it was forgotten before the last turn came")
-		elapse(3 * time.Minute)
+		natstest.Pass(3 * time.Minute)
 		kept = g.kept()
 		check.That(t, len(kept.Granted)+len(kept.Promised) == 0, "it is still there: %+v", kept)
 	})
@@ -187,7 +181,7 @@ func TestRowsThatWaitKeepTheirOrder(t *testing.T) {
 		delete(turns, lost)
 		var order []int
 		for len(turns) > 0 {
-			elapse(time.Duration(random.IntN(10)) * time.Second)
+			natstest.Pass(time.Duration(random.IntN(10)) * time.Second)
 			for _, n := range random.Perm(rows) {
 				if at, waits := turns[n]; waits && !at.After(time.Now()) {
 					ask(n)

@@ -1,4 +1,4 @@
-package digest
+package hold
 
 import (
 	"cmp"
@@ -16,8 +16,7 @@ import (
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
-	"github.com/expediter-io/expediter/services/notifier/internal/row"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -33,9 +32,9 @@ const (
 	// maxPayload bounds the payload of an event in a digest, in bytes. A larger payload is left out.
 	maxPayload = 2 << 10
 
-	// keep is the time for which a record stays after its last write: longer than the stream keeps a row that could need
+	// digestKeep is the time for which a record stays after its last write: longer than the stream keeps a row that could need
 	// the record.
-	keep = 35 * 24 * time.Hour
+	digestKeep = 35 * 24 * time.Hour
 
 	// memberText is the number of characters of Members for each event.
 	memberText = 16
@@ -116,17 +115,17 @@ func (d *Digest) add(n *contracts.Notification, mark string) {
 	d.Locale, d.Recipient, d.Template = n.Locale, n.Recipient, TemplateOf(n)
 }
 
-// Store has the records of digests, and the stream of their rows. It is safe for concurrent use, also by several
+// Digests has the records of digests, and the stream of their rows. It is safe for concurrent use, also by several
 // processes.
-type Store struct{ records, rows *kvrecord.Stream }
+type Digests struct{ records, rows *kvrecord.Stream }
 
-// New returns the store. No round trip.
-func New(records *kvrecord.Client) *Store {
-	return &Store{records: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
+// NewDigests returns the store. No round trip.
+func NewDigests(records *kvrecord.Client) *Digests {
+	return &Digests{records: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
 }
 
 // Get reads the record of a digest, which is empty when it was not written yet. One round trip.
-func (s *Store) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
+func (s *Digests) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
 	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return nil, fmt.Errorf("digest: %w", err)
@@ -141,12 +140,12 @@ func (s *Store) Get(ctx context.Context, n *contracts.Notification) (*Digest, er
 // Join puts an event into the record of a digest, unless it is there, and reports whether the record has it. It has not
 // when the digest was sealed without the event, or is full. Join stores the row of the digest before its record. Usually
 // two round trips; one more for the first event.
-func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
+func (s *Digests) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
 	d, err := s.Get(ctx, n)
 	if err == nil && len(d.over.Data) == 0 {
 		err = s.store(ctx, n)
 	}
-	sum := cancel.MarkOf(event.EventID)
+	sum := MarkOf(event.EventID)
 	mark := base64.RawURLEncoding.EncodeToString(sum[:])
 	for err == nil {
 		if d.index(mark) >= 0 {
@@ -164,7 +163,7 @@ func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joi
 // Seal closes the record of a digest, removes the events for which cancelled reports true, and returns the record, which
 // then no longer changes. A caller that ends the row of a digest seals the digest first, so that no event goes into a digest
 // that is not sent. Two round trips.
-func (s *Store) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
+func (s *Digests) Seal(ctx context.Context, n *contracts.Notification, cancelled func(Mark) bool) (*Digest, error) {
 	d, err := s.Get(ctx, n)
 	for err == nil && d.Sealed.IsZero() {
 		if cancelled != nil {
@@ -177,12 +176,12 @@ func (s *Store) Seal(ctx context.Context, n *contracts.Notification, cancelled f
 }
 
 // remove removes events, also those that are only counted.
-func (d *Digest) remove(gone func(cancel.Mark) bool) {
-	d.Items = slices.DeleteFunc(d.Items, func(item Item) bool { return gone(cancel.MarkOf(item.EventID)) })
+func (d *Digest) remove(gone func(Mark) bool) {
+	d.Items = slices.DeleteFunc(d.Items, func(item Item) bool { return gone(MarkOf(item.EventID)) })
 	var kept strings.Builder
 	for i := 0; i+memberText <= len(d.Members); i += memberText {
 		text := d.Members[i : i+memberText]
-		var mark cancel.Mark
+		var mark Mark
 		if n, err := base64.RawURLEncoding.Decode(mark[:], []byte(text)); err == nil && n == len(mark) && gone(mark) {
 			continue
 		}
@@ -193,12 +192,12 @@ func (d *Digest) remove(gone func(cancel.Mark) bool) {
 
 // put writes a record over the one that was read, and returns the record that is then stored: this one, or another
 // process's.
-func (s *Store) put(ctx context.Context, d *Digest) (*Digest, error) {
+func (s *Digests) put(ctx context.Context, d *Digest) (*Digest, error) {
 	data, err := json.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("digest: encode: %w", err)
 	}
-	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: d.over.Subject, Data: data, Over: d.over, TTL: keep})
+	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: d.over.Subject, Data: data, Over: d.over, TTL: digestKeep})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		return decode(conflict.Found)
 	}
@@ -210,8 +209,8 @@ func (s *Store) put(ctx context.Context, d *Digest) (*Digest, error) {
 }
 
 // store stores the row of a digest, unless it is stored already.
-func (s *Store) store(ctx context.Context, n *contracts.Notification) error {
-	w, err := row.Write(*n)
+func (s *Digests) store(ctx context.Context, n *contracts.Notification) error {
+	w, err := deliveries.Write(*n)
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
@@ -263,9 +262,9 @@ func TemplateOf(n *contracts.Notification) string {
 	return cmp.Or(n.Digest.Template, cmp.Or(n.Category, n.Template, n.EventType)+rules.DigestSuffix)
 }
 
-// End returns the end of the window of a digest that contains now. For a zone that this machine does not know, it uses
+// DigestEnd returns the end of the window of a digest that contains now. For a zone that this machine does not know, it uses
 // UTC and also returns an error that names the zone.
-func End(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
+func DigestEnd(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
 	local, unknown := schedule.In(zone, now)
 	if unknown != nil {
 		local = now.UTC()
@@ -283,8 +282,8 @@ func End(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
 	return schedule.NextOf(local, clocks).UTC(), unknown
 }
 
-// Row returns the row of the digest for a row and the end of a window.
-func Row(n *contracts.Notification, end time.Time) *contracts.Notification {
+// DigestRow returns the row of the digest for a row and the end of a window.
+func DigestRow(n *contracts.Notification, end time.Time) *contracts.Notification {
 	return &contracts.Notification{
 		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: contracts.EventTypeDigest,
 		EventID: contracts.DigestIDPrefix + Group(n) + ":" + end.UTC().Format(time.RFC3339), NotBefore: end.UTC(),

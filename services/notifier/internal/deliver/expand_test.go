@@ -1,4 +1,4 @@
-package fanout_test
+package deliver_test
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
@@ -21,12 +20,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // planned returns the plan of an event for n customers, each notified on two channels.
 func (b *bench) planned(t *testing.T, n int) *plan.Plan {
@@ -46,15 +42,15 @@ func TestRowsAreStoredOnce(t *testing.T) {
 	p := b.planned(t, 2000)
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	var sum fanout.Stored
-	expand := func(e *fanout.Expander) {
+	var sum deliver.Stored
+	expand := func(e *deliver.Expander) {
 		stored, err := e.Expand(t.Context(), p)
 		check.Is(t, err, nil)
 		mu.Lock()
 		defer mu.Unlock()
 		sum.New, sum.Old = sum.New+stored.New, sum.Old+stored.Old
 	}
-	another := fanout.New(b.records, nil)
+	another := deliver.NewExpander(b.records, nil)
 	all.Go(func() { expand(another) })
 	all.Go(func() { expand(b.expander) })
 	all.Wait()
@@ -128,7 +124,7 @@ func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
 	p := b.planned(t, 1000)
 	sent := 0
 	b.expander.Passing(func(point string) {
-		if sent++; point == fanout.PointRow && sent == 700 { //nolint:gocritic // counts the rows
+		if sent++; point == deliver.PointRow && sent == 700 { //nolint:gocritic // counts the rows
 			check.Is(t, b.srv.Restart(t.Context()), nil)
 		}
 	})
@@ -144,11 +140,11 @@ func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 	b := newBench(t)
 	p := b.planned(t, 3)
 	b.expander.Passing(func(point string) {
-		if point == fanout.PointRows {
+		if point == deliver.PointRows {
 			check.Is(t, check.Err(b.reader.Cancel(t.Context(), "e")), nil)
 		}
 	})
-	for _, want := range []fanout.Stored{{New: 6}, {}} {
+	for _, want := range []deliver.Stored{{New: 6}, {}} {
 		stored, err := b.expander.Expand(t.Context(), p)
 		check.That(t, err == nil && stored == want, "%+v, want %+v: %v", stored, want, err)
 		kept, err := b.reader.Event(t.Context(), "e")
@@ -196,23 +192,23 @@ func TestRowsThatAreDeliveredAreNotStored(t *testing.T) {
 	in := &box{deliver: func(user string) (deliver.Outcome, error) {
 		return map[byte]deliver.Outcome{'7': deliver.Sent, '8': deliver.Known}[user[len(user)-1]], nil
 	}}
-	b.expander.Inbox = in
+	b.expander.Direct = in
 	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, err == nil && stored == fanout.Stored{Delivered: 100, New: 1900, Old: 100}, "%+v: %v", stored, err)
+	check.That(t, err == nil && stored == deliver.Stored{Delivered: 100, New: 1900, Old: 100}, "%+v: %v", stored, err)
 	check.Same(t, "rows given to the inbox", len(in.got), 1000)
 	b.wantStored(t, "inapp", 800)
 	b.wantStored(t, "email", 1000)
 }
 
 // An inbox that does not answer is not asked for the rest of the plan, whose rows are stored.
-func TestAnInboxThatDoesNotAnswer(t *testing.T) {
+func TestADirectDeliveryWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.planned(t, 2000)
 	in := &box{deliver: func(string) (deliver.Outcome, error) { return deliver.Held, errors.New("no answer") }}
-	b.expander.Inbox = in
+	b.expander.Direct = in
 	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, err == nil && stored == fanout.Stored{New: 4000}, "%+v: %v", stored, err)
+	check.That(t, err == nil && stored == deliver.Stored{New: 4000}, "%+v: %v", stored, err)
 	check.That(t, len(in.got) < 1000, "the inbox was asked for %d rows", len(in.got))
 	b.wantStored(t, "inapp", 2000)
 	b.wantStored(t, "email", 2000)
@@ -223,9 +219,9 @@ func TestAPanicOfTheInbox(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.planned(t, 1)
-	b.expander.Inbox = &box{deliver: func(string) (deliver.Outcome, error) { panic("a bad row") }}
+	b.expander.Direct = &box{deliver: func(string) (deliver.Outcome, error) { panic("a bad row") }}
 	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, err == nil && stored == fanout.Stored{New: 2}, "%+v: %v", stored, err)
+	check.That(t, err == nil && stored == deliver.Stored{New: 2}, "%+v: %v", stored, err)
 	b.wantStored(t, "inapp", 1)
 }
 
@@ -235,7 +231,7 @@ func TestAnExpansionThatIsInterruptedAtTheInbox(t *testing.T) {
 	b := newBench(t)
 	p := b.planned(t, 2000)
 	ctx, cancel := context.WithCancel(t.Context())
-	b.expander.Inbox = &box{deliver: func(string) (deliver.Outcome, error) {
+	b.expander.Direct = &box{deliver: func(string) (deliver.Outcome, error) {
 		cancel()
 		return deliver.Held, fmt.Errorf("interrupted: %w", ctx.Err())
 	}}
@@ -254,7 +250,7 @@ func TestARowThatNeitherTakes(t *testing.T) {
 	}
 	check.OK(t, check.Err(b.plan(t.Context(), e, recipient.Carried(nil), 0)))
 	p := check.Must(b.reader.Get(t.Context(), "e"))(t)
-	b.expander.Inbox = &box{deliver: func(user string) (deliver.Outcome, error) {
+	b.expander.Direct = &box{deliver: func(user string) (deliver.Outcome, error) {
 		return map[bool]deliver.Outcome{true: deliver.Held, false: deliver.Sent}[user == "u/7"], nil
 	}}
 	config := b.stream.CachedInfo().Config

@@ -1,4 +1,4 @@
-package contracts_test
+package provision_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/provision"
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -48,9 +49,9 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	options := contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: 3}
 	want := []jetstream.StreamConfig{contracts.Streams(options)[0], under("KV_", options)[0], under("OBJ_", options)[0]}
 
-	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
+	changes, err := provision.Apply(t.Context(), js, want, provision.Options{Wait: time.Second})
 	for errors.Is(err, context.DeadlineExceeded) { // a busy server, and not an answer
-		changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
+		changes, err = provision.Apply(t.Context(), js, want, provision.Options{Wait: time.Second})
 	}
 	check.Require(t, errors.Is(err, jsapi.ErrNotReady) && len(changes) == len(want),
 		"without the node: got %v, %v, want ErrNotReady", changes, err)
@@ -61,9 +62,9 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	var once sync.Once
 	started := make(chan error, 1)
 	manager := &refusals{js, func() { once.Do(func() { go func() { started <- down.Start(t.Context()) }() }) }}
-	changes, err = contracts.Apply(t.Context(), manager, want, contracts.ApplyOptions{})
+	changes, err = provision.Apply(t.Context(), manager, want, provision.Options{})
 	got := actions(changes)
-	check.That(t, err == nil && got[contracts.ActionCreate] == len(want), "got %v, %v, want all created once the node is back", changes, err)
+	check.That(t, err == nil && got[provision.Create] == len(want), "got %v, %v, want all created once the node is back", changes, err)
 	once.Do(func() {
 		t.Error("the server has refused nothing")
 		started <- nil
@@ -81,13 +82,13 @@ func TestApplyReportsWhatItDidWithoutAnAnswer(t *testing.T) {
 		_, js := natstest.Connect(t, srv, p.Through())
 		want := contracts.Streams(contracts.AssetOptions{})[:1]
 		for _, tt := range []struct {
-			action  contracts.Action
+			action  provision.Action
 			request string
 			age     time.Duration
-		}{{contracts.ActionCreate, "CREATE", 1000 * time.Hour}, {contracts.ActionUpdate, "UPDATE", 2000 * time.Hour}} {
+		}{{provision.Create, "CREATE", 1000 * time.Hour}, {provision.Update, "UPDATE", 2000 * time.Hour}} {
 			want[0].MaxAge = tt.age
 			p.Hit(func(f natstest.Frame) bool { return f.Subject == "$JS.API.STREAM."+tt.request+"."+want[0].Name }, natstest.ReplyLost, 1)
-			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+			changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
 			check.That(t, err == nil && changes[0].Action == tt.action && len(changes[0].Differences) == 1,
 				"%s: got %v, %v", tt.action, changes, err)
 		}
@@ -143,7 +144,7 @@ func TestApplyNamesTheLimitThatIsTooSmall(t *testing.T) {
 			check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 			_, js := natstest.Connect(t, natstest.Server(t, func(c *natsrun.Config) { c.ConfigFile = file }), nats.UserInfo("u", "p"))
 			want := small(t, js)
-			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+			changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
 			check.Require(t, err != nil, "all have room")
 			now := sizes(t, js)
 			for i, change := range changes {
