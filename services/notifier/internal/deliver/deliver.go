@@ -128,7 +128,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	n := job.Args
 	key, err := n.Key()
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	_, replay, _ := contracts.RowKey(job.Subject)
 	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
@@ -172,10 +172,10 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 		last.Outcome = deliveries.OutcomeUnknown
 		s.log(ctx, slog.LevelWarn, r, "caller of the channel died", "worker", last.Worker, "attempt", len(d.Attempts))
 		if s.cfg.AtMostOnce {
-			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonUnknownOutcome, worker.Cancel(ErrUnknownOutcome))
+			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonUnknownOutcome, worker.Discard(ErrUnknownOutcome))
 		}
 		if d.Tries() > len(s.cfg.Retries) {
-			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
+			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Discard(ErrUnknownOutcome))
 		}
 	}
 	if !r.Collected { // the cancellation of a digest ends its row; events, and digests of other users, may have the same id

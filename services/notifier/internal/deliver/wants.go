@@ -61,7 +61,7 @@ func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (h
 		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonErased, nil)
 	case ok && unreadable.Permanent:
 		d.Detail = redact.Clip(err.Error(), maxDetail)
-		return true, s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Cancel(err))
+		return true, s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Discard(err))
 	case err != nil:
 		return true, s.later(ctx, r, err)
 	}
@@ -265,7 +265,7 @@ func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) e
 	next.Payload = r.carried
 	w, err := deliveries.Write(next)
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	_, err = s.cfg.Rows.Put(ctx, w)
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
