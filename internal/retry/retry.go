@@ -26,6 +26,14 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 // still runs.
 func Jitter(ctx context.Context, d time.Duration) bool { return Sleep(ctx, d/2+rand.N(d)) }
 
+// Wait returns the wait after n failures: least, doubled n times, but at most most. It has no jitter.
+func Wait(n int, least, most time.Duration) time.Duration {
+	for ; n > 0 && least < most; n-- {
+		least += min(least, most-least) // no sum overflows
+	}
+	return min(least, most)
+}
+
 // Every calls do after each d, until ctx ends. A call that takes longer than d delays the next call; the calls in between are left out.
 func Every(ctx context.Context, d time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(d)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
 
 // decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. It has no
@@ -197,10 +196,10 @@ func (d *decision) tellTakeOver(ctx context.Context, claim *Claim) {
 // is over.
 type awaiting struct {
 	watcher *Watcher
-	entry   *Entry          // the last entry seen: pending, or unseen
-	bounded bool            // the wait ends when nothing was received from the bucket for long
-	probe   *liveness.Probe // of the holder; nil when there is none, or it cannot be probed
-	timer   *time.Timer     // calls wake; nil when that was never needed
+	entry   *Entry      // the last entry seen: pending, or unseen
+	bounded bool        // the wait ends when nothing was received from the bucket for long
+	probe   *kv.Probe   // of the holder; nil when there is none, or it cannot be probed
+	timer   *time.Timer // calls wake; nil when that was never needed
 }
 
 // awaits begins a wait for the claim in entry. wake is called when check may find an end.

@@ -283,14 +283,14 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	return revision, sent, err
 }
 
-// Found compares a key's entry with the record of the change, for the store.
-func (c *change) Found(ctx context.Context, e kv.Entry) kv.Found {
+// Judge compares a key's entry with the record of the change, for the store.
+func (c *change) Judge(ctx context.Context, e kv.Entry) kv.Verdict {
 	c.found = c.flight.entry(ctx, e)
 	now := &c.found
 	same := now.State == parseState(c.record.State) && now.Claim == c.record.Claim
 	ours := now.in().writer != "" && now.in().writer == c.record.Owner && (now.State == Pending || same)
-	return kv.Found{Revision: now.Revision, Ours: ours, Err: now.in().err}
+	return kv.Verdict{Revision: now.Revision, Ours: ours, Err: now.in().err}
 }
 
 // Pushed returns nothing: claims are read back.
-func (c *change) Pushed() kv.Found { return kv.Found{} }
+func (c *change) Pushed() kv.Verdict { return kv.Verdict{} }

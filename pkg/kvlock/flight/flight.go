@@ -16,7 +16,6 @@ import (
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
 
 const (
@@ -80,8 +79,8 @@ type Config struct {
 type Flight struct {
 	store    *kv.Store
 	cfg      Config
-	liveness *liveness.Members // nil when there is none
-	memory   *memory           // nil when nothing is kept
+	liveness *kv.Members // nil when there is none
+	memory   *memory     // nil when nothing is kept
 	codec    compress.Codec
 	counts   counters
 	closing  sync.Once
@@ -94,7 +93,7 @@ type Flight struct {
 func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, defaultClaimTTL)
 	cfg.MaxValue = cmp.Or(cfg.MaxValue, defaultMaxValue)
-	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, liveness.Every)
+	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, kv.ProbeEvery)
 	cfg.ResultTTL = cmp.Or(cfg.ResultTTL, defaultResultTTL)
 	return cfg
 }
@@ -135,7 +134,7 @@ func (f *Flight) open(ctx context.Context) (err error) {
 	if err := checkLargeValues(ctx, f.store, f.cfg.LargeValueBucket); err != nil {
 		return err
 	}
-	if f.liveness, err = liveness.New(f.store, f.cfg.ProbeInterval); err != nil {
+	if f.liveness, err = kv.NewMembers(f.store, f.cfg.ProbeInterval); err != nil {
 		return fmt.Errorf("kvlock: bind bucket %q: %w", f.cfg.Bucket, err)
 	}
 	f.memory, err = newMemory(ctx, f.store, f.cfg.Memory)
