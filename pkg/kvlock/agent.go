@@ -43,6 +43,8 @@ import (
 // or two, or knows that no push is missing. Places in the queue are read from the record and not remembered, so that a missing place is
 // taken again.
 type agent struct {
+	situation // guarded by mu
+
 	// Set at the start.
 	locker *Locker
 	name   string
@@ -56,12 +58,11 @@ type agent struct {
 	watching bool // watch was added to the hub
 	resting  bool // as the hub has it
 
-	mu sync.Mutex // guards the fields below; locked after Locker.mu and the hub's mu; never held during a request
-	situation
-	pushed        state     // the last state that the hub delivered
-	lastWrite     lastWrite // the last acknowledged write before the lock was handed to this member
-	acceptedGrant string    // the last lease that was accepted without a write: a second acceptance would have the same token
-	tries         int       // the number of refused writes in a row
+	mu            sync.Mutex // guards the fields below; locked after Locker.mu and the hub's mu; never held during a request
+	pushed        state      // the last state that the hub delivered
+	lastWrite     lastWrite  // the last acknowledged write before the lock was handed to this member
+	acceptedGrant string     // the last lease that was accepted without a write: a second acceptance would have the same token
+	tries         int        // the number of refused writes in a row
 	phase         phase
 	used          time.Time   // when a caller last wanted or had the lock
 	timer         *time.Timer // starts the worker when something is due
@@ -219,7 +220,7 @@ func (a *agent) rests() bool {
 func (a *agent) advance(now time.Time) step {
 	for {
 		next := a.decide(now)
-		switch next.do { //nolint:exhaustive // the others need a request
+		switch next.do {
 		case surrender:
 			a.end(a.lease, errors.Join(ErrUnavailable, a.failure))
 		case forget:
@@ -228,7 +229,7 @@ func (a *agent) advance(now time.Time) step {
 			for w := front(&a.others); w != nil; w = front(&a.others) {
 				a.finish(w, nil, a.heldError())
 			}
-		default:
+		default: // it needs a request, or is nothing
 			return next
 		}
 	}
@@ -242,7 +243,7 @@ func (a *agent) act() {
 	a.phase = working
 	now := time.Now()
 	next := a.advance(now)
-	switch next.do { //nolint:exhaustive // the others are taken by advance, or write
+	switch next.do {
 	case nothing:
 		a.mu.Unlock()
 	case look:
@@ -253,7 +254,7 @@ func (a *agent) act() {
 		lease, before := a.rec.Lease, a.before()
 		a.mu.Unlock()
 		a.probeAll(lease, before)
-	default:
+	default: // a write
 		t := a.compose(next, now)
 		a.mu.Unlock()
 		if t.err == nil {
