@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/compress"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
@@ -222,12 +222,10 @@ func wholeSeconds(d time.Duration) time.Duration {
 // jitter makes ttl longer or shorter by up to a fraction of ttl, in whole seconds, so that results that were stored together do not expire
 // together.
 func jitter(ttl time.Duration, fraction float64) time.Duration {
-	spread := time.Duration(fraction * float64(ttl))
-	if spread <= 0 {
+	if ttl == 0 || fraction == 0 {
 		return ttl
 	}
-	ttl += rand.N(2*spread+1) - spread
-	return min(max(ttl.Round(time.Second), time.Second), kv.MaxTTL)
+	return min(max(retry.Spread(ttl, fraction).Round(time.Second), time.Second), kv.MaxTTL)
 }
 
 // EventKind is the kind of an event. It serves as the name of a counter, of a log line, of an event in a trace.

@@ -173,7 +173,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 	if err := CheckBucket(bucket); err != nil {
 		return nil, err
 	}
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	for n := 0; ; n++ {
 		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
 		stream, err := js.Stream(try, name)
 		cancel()
@@ -185,7 +185,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: make it with %s", bucket, err, maker)
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
-		case retry.Jitter(ctx, wait):
+		case retry.Backoff(ctx, n, minSettleWait, maxSettleWait):
 		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
 		default:

@@ -145,7 +145,7 @@ func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
 func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, last error) (uint64, time.Time, error) {
 	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
 	defer cancel()
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	for n := 0; ; n++ {
 		if jsapi.IsPermanent(last) {
 			return 0, sent, s.final("write", c.Key, last)
 		}
@@ -164,7 +164,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 		case applied:
 			c.Expect = now.Revision
 		default: // not applied, or not yet, or not seen
-			if !retry.Jitter(ctx, wait) {
+			if !retry.Backoff(ctx, n, minSettleWait, maxSettleWait) {
 				return 0, sent, s.Unavailable(ctx, "write", []string{c.Key}, errors.Join(last, err))
 			}
 		}
@@ -234,13 +234,13 @@ func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, 
 
 // Persist calls try until it succeeds, fails for good, or ctx ends. op and key name the operation in errors.
 func (s *Store) Persist(ctx context.Context, op, key string, try func() error) error {
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	for n := 0; ; n++ {
 		switch err := try(); {
 		case err == nil:
 			return nil
 		case jsapi.IsPermanent(err):
 			return s.final(op, key, err)
-		case !retry.Jitter(ctx, wait):
+		case !retry.Backoff(ctx, n, minSettleWait, maxSettleWait):
 			return s.Unavailable(ctx, op, []string{key}, err)
 		}
 	}
