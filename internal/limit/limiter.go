@@ -46,45 +46,57 @@ var (
 
 // limiter grants the permits of one key to the jobs of this worker.
 type limiter struct {
-	name    string
+	// Set at the start.
 	set     *Set
 	spec    Spec
+	name    string
 	subject string
 
-	mu       sync.Mutex
-	at       kvrecord.Record // the record from which rec was decoded
-	away     time.Time       // the time at which the last of the jobs that were sent away will be back
-	began    time.Time       // when the last job started
-	busy     time.Time       // the time since which a job has been waiting
-	dead     bool            // removed from the set
-	every    time.Duration   // the recent time between two starts
-	failed   int             // tries in a row
-	held     int             // permits of owner in an acknowledged record
-	look     bool            // the record has to be read
-	looked   time.Time       // the time at which rec was last read or written
-	missed   bool            // another worker has written the record since it was read
-	owner    string          // the name of the lease whose permits held and used count
-	pushed   int64           // the revision that another worker is about to replace, -1 for none
-	rec      record
-	seen     time.Time // when rec was first known
-	starving bool      // a waiting job could start if it had a slot
-	sub      *nats.Subscription
-	timer    *time.Timer
-	turn     time.Time // the time at which permits are to be left to other workers, zero when none wants any
-	used     int       // permits in use
-	waiters  []*waiter // the first in line first
-	working  bool
-	wrote    time.Time // the time at which this worker last wrote rec
+	mu sync.Mutex // guards the fields below; read, write and pause release it during requests and waits
+
+	// The record, as last read or written.
+	at     kvrecord.Record // the record from which rec was decoded
+	rec    record
+	looked time.Time // when it was last read or written
+	seen   time.Time // when rec was first known
+	wrote  time.Time // when this worker last wrote rec
+	look   bool      // it has to be read
+	pushed int64     // the revision that another worker is about to replace, -1 for none
+	missed bool      // another worker has written it since it was read
+	failed int       // tries in a row
+	sub    *nats.Subscription
+
+	// Permits.
+	owner string    // the name of the lease whose permits held and used count
+	held  int       // permits of owner in an acknowledged record
+	used  int       // permits in use
+	turn  time.Time // when permits are to be left to other workers, zero when none wants any
+
+	// Jobs.
+	waiters  []*waiter     // the first in line first
+	starving bool          // a waiting job could start if it had a slot
+	busy     time.Time     // since when a job has been waiting
+	began    time.Time     // when the last job started
+	every    time.Duration // the recent time between two starts
+	away     time.Time     // when the last of the jobs that were sent away will be back
+
+	// The goroutine in run.
+	working bool
+	dead    bool // the limiter was removed from the set
+	timer   *time.Timer
 }
 
 // waiter is a job in line.
 type waiter struct {
-	done     bool
+	// Set at the start.
 	out      chan grant
-	parked   bool
 	slot     Slot
 	sequence uint64
 	try      bool // does not wait
+
+	// Guarded by the limiter's mu.
+	done   bool // it was answered, or its caller has left
+	parked bool // it waits without a slot
 }
 
 // grant is the answer to a waiter.
@@ -231,13 +243,15 @@ type plan struct {
 func (l *limiter) plan(now time.Time, want int) plan {
 	p := plan{grants: want, rec: l.rec.clone()}
 	gone := p.rec.without(l.set.isGone)
-	hold := 0
+	hold := 0 // permits in the record from now on
 	if l.spec.Concurrency > 0 {
+		// Permits in use cannot be given back, whatever others are owed.
 		p.rec.set(l.owner, l.held, l.set.cfg.Lease)
 		hold = max(l.used, min(l.used+want, l.most(p.rec, now)))
 		p.grants = hold - l.used
 	}
 	if l.spec.Rate > 0 {
+		// A permit without a start would be held for nothing.
 		p.starts = p.rec.take(l.spec, now, p.grants)
 		p.grants = len(p.starts)
 		hold = min(hold, l.used+p.grants)
@@ -248,7 +262,7 @@ func (l *limiter) plan(now time.Time, want int) plan {
 		wants := len(l.waiters) > p.grants && !l.starving && others > 0 && l.set.ctx.Err() == nil
 		p.write = p.rec.stand(l.owner, wants, hold > l.held)
 	}
-	stale := hold > 0 && now.Sub(l.wrote) > refreshFor
+	stale := hold > 0 && now.Sub(l.wrote) > refreshFor // the server would remove the record, and with it the permits
 	p.write = p.write || hold != l.held || hold != l.rec.of(l.owner) || len(p.starts) > 0 || stale || gone && len(l.waiters) > 0
 	return p
 }

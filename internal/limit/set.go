@@ -20,28 +20,35 @@ import (
 
 // Set holds the limits of one worker.
 type Set struct {
-	cfg      Config
-	ctx      context.Context
-	cancel   context.CancelFunc
-	look     chan struct{} // wakes the loop
-	parked   atomic.Int64  // jobs that wait without a slot
-	renewing chan struct{} // one renewal at a time; a mutex would hide its wait for the server from fake time
-	starved  atomic.Bool   // a limiter waits for a slot
-	work     sync.WaitGroup
+	// Set at the start.
+	cfg    Config
+	ctx    context.Context
+	cancel context.CancelFunc
 
-	mu       sync.Mutex // locked after the mu of a limiter
-	closed   bool
+	work     sync.WaitGroup
+	look     chan struct{} // wakes the loop
+	renewing chan struct{} // one renewal at a time; a mutex would hide its wait for the server from fake time
+	parked   atomic.Int64  // jobs that wait without a slot
+	starved  atomic.Bool   // a limiter waits for a slot
+
+	mu     sync.Mutex // guards the fields below; locked after the mu of a limiter
+	closed bool
+
+	// The lease.
+	id      string          // the name under which permits are held now
+	lease   kvrecord.Record // its record, as last written or read
+	renewed time.Time       // when this worker last tried to renew it, zero when there is none
+	until   time.Time       // when it ends
+	timer   *time.Timer     // fires then
+
 	limiters map[string]*limiter
-	gone     map[string]bool // the workers whose permits are void
-	id       string          // the name under which permits are held now
-	permits  map[*Permit]struct{}
-	renewed  time.Time       // the time at which this worker last tried to renew the lease, zero when there is none
-	lease    kvrecord.Record // the record of the lease as last written or read
-	starving []*limiter
-	swept    time.Time
-	timer    *time.Timer // the end of the lease
-	until    time.Time   // likewise
-	watched  map[string]*watched
+	permits  map[*Permit]struct{} // in use; nil when the set closes
+	starving []*limiter           // those that wait for a slot
+
+	// Other workers.
+	watched map[string]*watched
+	gone    map[string]bool // those whose permits are void
+	swept   time.Time       // when those that nobody asks about were last forgotten
 }
 
 // New returns the limits of a worker. It sends no request before the first Enter.

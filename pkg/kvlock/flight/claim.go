@@ -302,7 +302,7 @@ func (f *Flight) take(
 	}
 	bounded, cancel := f.store.Bound(ctx)
 	defer cancel()
-	owner := nuid.Next()
+	owner := nuid.Next() // the same for all tries: an earlier one, whose outcome is unknown, is ours too
 	for {
 		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
@@ -318,6 +318,7 @@ func (f *Flight) take(
 		case !errors.As(err, new(*kv.ConflictError)):
 			return nil, err
 		}
+		// The entry comes from the leader, with the refusal: at most one more write decides, unless others write too.
 		now, err := f.unseal(ctx, ch.present.readable())
 		if err != nil {
 			return nil, err

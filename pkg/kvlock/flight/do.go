@@ -84,6 +84,7 @@ func (f *Flight) Do(
 		return Result{}, fmt.Errorf("kvlock: do %s: %w", shown.Quote(key), err)
 	}
 	start := time.Now()
+	// Results in memory take the short way: no computation to join, and no allocation.
 	if f.memory == nil || !f.remembered(key, &opts, &result) {
 		err = f.obtain(ctx, key, fn, &opts, &result)
 	}
@@ -244,7 +245,7 @@ func (c *computation) proceed() {
 		}
 	}()
 	for !rests {
-		c.state.Store(running)
+		c.state.Store(running) // before the step: a wake from here on is not lost
 		if c.decision.step(c.ctx, c.wake) {
 			break
 		}
@@ -369,6 +370,7 @@ func (f *Flight) join(
 	d := &decision{flight: f, key: key, fn: fn, opts: *opts}
 	c = &computation{key: key, decision: d, callers: 1, done: make(chan struct{})}
 	outer.count(c, 1)
+	// The first caller may leave before the others: the computation ends with the last of them.
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
 	c.ctx, c.cancel = context.WithCancelCause(own)
 	c.state.Store(running)
@@ -403,6 +405,7 @@ func (f *Flight) leave(ctx context.Context, c *computation) {
 	if c.callers > 0 {
 		return
 	}
+	// A caller that comes while this computation ends must not get its cancellation.
 	f.forget(c)
 	c.stop(errNobodyWaits)
 }
@@ -438,7 +441,7 @@ type decision struct {
 
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
 func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
-	if d.entry == nil {
+	if d.entry == nil { // in this goroutine, so that callers wait with small stacks
 		entry, err := d.flight.Get(ctx, d.key)
 		d.entry, d.err = &entry, err
 	}
@@ -687,6 +690,7 @@ func (a *awaiting) end() {
 func (d *decision) compute(ctx context.Context, claim *Claim) (result Result, err error) {
 	held, stop := claim.AutoRenew(ctx, d.opts.ClaimTTL)
 	value, err := protect(held, claim.key, d.fn)
+	// Before stop, which ends held: the claim was lost only if held ended by itself.
 	lost := held.Err() != nil && ctx.Err() == nil
 	cause := context.Cause(held)
 	stop()

@@ -51,26 +51,32 @@ type Watch struct {
 // Hub feeds all watchers of a bucket: from one subscription, and from one goroutine that reads due keys again. Both start with the first
 // watcher and end with the store.
 type Hub struct {
+	// Set at the start.
 	store  *Store
 	pushes string // the part before the key of the subjects of pushes, see pushPrefix
+	mirror Mirror // nil when there is none; set by Feed, before the first watcher
+
 	checks leaderCheck
-	mirror Mirror        // nil when there is none
 	era    atomic.Uint64 // see Era
+	wake   chan struct{} // has an element when the poller is to look again
 	cut    chan struct{} // closed when the connection is closed for good
 	done   chan struct{} // closed when the poller has ended
-	wake   chan struct{}
 
-	mu        sync.Mutex
+	mu      sync.Mutex // guards the fields below
+	started bool       // the poller runs
+	stop    func()     // ends the subscription
+
+	// Keys.
+	keys    map[string]*watched
+	pending *Watch  // the first of a list of watches whose keys the poller adds
+	due     dueHeap // of keys
+	regular int     // the number of keys that are polled regularly
+
+	// Pushes and reads.
 	gaps      gapTracker
-	pending   *Watch // the first of a list of watches whose keys the poller adds
-	due       dueHeap
-	lastHeard time.Time // the time of the bucket's last answer or push
-	keys      map[string]*watched
-	reads     uint64 // how many reads have begun
-	started   bool
-	stop      func()
-	until     time.Time // the time until which the poller sleeps, if nobody wakes it; in the past while it works
-	regular   int       // the number of keys that are polled regularly
+	lastHeard time.Time // when the bucket last answered or pushed
+	reads     uint64    // how many reads have begun
+	until     time.Time // until then the poller sleeps, if nobody wakes it; in the past while it works
 }
 
 // watched is a key with watchers.
@@ -149,7 +155,7 @@ func newHub(s *Store, republish *jetstream.RePublish) *Hub {
 // that. Pushes before the first read are not delivered to w.
 func (h *Hub) Add(w *Watch) error {
 	h.mu.Lock()
-	err := h.admit()
+	err := h.start()
 	if err == nil {
 		w.after, h.pending = h.pending, w
 	}
@@ -162,26 +168,12 @@ func (h *Hub) Add(w *Watch) error {
 func (h *Hub) AddNow(w *Watch) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err := h.admit()
+	err := h.start()
 	if err == nil {
 		w.resting = true
 		h.place(w)
 	}
 	return err
-}
-
-// admit returns the reason that no watcher may be added, or nil. The caller holds mu.
-func (h *Hub) admit() error {
-	if err := context.Cause(h.store.Closing); err != nil {
-		return err
-	}
-	if err := h.start(); err != nil {
-		return err
-	}
-	if len(h.keys) == 0 && h.pending == nil {
-		h.lastHeard = time.Now() // the silence begins now: no request was sent before
-	}
-	return nil
 }
 
 // placePending places the watchers that were added. The caller holds mu.
@@ -244,8 +236,15 @@ func (h *Hub) wakePoller() {
 	}
 }
 
-// start subscribes to changes and starts the poller, once. The caller holds mu.
+// start prepares for another watcher: it subscribes to changes and starts the poller, once. It returns the reason that no watcher may be
+// added, or nil. The caller holds mu.
 func (h *Hub) start() error {
+	if err := context.Cause(h.store.Closing); err != nil {
+		return err
+	}
+	if len(h.keys) == 0 && h.pending == nil {
+		h.lastHeard = time.Now() // the silence begins now: no request was sent before
+	}
 	if h.started {
 		return nil
 	}
@@ -331,7 +330,7 @@ func (h *Hub) update(e *Entry, v View, read uint64) {
 	if read == 0 {
 		k.pushed = h.reads
 	}
-	// A read that found no key may have missed the write that was pushed meanwhile.
+	// A read that found no key may have missed the write that was pushed in the meantime.
 	missed := read > 0 && read <= k.pushed && e.Revision == 0 && !k.expired(h.lastHeard)
 	other := e.Revision == k.revision && e.Created.After(k.created) // the entry of a bucket that was made anew
 	if !k.known || other || !missed && Later(e.Revision, e.Created, k.revision, k.created) {

@@ -109,35 +109,25 @@ var errRemade = errors.New("kvlock: the bucket was made anew, or marked as resto
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
+	// After a lost connection the bucket may be another: a condition on a revision would be true there by chance.
 	if !s.isSteady() {
-		if err := s.confirmWithin(ctx, bound); err != nil {
+		if err := s.confirm(ctx, bound); err != nil {
 			return 0, err
 		}
 	}
 	generation := s.Generation()
-	if !c.isOf(generation) {
+	if c.Generation != 0 && c.Generation != generation {
 		return 0, errRemade
 	}
 	within := min(cmp.Or(c.Within, SendTimeout), SendTimeout, bound-time.Since(began))
 	revision, err = s.publish(ctx, s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge), within)
 	if err == nil && c.Token {
-		if err = s.confirmWithin(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
+		// Asked only now: before the write the answer would not say in which generation it was stored.
+		if err = s.confirm(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
 			err = errRemade // the bucket was made anew before or after the write was stored
 		}
 	}
 	return revision, err
-}
-
-// isOf reports whether the change is valid in a generation.
-func (c Change) isOf(generation uint64) bool { return c.Generation == 0 || c.Generation == generation }
-
-func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
-	if s.IsFresh() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	return s.confirm(ctx)
 }
 
 // Settle is the rest of Write, after a first try at the time sent that failed with the error last. The time of the operation counts from
@@ -161,7 +151,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 			return 0, sent, now.Err
 		case applied && !now.Ours:
 			return 0, sent, &ConflictError{Key: c.Key, Revision: now.Revision}
-		case applied:
+		case applied: // but a deposed leader may have said so: only an acknowledgement confirms it
 			c.Expect = now.Revision
 		default: // not applied, or not yet, or not seen
 			if !retry.Backoff(ctx, n, minSettleWait, maxSettleWait) {
@@ -181,7 +171,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	outdated := c.outdated(revision)
 	switch {
-	case !c.isOf(s.Generation()), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
+	case c.Generation != 0 && c.Generation != s.Generation(), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
 	case outdated && revision == 0:
 		var err error
 		if revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
@@ -366,20 +356,23 @@ func (s *Store) Generation() uint64 {
 	return 0
 }
 
-// confirm asks the stream's leader for the generation, unless it has answered within [Confirmed]. Callers that wait for the
-// same question share its answer. One round trip.
-func (s *Store) confirm(ctx context.Context) error {
+// confirm asks the stream's leader for the generation, unless it has answered within [Confirmed], and waits no longer than bound for the
+// answer. Callers that wait for the same question share its answer. One round trip.
+func (s *Store) confirm(ctx context.Context, bound time.Duration) error {
+	if s.IsFresh() {
+		return nil
+	}
 	g, came := &s.generation, time.Now()
+	ctx, cancel := context.WithTimeout(ctx, min(bound, SendTimeout))
+	defer cancel()
 	g.asks <- struct{}{}
 	defer func() { <-g.asks }()
-	if s.IsFresh() {
+	if s.IsFresh() { // the answer to another caller's question
 		return nil
 	}
 	if g.failed.After(came) {
 		return g.failure
 	}
-	ctx, cancel := context.WithTimeout(ctx, SendTimeout)
-	defer cancel()
 	sent, reconnects := time.Now(), s.Conn.Stats().Reconnects
 	stream, err := s.JS.Stream(ctx, s.Stream)
 	if err != nil {
@@ -448,7 +441,7 @@ func (s *Store) suspect(h nats.Header) {
 	s.work.Go(func() {
 		defer s.generation.again.Store(false)
 		s.invalidate()
-		if err := s.confirm(s.Closing); err != nil {
+		if err := s.confirm(s.Closing, SendTimeout); err != nil {
 			s.Log.Debug("kvlock: the generation of the bucket is asked for by the next write", "error", err)
 		}
 	})
@@ -457,7 +450,7 @@ func (s *Store) suspect(h nats.Header) {
 // isRemade reports whether the bucket has a later generation than then. One round trip.
 func (s *Store) isRemade(ctx context.Context, then uint64) bool {
 	s.invalidate()
-	return s.confirm(ctx) == nil && s.Generation() > then
+	return s.confirm(ctx, SendTimeout) == nil && s.Generation() > then
 }
 
 // acknowledged records the revision of an acknowledged write. before is the highest known revision at the time the write was sent. A
@@ -474,7 +467,7 @@ func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by ti
 	defer cancel()
 	then := s.Generation()
 	s.invalidate()
-	switch err := s.confirm(ctx); {
+	switch err := s.confirm(ctx, SendTimeout); {
 	case err != nil:
 		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)
 	case s.Generation() == then:
