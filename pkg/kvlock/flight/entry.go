@@ -264,8 +264,8 @@ type change struct {
 	present Entry  // the entry of the key after a try that was not acknowledged
 }
 
-// write makes the change, or returns a [kv.ConflictError] when the key has another revision, that of c.present. It returns the new revision,
-// and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was unknown.
+// write makes the change, or returns a [kv.ConflictError] when the key has another revision, that of c.present. It returns the new
+// revision, and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was unknown.
 func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent time.Time, err error) {
 	if c.Data, err = kv.Encode(c.record, c.value); err != nil {
 		return 0, time.Time{}, err
@@ -391,17 +391,17 @@ func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Entry, error
 			if errors.Is(err, kvlock.ErrMismatch) { // a lock, or a guarded value
 				continue
 			}
-			shown := entry
+			read := entry
 			if err == nil {
-				shown, err = f.unseal(ctx, entry.readable())
+				read, err = f.unseal(ctx, entry.readable())
 			}
 			switch {
 			case err != nil:
-				shown = Entry{Key: entry.Key, Revision: entry.Revision, Created: entry.Created}
-			case shown.State == Absent:
+				read = Entry{Key: entry.Key, Revision: entry.Revision, Created: entry.Created}
+			case read.State == Absent:
 				continue
 			}
-			if !yield(shown, err) {
+			if !yield(read, err) {
 				return
 			}
 		}
