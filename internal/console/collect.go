@@ -12,13 +12,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/consumer"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/internal/operate/jobcount"
 	"github.com/expediter-io/expediter/internal/operate/watch"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
@@ -428,7 +429,7 @@ func (s *streamRow) sum() {
 		s.Delivered += c.Delivered
 	}
 	s.Delivered -= min(s.Delivered, s.Running())
-	if s.Count.AsideName == jobcount.Aside {
+	if s.Count.AsideName == consumer.Aside {
 		s.Aside = s.Count.Left()
 	}
 }
@@ -438,16 +439,16 @@ var advisory = []string{"description", "max_bytes", "max_consumers", "metadata",
 
 // judge notes the problems of a stream beside those of its jobs.
 func (s *streamRow) judge(info *jetstream.StreamInfo, serves bool) {
-	s.away = jobcount.Without(info.Cluster, nodeSilent)
+	s.away = consumer.Without(info.Cluster, nodeSilent)
 	s.behind = rounds(s.behind, s.away)
 	s.away = slices.DeleteFunc(s.away, func(text string) bool {
-		return strings.HasSuffix(text, jobcount.Behind) && s.behind[text] < lasting
+		return strings.HasSuffix(text, consumer.Behind) && s.behind[text] < lasting
 	})
 	want := declared(s.Name)
 	if want == nil || !serves { // a worker of the library makes a bucket and a stream of the same names
 		return
 	}
-	differences, err := contracts.Compare(*info, *want)
+	differences, err := provision.Compare(*info, *want)
 	if err != nil {
 		return
 	}

@@ -118,7 +118,7 @@ func TestSessionsEnd(t *testing.T) {
 				check.OK(t, json.Unmarshal(saved, &all))
 				change(&all.Keys[0])
 				check.OK(t, os.WriteFile(file, check.Must(json.Marshal(all))(t), 0o600))
-				elapse(3 * time.Second)
+				natstest.Pass(3 * time.Second)
 			}
 		}
 		for what, row := range map[string]struct {
@@ -134,8 +134,8 @@ func TestSessionsEnd(t *testing.T) {
 			"key ended":                 {key, edit(func(k *access.Key) { k.Expires = time.Now() })},
 			"key with more permissions": {key, edit(func(k *access.Key) { k.Scopes = append(k.Scopes, access.Operate) })},
 			"key of one user":           {key, edit(func(k *access.Key) { k.User = "7" })},
-			"token's key withdrawn":     {token, func(*browser) { p.withdraw("2"); elapse(6 * time.Minute) }},
-			"token ended":               {token, func(*browser) { elapse(time.Hour) }},
+			"token's key withdrawn":     {token, func(*browser) { p.withdraw("2"); natstest.Pass(6 * time.Minute) }},
+			"token ended":               {token, func(*browser) { natstest.Pass(time.Hour) }},
 		} {
 			other, b := &browser{t, c, ""}, &browser{t, c, ""}
 			other.signIn(ben)
@@ -146,11 +146,9 @@ func TestSessionsEnd(t *testing.T) {
 			b.sees(what, former, false)
 			check.OK(t, os.WriteFile(file, saved, 0o600))
 			p.withdraw("1")
-			elapse(6 * time.Minute)
+			natstest.Pass(6 * time.Minute)
 			b.sees(what+", which ended", former, false)
 			b.sees(what+", the other browser", other.cookie, true)
 		}
 	})
 }
-
-func elapse(d time.Duration) { time.Sleep(d) }

@@ -13,13 +13,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
@@ -143,6 +143,9 @@ func (w found) pauses(ctx context.Context) (all []paused, err error) {
 	}
 	return all, err
 }
+
+// Covers reports whether the pause holds every job of a handler.
+func (p paused) Covers(pattern string) bool { return subject.Covers(p.Pattern, pattern) }
 
 type workersPage struct {
 	Paused  []paused

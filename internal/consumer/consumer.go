@@ -1,5 +1,6 @@
-// Package consumer has the settings of the consumers from which workers pull. It changes a consumer so that it still delivers every
-// message.
+// Package consumer has the settings of the consumers from which workers pull, and counts their jobs. It changes a consumer so that
+// it still delivers every message. It counts the jobs of a stream without reading them, and finds the time since when the oldest job
+// waits: the cost does not depend on the number of jobs.
 package consumer
 
 import (

@@ -18,8 +18,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
-	"github.com/expediter-io/expediter/internal/operate/jobcount"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
@@ -198,7 +198,7 @@ type fullness struct {
 	mu      sync.Mutex // guards the answers
 	account stored
 	streams map[string]filled
-	worked  map[string]jobcount.Count // the streams of which workers take jobs
+	worked  map[string]consumer.Count // the streams of which workers take jobs
 }
 
 // filled is the last answer about a stream.
@@ -213,7 +213,7 @@ type filled struct {
 
 // newFullness returns a fullness that has sampled once, for 5 seconds at most.
 func newFullness(ctx context.Context, js jetstream.JetStream, names []string, exports *export.Exports) (*fullness, error) {
-	f := &fullness{js: js, names: slices.Sorted(slices.Values(names)), streams: map[string]filled{}, worked: map[string]jobcount.Count{}}
+	f := &fullness{js: js, names: slices.Sorted(slices.Values(names)), streams: map[string]filled{}, worked: map[string]consumer.Count{}}
 	now := time.Now()
 	for _, name := range names {
 		f.streams[name] = filled{at: now}
@@ -272,7 +272,7 @@ func (f *fullness) ask(ctx context.Context, name string) {
 		now.refuses = info.Config.Discard == jetstream.DiscardNew
 		now.bytes = part(info.State.Bytes, info.Config.MaxBytes)
 		now.messages = part(info.State.Msgs, info.Config.MaxMsgs)
-		now.without, now.held = jobcount.Without(info.Cluster, jobcount.ReplicaSilent), info.State.Msgs
+		now.without, now.held = consumer.Without(info.Cluster, consumer.ReplicaSilent), info.State.Msgs
 		f.askOldest(ctx, jobs, info)
 	}
 	f.mu.Lock()

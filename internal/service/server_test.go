@@ -25,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -408,8 +409,6 @@ func (c *counter) hold(path, from string, key ...string) {
 	synctest.Wait()
 }
 
-func elapse(d time.Duration) { time.Sleep(d) }
-
 const (
 	ada, bob    = "192.0.2.1:1", "192.0.2.2:1"
 	overRate    = "429 QUOTA_RATE after 1"
@@ -428,22 +427,22 @@ func TestQuotas(t *testing.T) {
 		c.want("/now", ada, "", overRate)
 		c.want("/now", "192.0.2.1:2", "", overRate) // another connection of the same
 		c.want("/now", bob, "", "200")
-		elapse(250 * time.Millisecond)
+		natstest.Pass(250 * time.Millisecond)
 		c.want("/now", ada, "", "200")
 		c.want("/now", ada, "", overRate)
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		c.hold("/slow", ada)
 		c.hold("/slow", ada)
 		c.want("/now", ada, "", overReqs)
 		c.want("/now", bob, "", "200")
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		c.hold("/stream", ada)
 		c.want("/stream", ada, "", overStreams)
 		c.want("/socket", ada, "", overStreams)
 		c.hold("/stream", bob)
 		close(c.answer)
 		c.waiting.Wait()
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		for _, path := range []string{"/slow", "/stream", "/now"} {
 			c.want(path, ada, "", "200")
 		}
@@ -524,13 +523,13 @@ func TestAUserChangesLittle(t *testing.T) {
 		check.Equal(t, map[string]int{over: 10}, post(10, bob, user))
 		check.Equal(t, map[string]int{"200": 100}, post(100, ada, app))
 		c.want("/orders", ada, user, "200")
-		elapse(2 * time.Minute)
+		natstest.Pass(2 * time.Minute)
 		check.Equal(t, map[string]int{"200": 2, over: 8}, post(10, ada, user))
-		elapse(time.Hour)
+		natstest.Pass(time.Hour)
 		c.length = 1 << 20
 		check.Equal(t, map[string]int{"200": 12}, post(12, ada, user))
 		check.Equal(t, map[string]int{"429 QUOTA_WRITES after 300": 1}, post(1, ada, user))
-		elapse(time.Hour)
+		natstest.Pass(time.Hour)
 		c.length = -1 // of a body that does not say
 		check.Equal(t, map[string]int{"200": 1}, post(1, ada, user))
 		check.Equal(t, map[string]int{"429 QUOTA_WRITES after 240": 1}, post(1, ada, user))
@@ -592,7 +591,7 @@ func TestCallersAreForgotten(t *testing.T) {
 		others(4096)
 		c.want("/now", ada, "", "200") // as if it had never asked
 		c.want("/now", bob, "", overRate)
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		c.want("/now", bob, "", overReqs)
 		close(c.answer)
 		c.waiting.Wait()

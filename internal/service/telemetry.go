@@ -12,11 +12,11 @@ import (
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/meters"
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
-	"github.com/expediter-io/expediter/internal/operate/jobcount"
 )
 
 // show exports a gauge with a value for each name, which label has, until the service stops. read is called when the metrics are collected.
@@ -77,7 +77,7 @@ func StopExports(ctx context.Context, exports *export.Exports) error {
 // quiet are the paths of probes, which would flood the traces.
 var quiet = map[string]bool{"/health": true, "/livez": true, "/metrics": true, "/readyz": true, "/version": true}
 
-// The states of jobs in the metrics, beside jobcount.Stranded and jobcount.Aside.
+// The states of jobs in the metrics, beside consumer.Stranded and consumer.Aside.
 const (
 	jobsWaiting   = "queued"    // jobs that no worker has
 	jobsDelivered = "delivered" // jobs that a worker has and that are not done: they run, or wait for their next attempt
@@ -90,11 +90,11 @@ type stored struct {
 }
 
 // work notes that workers take jobs of a stream.
-func (f *fullness) work(stream string) { f.works, f.worked[stream] = true, jobcount.Count{} }
+func (f *fullness) work(stream string) { f.works, f.worked[stream] = true, consumer.Count{} }
 
 // askConsumers asks for the consumers of a stream of which workers take jobs. One round trip; nil for no answer. It leaves time for the
 // question about the stream, on which readiness depends.
-func (f *fullness) askConsumers(ctx context.Context, name string) *jobcount.Count {
+func (f *fullness) askConsumers(ctx context.Context, name string) *consumer.Count {
 	f.mu.Lock()
 	was, ok := f.worked[name]
 	f.mu.Unlock()
@@ -104,8 +104,8 @@ func (f *fullness) askConsumers(ctx context.Context, name string) *jobcount.Coun
 	return was.Ask(ctx, jsapi.New(f.js, fullnessTimeout/2), name)
 }
 
-// askOldest calls [jobcount.Count.Complete] for the answer about the consumers.
-func (f *fullness) askOldest(ctx context.Context, now *jobcount.Count, info *jetstream.StreamInfo) {
+// askOldest calls [consumer.Count.Complete] for the answer about the consumers.
+func (f *fullness) askOldest(ctx context.Context, now *consumer.Count, info *jetstream.StreamInfo) {
 	if now == nil || !now.Complete(ctx, jsapi.New(f.js, fullnessTimeout), info) {
 		return
 	}
@@ -119,7 +119,7 @@ func (f *fullness) suspects(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := f.worked[name]
-	return w.AsideName == jobcount.Stranded && w.Aside[1] > w.Aside[0]
+	return w.AsideName == consumer.Stranded && w.Aside[1] > w.Aside[0]
 }
 
 // askAccount asks for the used part of the account's storage. One round trip.
@@ -189,7 +189,7 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 func fresh(at time.Time) bool { return time.Since(at) <= fullnessFresh }
 
 // observe calls tell with the numbers of jobs, by state and consumer, "" for no consumer.
-func observe(w jobcount.Count, tell func(state, consumer string, n int64)) {
+func observe(w consumer.Count, tell func(state, consumer string, n int64)) {
 	if fresh(w.At) {
 		for id, c := range w.Consumers {
 			tell(jobsWaiting, id.Name, int64(c.Queued))

@@ -13,8 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
-	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // ClientConfig configures a [Client]. Stream is required, every other field has a default.
@@ -56,7 +55,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
 	if c.Encode == nil {
-		c.Encode = codec.Encode
+		c.Encode = jobmsg.Encode
 	}
 	return c
 }
@@ -80,7 +79,7 @@ type Client struct {
 	js     jetstream.JetStream
 	nc     *nats.Conn
 	stream atomic.Pointer[jetstream.StreamConfig] // as last seen
-	takers atomic.Pointer[listing.Takers]         // as last seen
+	takers atomic.Pointer[jobmsg.Takers]          // as last seen
 }
 
 // NewClient returns a client that publishes through js. It makes no request. The error names every invalid field of cfg.

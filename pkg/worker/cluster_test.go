@@ -156,7 +156,7 @@ func TestClientAsksAgain(t *testing.T) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
 			first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
-			pass(2 * time.Second)
+			natstest.Pass(2 * time.Second)
 			check.OK(t, first.wait())
 			p, js := natstest.Proxied(t, srv)
 			for _, fault := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {

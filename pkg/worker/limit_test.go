@@ -161,7 +161,7 @@ func TestLimitIsUsed(t *testing.T) {
 			for range 2 {
 				_, js := natstest.Connect(t, srv)
 				run(t, js, b.config(t), worker.Policy{Limits: []worker.Limit{test.limit}}, func(context.Context, *worker.Job[order]) error {
-					pass(time.Minute)
+					natstest.Pass(time.Minute)
 					return nil
 				})
 			}
@@ -231,7 +231,7 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 
 			deliveries.Add(int32(job.Deliveries))
 			runs.Add(1)
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			return nil
 		})
 

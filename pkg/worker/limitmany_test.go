@@ -135,7 +135,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 			return nil
 		})
 
-		pass(time.Second) // the bucket is there
+		natstest.Pass(time.Second) // the bucket is there
 
 		check.OK(t, check.Err(b.js.Publish(t.Context(), record, []byte("no record"))))
 
@@ -260,7 +260,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 		run(t, js, b.config(t), oneAtATime, tell(begun, theTime))
 
 		b.publish(t, "jobs.2", `{}`)
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		nc.Close()
 
 		check.Failsf(t, first.wait(), "the first worker ended without an error")

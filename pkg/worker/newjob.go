@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Headers of a job's message, beside HeaderID. A publisher that has no [Client] sets them by hand.
@@ -97,7 +97,7 @@ type plan struct {
 	id       string
 	insertID string // unique to this insert
 	keep     time.Duration
-	key      key.Key
+	key      jobmsg.Key
 	to       string // the subject to which it is published
 	unique   bool   // it is unique, with records of its key
 	unknown  bool   // a publication may have been stored although no answer came
@@ -108,7 +108,7 @@ type plan struct {
 // plan checks a job and encodes it. The error names all mistakes.
 func (c *Client) plan(job NewJob) (*plan, error) {
 	u := cmp.Or(job.Unique, new(Unique))
-	k, badSubject := keyOf(job.Subject, job.Unique)
+	k, badSubject := keyOf(job.Subject, u.Key)
 	due, badAt := dueOf(job, time.Now())
 	h, badHeader := headerOf(job.Header)
 	data, badArgs := c.encode(job.Args, h)
@@ -202,19 +202,27 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	return r
 }
 
-func keyOf(to string, unique *Unique) (key.Key, error) {
-	if unique != nil && unique.Key != "" {
-		last, err := subject.EncodeToken(unique.Key)
-		if err != nil {
-			return key.Key{}, fmt.Errorf("key: %w", err)
+// keyOf returns the key of a subject that is followed by the token of a Unique.Key, if that is not empty.
+func keyOf(to, unique string) (jobmsg.Key, error) {
+	if unique != "" {
+		if _, err := subject.EncodeToken(unique); err != nil {
+			return jobmsg.Key{}, fmt.Errorf("key: %w", err)
 		}
-		to += "." + last
 	}
-	k, err := key.Of(to)
+	k, err := jobmsg.KeyOf(keyed(to, unique))
 	if err != nil {
-		return key.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(to, key.MaxSubject), err)
+		return jobmsg.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(keyed(to, unique), jobmsg.MaxSubject), err)
 	}
 	return k, nil
+}
+
+// keyed appends the token of a Unique.Key to a subject. A key that has no token leaves an empty one, which no job has.
+func keyed(to, unique string) string {
+	if unique == "" {
+		return to
+	}
+	last, _ := subject.EncodeToken(unique)
+	return to + "." + last
 }
 
 // dueOf returns the time at which a job is due, the zero time for at once.

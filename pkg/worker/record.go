@@ -15,7 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Headers of the record of a job, beside HeaderID and HeaderInsert.
@@ -76,7 +76,7 @@ func (w *Worker) isCancelled(d *delivery) bool {
 
 // recordOf reads the record of a job, if it has one.
 func (w *Worker) recordOf(d *delivery) (msg jsapi.Message, found bool, err error) {
-	k, err := key.Of(d.info.Subject)
+	k, err := jobmsg.KeyOf(d.info.Subject)
 	if err != nil {
 		return msg, false, nil //nolint:nilerr // no key, no record
 	}
@@ -126,7 +126,7 @@ func (w *Worker) recordEnd(d *delivery, state State) bool {
 // putRecord writes a record of a job until the outcome of the write is known. It reports a record that the stream does not take, and
 // returns nil: the job goes on without it.
 func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
-	k, err := key.Of(d.info.Subject)
+	k, err := jobmsg.KeyOf(d.info.Subject)
 	if err != nil {
 		return nil //nolint:nilerr // without a key there is no record
 	}
@@ -149,7 +149,7 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 
 // writeRecord writes a record once. The server refuses it when the job is not the last message of its key: a record exists already, or the
 // job has been removed, and another job may have its key. An end is then not recorded.
-func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
+func (w *Worker) writeRecord(d *delivery, k jobmsg.Key, state State, keep time.Duration) error {
 	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
 	setExpected(msg.Header, k, d.info.Sequence)
 	if w.shared.Load() {
@@ -174,7 +174,7 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 }
 
 // recordMsg returns the message of a record.
-func recordMsg(stream string, k key.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
+func recordMsg(stream string, k jobmsg.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
 	msg := nats.NewMsg(k.Done())
 	msg.Header.Set(HeaderID, id)
 	msg.Header.Set(HeaderSequence, sequence)

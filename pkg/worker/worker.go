@@ -15,17 +15,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/inbox"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/limit"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
-	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
 // Bounds of the backoff between two requests to the server.
@@ -104,7 +103,6 @@ type Worker struct {
 	silent     atomic.Bool // running jobs are not recorded, because the server refuses that
 	slots      slots
 	stopping   context.Context
-	uncounted  *uncounted.Store
 }
 
 // New returns a worker that pulls through js. It makes no request: Run returns an error for all that is missing on the server. The error
@@ -218,7 +216,6 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 	w.journals = journal.New(journal.Config{
 		API: w.api, Bucket: w.cfg.StepBucket, Conn: w.nc, Settle: w.cfg.SettleTimeout, TTL: w.cfg.StepTTL,
 	})
-	w.uncounted = uncounted.New(w.bucket)
 	return records, nil
 }
 

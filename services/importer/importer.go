@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const (
@@ -36,7 +36,7 @@ type Importer struct {
 	cfg     Config
 	closers []func()
 	files   *imports.Files
-	recipes *kvstore.Store // nil when another service keeps them
+	recipes *store.Bucket // nil when another service keeps them
 	running *service.Service
 	service *imports.Service // nil until open
 }
@@ -130,7 +130,7 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 			return err
 		}
 	}
-	if recipes, ok := settings.Store.(*kvstore.Store); ok {
+	if recipes, ok := settings.Store.(*store.Bucket); ok {
 		i.recipes = recipes
 	}
 	if closer, ok := settings.Store.(interface{ Close() }); ok && i.cfg.Store == nil {
@@ -196,7 +196,7 @@ func (i *Importer) Follow(ctx context.Context, jobID string, onChange func(Job) 
 }
 
 // Recipes returns the embedded store of recipes, nil when recipes are kept elsewhere.
-func (i *Importer) Recipes() *kvstore.Store { return i.recipes }
+func (i *Importer) Recipes() *store.Bucket { return i.recipes }
 
 // Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors
 // of the importer while it ran. It may be called more than once.

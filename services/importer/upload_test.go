@@ -26,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
@@ -41,7 +42,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 // form makes a body of fields, and of files whose field names begin with "@".
@@ -105,7 +106,7 @@ func TestAFileIsHandedIn(t *testing.T) {
 		"job %+v", job)
 	last := followed(t, b, job.JobID)
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Fluffy pancakes", "it ended as %+v", last)
-	list, _, err := b.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	list, _, err := b.Recipes().List(t.Context(), store.Query{OwnerID: "ada"})
 	check.That(t, err == nil && len(list) == 1 && list[0].Title == "Fluffy pancakes", "recipes %+v, %v", list, err)
 	// Again with the same key, at the other instance: the same job.
 	resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
@@ -556,8 +557,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
 	admin := natstest.InAccount(t, adminConn, "IMPORTER")
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), admin, contracts.Assets(ours), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), admin, provision.Consumers(ours), provision.Options{})))
 
 	denied := make(chan error, 100)
 	may := natstest.NewPermissions(t, srv, "importer")
@@ -588,7 +589,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == 1
 	})
-	if list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
+	if list, _, err := i.Recipes().List(t.Context(), store.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
 		t.Errorf("recipes %+v, %v", list, err)
 	} else if _, err := i.Recipes().Get(t.Context(), list[0].ID); err != nil {
 		t.Error(err)
@@ -645,7 +646,7 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
 	d := servicetest.Described(t, httpapi.OpenAPI)
-	d.Routes(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) })
+	d.Routes(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &store.Bucket{}) })
 }
 
 // The job of the examples runs until it is cancelled, and has a recipe when it is tried again.

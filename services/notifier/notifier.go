@@ -22,17 +22,14 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -48,12 +45,12 @@ type Notifier struct {
 	Inbox *inapp.Inbox
 
 	rules      *rulesStore
-	cancelled  *cancel.Set
+	cancelled  *hold.Cancelled
 	closers    []closer // the channels of ChannelConfig
 	cfg        Config
 	counters   counters
-	digests    *digest.Store
-	expander   *fanout.Expander
+	digests    *hold.Digests
+	expander   *deliver.Expander
 	health     *health.Store
 	deliveries *deliveries.Store
 	links      *pages.Links // nil without links for users
@@ -62,7 +59,7 @@ type Notifier struct {
 	reader     *plan.Reader
 	records    *kvrecord.Client
 	senders    []*deliver.Sender
-	throttle   *throttle.Store
+	throttle   *hold.Throttles
 
 	illegible atomic.Int64 // records that could not be read
 	running   *service.Service
@@ -206,13 +203,13 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.health, err = health.Open(ctx, n.records, health.Config{DisableAfter: n.cfg.DisableAfter, Logger: n.cfg.Logger}); err != nil {
 		return err
 	}
-	if n.cancelled, err = cancel.Open(ctx, s.Conn, n.records); err != nil {
+	if n.cancelled, err = hold.OpenCancelled(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.deliveries, n.Directory = digest.New(n.records), deliveries.New(n.records), recipient.NewDirectory(s.JetStream, n.records)
+	n.digests, n.deliveries, n.Directory = hold.NewDigests(n.records), deliveries.New(n.records), recipient.NewDirectory(s.JetStream, n.records)
 	n.deliveries.ItemKeep, n.deliveries.Unreadable = cmp.Or(n.cfg.InboxKeep, deliveries.ItemKeep), n.unreadable
 	n.Inbox = inapp.New(s.JetStream, n.records, n.deliveries)
-	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
+	n.reader, n.throttle = plan.NewReader(n.records), hold.NewThrottles(n.records)
 	return nil
 }
 
@@ -233,7 +230,7 @@ func (n *Notifier) openPlanner() {
 		Resolver: recipient.Carried(resolver),
 		Route:    n.rules.route, Rules: n.rules.rules.Load,
 	})
-	n.expander = fanout.New(n.records, n.cfg.passed)
+	n.expander = deliver.NewExpander(n.records, n.cfg.passed)
 	n.expander.Telemetry = n.telemetry
 }
 
@@ -283,7 +280,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 		}
 		n.senders = append(n.senders, sender)
 		if c.Name() == inapp.Name {
-			n.expander.Inbox = sender
+			n.expander.Direct = sender
 		}
 	}
 	return nil

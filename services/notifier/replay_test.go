@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -168,7 +169,7 @@ func TestRowsAreFound(t *testing.T) {
 		tell("another")
 		tell("planned")
 		tell("without a plan")
-		elapse(2 * time.Minute) // until it is certain whom they concern
+		natstest.Pass(2 * time.Minute) // until it is certain whom they concern
 		plans := check.Must(contracts.NotifyPlanSubject("without a plan"))(t)
 		check.OK(t, check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t).Purge(t.Context(), jetstream.WithPurgeSubject(plans)))
 
@@ -213,8 +214,8 @@ func TestStartThroughLostMessages(t *testing.T) {
 	for nth := range 5 {
 		natstest.RunBubble(t, fmt.Sprint(nth), func(t *testing.T, srv *natsrun.Server) {
 			p := newPlace(t, srv)
-			consumers := contracts.Consumers(contracts.AssetOptions{Channels: []string{"pigeon"}, Services: []string{contracts.ServiceNotifier}})
-			check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), p.js, consumers, contracts.ApplyOptions{})))
+			consumers := provision.Consumers(contracts.AssetOptions{Channels: []string{"pigeon"}, Services: []string{contracts.ServiceNotifier}})
+			check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), p.js, consumers, provision.Options{})))
 			proxy := natstest.NewProxy(t, srv)
 			nc, _ := natstest.Connect(t, srv, proxy.Through())
 			asked := map[string]int{}
@@ -241,7 +242,7 @@ func TestRowsOfAnErasedUserEnd(t *testing.T) {
 		n := p.start(&pigeon{}, func(c *Config) { c.Rules = rules })
 		check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
 		p.publish(event("e", "TOLD", func(e *contracts.Event) { e.Recipients = guests }))
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		page := check.Must(n.Notifications(t.Context(), Query{EventID: "e"}))(t)
 		check.Same(t, "rows", len(page.Notifications), 4)
 		for _, row := range page.Notifications {
@@ -280,9 +281,9 @@ events:
 				}
 			}))
 		}
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
-		elapse(3 * time.Hour)
+		natstest.Pass(3 * time.Hour)
 		for _, kind := range kinds {
 			for _, row := range check.Must(n.Notifications(t.Context(), Query{EventID: kind}))(t).Notifications {
 				erased := row.State == deliveries.Suppressed && row.Reason == deliveries.ReasonErased

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -125,9 +125,9 @@ func source(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	var stored [2]fanout.Stored
+	var stored [2]deliver.Stored
 	for i := range stored {
-		if stored[i], err = fanout.New(records, nil).Expand(ctx, p); err != nil {
+		if stored[i], err = deliver.NewExpander(records, nil).Expand(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 		n := p.start(&pigeon{}, func(c *Config) { c.Resolver = source })
 		p.publish(event("evt-001", "RESERVATION_REQUESTED"))
 		for _, wait := range waits {
-			elapse(time.Second + time.Duration(float64(wait)*1.2*float64(time.Second)))
+			natstest.Pass(time.Second + time.Duration(float64(wait)*1.2*float64(time.Second)))
 		}
 		e, err := n.Event(t.Context(), "evt-001")
 		check.That(t, err == nil && e.Rows == 3 && e.Recipients == 2, "%+v: %v", e, err)

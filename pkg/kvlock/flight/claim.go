@@ -76,7 +76,7 @@ func renewal(ttl time.Duration) func(*claimRecord) {
 // the reference. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
-	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.Handoff = kv.Seconds(ttl), true })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.HandOff = kv.Seconds(ttl), true })
 	return err
 }
 
@@ -157,7 +157,7 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	if gone != nil {
 		return Entry{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
 	}
-	next.Handoff, next.Value = false, packed{} // a hand-off ends when its claim is written, unless edit repeats it
+	next.HandOff, next.Value = false, packed{} // a hand-off ends when its claim is written, unless edit repeats it
 	edit(&next)
 	c.flight.sign(&next)
 	ch.Key, ch.Expect, ch.record, ch.Held, ch.Generation = c.key, over, next, held, c.token.Epoch
@@ -198,9 +198,9 @@ type BeginOptions struct {
 	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
 	Fingerprint string
 
-	// Handoff leaves the work to the process that resumes the claim later, this or another one. Until then a process with the reference of
+	// HandOff leaves the work to the process that resumes the claim later, this or another one. Until then a process with the reference of
 	// any claim of this key may resume this claim. Defaults to false.
-	Handoff bool
+	HandOff bool
 
 	// Job names the purpose of the claim. Entries and the result carry its first 128 bytes, for display. Defaults to none.
 	Job string
@@ -240,7 +240,7 @@ func pendingHead(claim string) kv.Head { return kv.Head{State: Pending.String(),
 // One round trip when the key is as in opts.Seen, at most three otherwise.
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
 	r := claimRecord{
-		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
+		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, HandOff: opts.HandOff,
 		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
 	var over uint64 // the revision of a key that was never written
@@ -255,7 +255,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 // Resume takes over a claim by its reference, in this or another process: after a hand-off, or because the message that
 // carries the reference was delivered again after its first receiver died. The previous holder loses the claim.
 //
-// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with Handoff, for the same fingerprint,
+// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with HandOff, for the same fingerprint,
 // Resume takes that claim: one of two hand-offs is enough. When the key is done, failed, or held by another process that works on it,
 // Resume returns a [TakenError]. For a ref that is not the reference of a claim it returns ErrInvalidRef.
 //
@@ -275,7 +275,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 			next.Attempt = now.Attempt + 1
 		}
 		next.Job = now.Job
-		free := now.Handoff || now.Claim == id && (!opts.Yield || f.isDead(ctx, now))
+		free := now.HandOff || now.Claim == id && (!opts.Yield || f.isDead(ctx, now))
 		ours := now.State == Pending && free && now.Fingerprint == opts.Fingerprint
 		return next, now.State == Absent || ours
 	})
@@ -432,7 +432,7 @@ func (c *Claim) heldUntil() (until time.Time, ended error) {
 // sign writes the name of this process into a claim, if others can find out whether the process is alive.
 func (f *Flight) sign(r *claimRecord) {
 	r.Member, r.Server = "", ""
-	if !r.Handoff && r.State == Pending.String() {
+	if !r.HandOff && r.State == Pending.String() {
 		r.Member, r.Server = f.liveness.Self()
 	}
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -76,11 +75,11 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	started := time.Now()
-	s, err := sample.Load()
+	s, err := pipeline.Load()
 	if err != nil {
 		return Report{}, err
 	}
-	venues, err := catalog.Read(sample.Catalog(), contracts.ProviderWolt)
+	venues, err := catalog.Read(pipeline.Catalog(), contracts.ProviderWolt)
 	if err != nil {
 		return Report{}, err
 	}
@@ -115,7 +114,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 // demo is one run.
 type demo struct {
 	cfg      Config
-	sample   sample.Sample
+	sample   pipeline.Sample
 	provider *counting
 	pipeline *pipeline.Pipeline
 	client   *http.Client

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -30,7 +30,7 @@ func (d *demo) enlist(ctx context.Context) error {
 		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
 	} {
 		for n := range people {
-			e := recipient.Entry{Memberships: []recipient.Member{sample.Restaurant}, Recipient: contracts.Recipient{
+			e := recipient.Entry{Memberships: []recipient.Member{pipeline.Restaurant}, Recipient: contracts.Recipient{
 				RecipientType: kind, UserID: fmt.Sprintf("%s-%d", kind, n),
 			}}
 			if n == 0 {

@@ -21,8 +21,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/testbed"
@@ -188,7 +188,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		return service.BaseConfig{CreateAssets: true, Exports: exports, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 	}
 	nc, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	e, err := enricher.Start(t.Context(), nc, enricher.Config{
 		BaseConfig: base("enricher"), Enabled: true, Providers: []provider.Provider{&mirror{}},
 	})
@@ -197,7 +197,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	i := check.Must(importer.Start(t.Context(), nc, importer.Config{BaseConfig: base("importer")}))(t)
 	t.Cleanup(func() { check.Is(t, i.Stop(), nil) })
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(sample.Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
+	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
 	n, err := notifier.Start(t.Context(), nc, notifier.Config{
 		BaseConfig: base("notifier"), Channels: []notifier.Channel{{Channel: mute{}, Endpoints: true}}, Rules: rules,
 	})

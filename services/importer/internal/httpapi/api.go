@@ -21,7 +21,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 // OpenAPI describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
@@ -33,13 +32,13 @@ var OpenAPI []byte
 type api struct {
 	files   *imports.Files
 	jobs    *imports.Service
-	recipes *kvstore.Store
+	recipes *store.Bucket
 	router  *service.Router
 	uploads *room
 }
 
 // Add adds the routes to the router. recipes is nil when another service keeps the recipes.
-func Add(router *service.Router, jobs *imports.Service, files *imports.Files, recipes *kvstore.Store) {
+func Add(router *service.Router, jobs *imports.Service, files *imports.Files, recipes *store.Bucket) {
 	a := &api{files: files, jobs: jobs, recipes: recipes, router: router, uploads: &room{freed: make(chan struct{}), of: map[string]int{}}}
 	router.Handle("POST /v1/imports", access.Own(access.Publish), a.submit)
 	router.Handle("GET /v1/imports/{job}", access.Own(access.Read), a.change(jobs.Get))
@@ -198,13 +197,13 @@ func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 // list answers GET /v1/recipes?owner=...&q=...&limit=...
 func (a *api) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	q := kvstore.Query{OwnerID: query.Get("owner"), Text: query.Get("q"), Limit: 100}
+	q := store.Query{OwnerID: query.Get("owner"), Text: query.Get("q"), Limit: 100}
 	var wrong contracts.Mistakes
 	wrong.Add(q.OwnerID == "" || len(q.OwnerID) > contracts.MaxID, "?owner", "must be the id of an owner")
 	wrong.Add(len(q.Text) > contracts.MaxText, "?q", "is too long")
 	if limit := query.Get("limit"); limit != "" {
 		n, err := strconv.Atoi(limit)
-		wrong.Add(err != nil || n < 1 || n > kvstore.MaxList, "?limit", "must be 1 to "+strconv.Itoa(kvstore.MaxList))
+		wrong.Add(err != nil || n < 1 || n > store.MaxList, "?limit", "must be 1 to "+strconv.Itoa(store.MaxList))
 		q.Limit = n
 	}
 	if err := wrong.In("query"); err != nil {
@@ -217,7 +216,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	service.WriteJSON(w, http.StatusOK, map[string]any{"recipes": append([]kvstore.Summary{}, list...), "more": more})
+	service.WriteJSON(w, http.StatusOK, map[string]any{"recipes": append([]store.Summary{}, list...), "more": more})
 	return nil
 }
 

@@ -10,12 +10,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 // Endpoints returns the endpoints of the importer. Instances of one name share the requests. recipes is nil when another service keeps the
 // recipes.
-func Endpoints(jobs *imports.Service, recipes *kvstore.Store) []service.Endpoint {
+func Endpoints(jobs *imports.Service, recipes *store.Bucket) []service.Endpoint {
 	submit := func(ctx context.Context, r service.Request) (imports.Job, error) {
 		sub, err := contracts.Decode[imports.Submission](r.Data)
 		if err != nil {
@@ -38,13 +37,13 @@ type recipeRequest struct {
 }
 
 // recipe answers with a recipe and its source.
-func recipe(recipes *kvstore.Store) func(context.Context, recipeRequest) (kvstore.Stored, error) {
-	return func(ctx context.Context, r recipeRequest) (kvstore.Stored, error) {
+func recipe(recipes *store.Bucket) func(context.Context, recipeRequest) (store.Stored, error) {
+	return func(ctx context.Context, r recipeRequest) (store.Stored, error) {
 		switch {
 		case r.RecipeID == "":
-			return kvstore.Stored{}, contracts.Mistake("request", "/recipe_id", "is required")
+			return store.Stored{}, contracts.Mistake("request", "/recipe_id", "is required")
 		case recipes == nil:
-			return kvstore.Stored{}, fmt.Errorf("%w here: another service keeps the recipes", store.ErrNotFound)
+			return store.Stored{}, fmt.Errorf("%w here: another service keeps the recipes", store.ErrNotFound)
 		}
 		return recipes.Get(ctx, r.RecipeID)
 	}

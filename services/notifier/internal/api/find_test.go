@@ -20,9 +20,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -340,8 +339,8 @@ func openAPI(t *testing.T, js jetstream.JetStream) *api.API {
 	t.Helper()
 	records := recordtest.Client(t, js)
 	return api.New(records, api.Config{
-		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records),
-		Reader: plan.NewReader(records), Cancelled: check.Must(cancel.Open(t.Context(), js.Conn(), records))(t),
+		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: hold.NewDigests(records), Deliveries: deliveries.New(records),
+		Reader: plan.NewReader(records), Cancelled: check.Must(hold.OpenCancelled(t.Context(), js.Conn(), records))(t),
 		Directory: recipient.NewDirectory(js, records),
 	})
 }

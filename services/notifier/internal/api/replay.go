@@ -12,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
 // Replayed is the result of a replay.
@@ -142,7 +141,7 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 	if !kept.Replaying() { // another process has begun to send it
 		return false, nil
 	}
-	w, err := row.Replay(read, found.Data, kept.Replays)
+	w, err := deliveries.Replay(read, found.Data, kept.Replays)
 	if err != nil {
 		return false, err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 )
 
 // gone are the events that are cancelled, and how it was asked for them.
@@ -37,14 +37,14 @@ func (g *gone) Covers(_ context.Context, row *contracts.Notification, sure bool)
 	return slices.Contains(g.events, row.EventID), nil
 }
 
-func (g *gone) For(context.Context, contracts.RecipientType, string) (func(cancel.Mark) bool, error) {
+func (g *gone) For(context.Context, contracts.RecipientType, string) (func(hold.Mark) bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	marks := map[cancel.Mark]bool{}
+	marks := map[hold.Mark]bool{}
 	for _, event := range g.events {
-		marks[cancel.MarkOf(event)] = true
+		marks[hold.MarkOf(event)] = true
 	}
-	return func(m cancel.Mark) bool { return marks[m] }, nil
+	return func(m hold.Mark) bool { return marks[m] }, nil
 }
 
 // A row that is cancelled is not sent. A row that is tried again or has waited is looked up at the server: the

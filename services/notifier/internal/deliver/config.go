@@ -1,5 +1,6 @@
-// Package deliver sends rows: it reads the user's preferences, waits for the end of quiet hours, records the attempt,
-// calls the channel, and records the outcome.
+// Package deliver takes a plan to messages. The [Expander] stores one notification for each recipient and channel of the plan, which the
+// stream takes once; those of the inbox that nothing delays it has delivered instead. The [Sender] sends one: it reads the user's
+// preferences, waits for the end of quiet hours, records the attempt, calls the channel, and records the outcome.
 //
 // A row is sent once. It is sent again, under the same message id, only when the channel reported that it had not taken
 // the message, or when the outcome is unknown because the caller died or got no answer. A channel that is set to
@@ -24,10 +25,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 )
 
 // Profiles has the profiles of users.
@@ -40,17 +39,17 @@ type Profiles interface {
 	Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error)
 }
 
-// Cancellations knows the cancelled rows. A [cancel.Set] is one.
+// Cancellations knows the cancelled rows. A [hold.Cancelled] is one.
 type Cancellations interface {
 	// Covers reports whether a row is cancelled. With sure it asks the server instead of answering from memory.
 	Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error)
 
 	// For returns a function that reports, by an event's mark, whether the event was cancelled for a user when For was
 	// called.
-	For(ctx context.Context, kind contracts.RecipientType, userID string) (func(cancel.Mark) bool, error)
+	For(ctx context.Context, kind contracts.RecipientType, userID string) (func(hold.Mark) bool, error)
 }
 
-var _ Cancellations = (*cancel.Set)(nil)
+var _ Cancellations = (*hold.Cancelled)(nil)
 
 // Inbox is a channel whose messages are stored in the records of their rows: one conditional write delivers a message and records
 // that. It disturbs nobody, so quiet hours, mutes and throttles do not hold its rows, and its users have no addresses. An [inapp.Inbox]
@@ -73,7 +72,7 @@ type Config struct {
 	Channel channel.Channel
 
 	// Digests keeps the events that are delivered together. Required.
-	Digests *digest.Store
+	Digests *hold.Digests
 
 	// Read reports whether a user has read an event in the inbox. Required.
 	Read func(ctx context.Context, n *contracts.Notification) (bool, error)
@@ -117,7 +116,7 @@ type Config struct {
 	Telemetry *natsotel.Telemetry
 
 	// Throttles counts the notifications of users. Required.
-	Throttles *throttle.Store
+	Throttles *hold.Throttles
 
 	// Timeout bounds one call of the channel. After this time another worker may take over a row whose caller died.
 	// Defaults to 15 seconds.

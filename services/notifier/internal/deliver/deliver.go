@@ -17,10 +17,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
 // The points that a sender passes, in order: between any two of them its process may die.
@@ -81,7 +80,7 @@ var errStale = errors.New("the server that answered has not heard of the replay 
 type Sender struct {
 	cfg   Config
 	inbox Inbox // nil for any other channel
-	rows  rows.Decoder
+	rows  deliveries.Decoder
 
 	mu   sync.Mutex
 	came map[Standing]int64 // the number of times that rows entered each state
@@ -120,7 +119,7 @@ type row struct {
 	profile contracts.Recipient
 	to      contracts.Endpoint // the user's address on the channel
 	sealed  bool               // the digest takes no more events
-	single  *digest.Item       // the only event of a digest
+	single  *hold.Item         // the only event of a digest
 }
 
 // Work sends one row, unless it has ended, or is to wait. It never acts on a read alone: it calls the channel after an attempt has
@@ -129,7 +128,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	n := job.Args
 	key, err := n.Key()
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	_, replay, _ := contracts.RowKey(job.Subject)
 	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
@@ -173,10 +172,10 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 		last.Outcome = deliveries.OutcomeUnknown
 		s.log(ctx, slog.LevelWarn, r, "caller of the channel died", "worker", last.Worker, "attempt", len(d.Attempts))
 		if s.cfg.AtMostOnce {
-			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonUnknownOutcome, worker.Cancel(ErrUnknownOutcome))
+			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonUnknownOutcome, worker.Discard(ErrUnknownOutcome))
 		}
 		if d.Tries() > len(s.cfg.Retries) {
-			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
+			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Discard(ErrUnknownOutcome))
 		}
 	}
 	if !r.Collected { // the cancellation of a digest ends its row; events, and digests of other users, may have the same id

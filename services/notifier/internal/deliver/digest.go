@@ -10,8 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 )
 
 // joinDigest puts a row into the digest of its window, or of the next open one, and reports whether it has; err is then the error for the
@@ -30,9 +29,9 @@ func (s *Sender) joinDigest(ctx context.Context, r *row, d *deliveries.Delivery,
 		}
 	}
 	for {
-		into := digest.Row(&n, d.Until)
+		into := hold.DigestRow(&n, d.Until)
 		joined, err := s.cfg.Digests.Join(ctx, into, &n)
-		if errors.Is(err, digest.ErrForeign) {
+		if errors.Is(err, hold.ErrForeign) {
 			s.log(ctx, slog.LevelWarn, r, "an event is called like a digest", "digest", into.EventID, "error", err)
 		} else if err != nil {
 			return true, s.later(ctx, r, err)
@@ -57,11 +56,11 @@ func (s *Sender) joinDigest(ctx context.Context, r *row, d *deliveries.Delivery,
 
 // note records the digest of a row: the digest of the window that contains from.
 func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, n *contracts.Notification, from time.Time) error {
-	end, err := digest.End(from, n.Digest, r.profile.TimeZone)
+	end, err := hold.DigestEnd(from, n.Digest, r.profile.TimeZone)
 	if err != nil { // this machine does not know the zone; UTC is better than no delivery
 		s.log(ctx, slog.LevelWarn, r, "the digest keeps to UTC", "error", err)
 	}
-	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, digest.Row(n, end).EventID
+	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, hold.DigestRow(n, end).EventID
 	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, n *co
 }
 
 // seal closes a digest to further events, and removes its cancelled events.
-func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.Digest, error) {
+func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*hold.Digest, error) {
 	cancelled, err := s.cfg.Cancelled.For(ctx, n.RecipientType, n.UserID)
 	if err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func (s *Sender) throttle(ctx context.Context, r *row, d *deliveries.Delivery) (
 	if wait := time.Until(d.Until); promised && wait > 0 {
 		return true, worker.Snooze(wait)
 	}
-	key := throttle.Key{Channel: r.Channel, Group: digest.Group(&r.Notification), UserID: r.UserID, RecipientType: r.RecipientType}
+	key := hold.ThrottleKey{Channel: r.Channel, Group: hold.Group(&r.Notification), UserID: r.UserID, RecipientType: r.RecipientType}
 	until, err := s.cfg.Throttles.Ask(ctx, key, r.key, r.CreatedAt, *r.Throttle, promised)
 	switch {
 	case err != nil:

@@ -45,13 +45,13 @@ func (s *Sender) setOutcome(r *row, d *deliveries.Delivery, receipt channel.Rece
 		return nil
 	case failure.Unsure() && s.cfg.AtMostOnce:
 		d.State, d.Reason = deliveries.Failed, deliveries.ReasonUnknownOutcome
-		return worker.Cancel(errors.Join(ErrUnknownOutcome, failure))
+		return worker.Discard(errors.Join(ErrUnknownOutcome, failure))
 	case !failure.Temporary():
 		d.State = deliveries.Failed
-		return worker.Cancel(failure)
+		return worker.Discard(failure)
 	case d.Tries() > len(s.cfg.Retries):
 		d.State, d.Reason = deliveries.Failed, deliveries.ReasonExhausted
-		return worker.Cancel(failure)
+		return worker.Discard(failure)
 	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another continues at once
 		d.State = deliveries.Pending
 		return failure

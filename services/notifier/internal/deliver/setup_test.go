@@ -24,9 +24,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,10 +87,10 @@ type nest struct {
 	*testing.T
 
 	deliveries *deliveries.Store
-	digs       *digest.Store
+	digs       *hold.Digests
 	js         jetstream.JetStream
 	srv        *natsrun.Server
-	thro       *throttle.Store
+	thro       *hold.Throttles
 	rows       *kvrecord.Stream
 }
 
@@ -109,8 +108,8 @@ func inNest(t *testing.T, f func(n *nest)) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		js, records := recordtest.Open(t, srv)
 		f(&nest{
-			T: t, deliveries: deliveries.New(records), digs: digest.New(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
-			thro: throttle.New(records),
+			T: t, deliveries: deliveries.New(records), digs: hold.NewDigests(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
+			thro: hold.NewThrottles(records),
 		})
 	})
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -62,7 +61,7 @@ func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (h
 		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonErased, nil)
 	case ok && unreadable.Permanent:
 		d.Detail = redact.Clip(err.Error(), maxDetail)
-		return true, s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Cancel(err))
+		return true, s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Discard(err))
 	case err != nil:
 		return true, s.later(ctx, r, err)
 	}
@@ -264,9 +263,9 @@ func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, ver
 // fails.
 func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) error {
 	next.Payload = r.carried
-	w, err := rows.Write(next)
+	w, err := deliveries.Write(next)
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	_, err = s.cfg.Rows.Put(ctx, w)
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
