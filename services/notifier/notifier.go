@@ -206,7 +206,8 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.cancelled, err = hold.OpenCancelled(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.deliveries, n.Directory = hold.NewDigests(n.records), deliveries.New(n.records), recipient.NewDirectory(s.JetStream, n.records)
+	n.digests, n.deliveries = hold.NewDigests(n.records), deliveries.New(n.records)
+	n.Directory = recipient.NewDirectory(s.JetStream, n.records)
 	n.deliveries.ItemKeep, n.deliveries.Unreadable = cmp.Or(n.cfg.InboxKeep, deliveries.ItemKeep), n.unreadable
 	n.Inbox = inapp.New(s.JetStream, n.records, n.deliveries)
 	n.reader, n.throttle = plan.NewReader(n.records), hold.NewThrottles(n.records)

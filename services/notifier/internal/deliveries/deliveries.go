@@ -326,14 +326,17 @@ func (e *TakenError) Error() string {
 func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	bucket, subject := s.at(key)
 	d.UpdatedAt = time.Now().UTC()
-	encode, ttl := d.encode, Keep
+	var data []byte
+	var err error
 	if bucket == s.items {
-		encode = d.encodeItem
+		data, err = d.encodeItem()
+	} else {
+		data, err = json.Marshal(d)
 	}
+	ttl := Keep
 	if len(d.Item) > 0 {
 		ttl = s.ItemKeep
 	}
-	data, err := encode()
 	if err != nil {
 		return fmt.Errorf("deliveries: encode: %w", err)
 	}
@@ -351,8 +354,6 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	d.over = stored
 	return nil
 }
-
-func (d *Delivery) encode() ([]byte, error) { return json.Marshal(d) }
 
 // decode reads a record. A missing or deleted record is a pending delivery.
 func (s *Store) decode(found kvrecord.Record) (*Delivery, error) {

@@ -108,31 +108,29 @@ type Decoder struct {
 // maxFrame bounds a row whose frame is kept, in bytes.
 const maxFrame = 16 << 10
 
-// Decode reads the row in a message.
-func (d *Decoder) Decode(data []byte) (contracts.Notification, error) {
+// DecodeArgs reads the notification in a message into args, as a worker.Policy takes it.
+func (d *Decoder) DecodeArgs(_ nats.Header, data []byte, args any) (err error) {
+	n := args.(*contracts.Notification) //nolint:forcetypeassert // registered with this type
 	frame, user, framed := split(data)
 	if framed {
 		d.mu.RLock()
-		n, known := d.frames[string(frame)]
+		known, found := d.frames[string(frame)]
 		d.mu.RUnlock()
-		if n.UserID = user; known {
-			return n, nil
+		if found {
+			*n, n.UserID = known, user
+			return nil
 		}
 	}
-	n, err := contracts.Decode[contracts.Notification](data)
-	if err == nil && framed && n.Recipient == nil { // rows with a profile differ in more than the user
-		d.keep(string(frame), n)
+	if *n, err = contracts.Decode[contracts.Notification](data); err != nil || !framed || n.Recipient != nil {
+		return err // notifications with a profile differ in more than the user
 	}
-	return n, err
-}
-
-func (d *Decoder) keep(frame string, n contracts.Notification) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.frames == nil || len(d.frames) >= maxFrames {
 		d.frames = map[string]contracts.Notification{} // the frames of present plans are soon added again
 	}
-	d.frames[frame] = n
+	d.frames[string(frame)] = *n
+	return nil
 }
 
 // split splits a row around its user, if the user directly follows the event's id, as contracts.Encode writes rows, and has no

@@ -92,7 +92,8 @@ func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 			event := rapid.SampledFrom([]string{"e", "e", "e", "f", `e\"`, `e","user_id":"u1`, ""}).Draw(r, "event")
 			user := rapid.SampledFrom([]string{"u1", "u2", "u3", "", `u\u0031`, `u"`, `u1","user_id":"u2`, "a b"}).Draw(r, "user")
 			data := fmt.Appendf(nil, shape, event, user)
-			got, err := d.Decode(data)
+			var got contracts.Notification
+			err := d.DecodeArgs(nil, data, &got)
 			want, wantErr := contracts.Decode[contracts.Notification](data)
 			if (err == nil) != (wantErr == nil) || err == nil && !reflect.DeepEqual(got, want) {
 				r.Fatalf("%s: %+v, %v: want %+v, %v", data, got, err, want, wantErr)
@@ -117,7 +118,8 @@ func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
 		for user := range 3 {
 			row.UserID = fmt.Sprint("u", user)
 			msg := check.Must(e.Write(row, header))(t)
-			got := check.Must(d.Decode(msg.Data))(t)
+			var got contracts.Notification
+			check.OK(t, d.DecodeArgs(nil, msg.Data, &got))
 			check.Equal(t, row, got)
 		}
 		check.Same(t, "frames", len(d.frames), event%maxFrames+1)
