@@ -33,33 +33,33 @@ import (
 const (
 	PointClaimed  = "deliver.claimed"  // the attempt is recorded; not for the inbox
 	PointSent     = "deliver.sent"     // the channel has answered; for the inbox, the outcome is recorded too
-	PointEnded    = "deliver.ended"    // a row has ended, and the row that follows it is not stored yet
-	PointFollowed = "deliver.followed" // the row of the next channel is stored
+	PointEnded    = "deliver.ended"    // a notification has ended, and the notification that follows it is not stored yet
+	PointFollowed = "deliver.followed" // the notification of the next channel is stored
 	PointRecorded = "deliver.recorded" // the outcome is recorded; not for the inbox
 )
 
-// The points that a sender passes with a row for several addresses, and with the rows of these addresses.
+// The points that a sender passes with a notification for several addresses, and with the notifications of these addresses.
 const (
 	PointSplit   = "deliver.split"   // the split is recorded
-	PointSpread  = "deliver.spread"  // the row of one more address is stored
-	PointUnheard = "deliver.unheard" // the row of an address has ended without reaching the user, and the split row does not have that yet
+	PointSpread  = "deliver.spread"  // the notification of one more address is stored
+	PointUnheard = "deliver.unheard" // the one of an address has not reached the user, and the split one does not have that yet
 )
 
-// The points that a sender passes with a row that goes into a digest, and with a digest.
+// The points that a sender passes with a notification that goes into a digest, and with a digest.
 const (
-	PointNoted  = "deliver.noted"  // the digest of the row is recorded
-	PointJoined = "deliver.joined" // the row is in the digest
+	PointNoted  = "deliver.noted"  // the digest of the notification is recorded
+	PointJoined = "deliver.joined" // the notification is in the digest
 	PointSealed = "deliver.sealed" // the digest takes no more events
 )
 
-// PointUnread is passed when a user has not read the event of a row in the inbox.
+// PointUnread is passed when a user has not read the event of a notification in the inbox.
 const PointUnread = "deliver.unread"
 
-// PointGranted is passed when a throttle has let a row through.
+// PointGranted is passed when a throttle has let a notification through.
 const PointGranted = "deliver.granted"
 
 const (
-	// storeSnooze is the pause after the store did not answer. It uses no attempt of the row.
+	// storeSnooze is the pause after the store did not answer. It uses no attempt of the notification.
 	storeSnooze = time.Second
 
 	// recordTimeout bounds the attempts to record the outcome of a call.
@@ -77,13 +77,13 @@ const (
 	crashes = 10
 )
 
-// ErrUnknownOutcome is returned for a row that may have been sent and must not be sent twice.
+// ErrUnknownOutcome is returned for a notification that may have been sent and must not be sent twice.
 var ErrUnknownOutcome = errors.New("it is not known whether the channel has taken the message, and it must not get it twice")
 
-// errStale is the reason for putting off a replayed row whose record does not have the replay yet.
+// errStale is the reason for putting off a replayed notification whose record does not have the replay yet.
 var errStale = errors.New("the server that answered has not heard of the replay yet")
 
-// Sender sends the rows of one channel. It is safe for concurrent use, also by several processes.
+// Sender sends the notifications of one channel. It is safe for concurrent use, also by several processes.
 type Sender struct {
 	cfg     Config
 	inbox   Inbox // nil for any other channel
@@ -253,8 +253,8 @@ func (s *Sender) checks() [5]check {
 	}
 }
 
-// unknown reads the profile of a row's user, and reports whether the row is not sent now, because the user was erased or the
-// profile cannot be read. Then err is the error for the worker.
+// unknown reads the profile of a notification's user, and reports whether the notification is not sent now, because the user was erased
+// or the profile cannot be read. Then err is the error for the worker.
 func (s *Sender) unknown(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
 	n.profile, _, err = s.cfg.Profiles.Get(ctx, n.RecipientType, n.UserID)
 	if err == nil && n.Recipient != nil {
@@ -264,7 +264,7 @@ func (s *Sender) unknown(ctx context.Context, n *notification, d *deliveries.Del
 	switch {
 	case errors.Is(err, recipient.ErrForgotten) && d.UpdatedAt.IsZero():
 		return true, nil // a record would be data about the user
-	case errors.Is(err, recipient.ErrForgotten): // there is a record, which says that the row waits
+	case errors.Is(err, recipient.ErrForgotten): // there is a record, which says that the notification waits
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonErased, nil)
 	case ok && unreadable.Permanent:
 		d.Detail = redact.Clip(err.Error(), maxDetail)
@@ -310,8 +310,9 @@ func merge[T any](under, over map[string]T) map[string]T {
 	return merged
 }
 
-// seen reports whether the row has ended because the user has read its event in the inbox. Then err is the error for the worker. It
-// checks the inbox before each attempt of a row with this condition. One round trip, two when the event is not in the inbox.
+// seen reports whether the notification has ended because the user has read its event in the inbox. Then err is the error for the
+// worker. It checks the inbox before each attempt of a notification with this condition. One round trip, two when the event is not in
+// the inbox.
 func (s *Sender) seen(ctx context.Context, n *notification, d *deliveries.Delivery) (seen bool, err error) {
 	if !n.Unread {
 		return false, nil
@@ -326,8 +327,8 @@ func (s *Sender) seen(ctx context.Context, n *notification, d *deliveries.Delive
 	return false, nil
 }
 
-// hold suppresses a row, or puts it off, when its user's preferences or its rule require it, and reports whether it did.
-// Then err is the error for the worker. A critical row is never held.
+// hold suppresses a notification, or puts it off, when its user's preferences or its rule require it, and reports whether it did.
+// Then err is the error for the worker. A critical notification is never held.
 func (s *Sender) hold(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
 	if n.Priority == contracts.UrgencyCritical {
 		return false, nil
@@ -360,9 +361,10 @@ func (s *Sender) hold(ctx context.Context, n *notification, d *deliveries.Delive
 	return false, nil
 }
 
-// digestOf returns the digest for a row, by its user's preferences or else its rule, nil when the row is delivered by itself. A row
-// that was tried, or that is for one address, is always delivered by itself. So are rows with a fallback, fallbacks, rows for users
-// who have not read the event, and rows of the inbox, unless the user or the rule asks for a digest.
+// digestOf returns the digest for a notification, by its user's preferences or else its rule, nil when the notification is delivered by
+// itself. A notification that was tried, or that is for one address, is always delivered by itself. So are notifications with a
+// fallback, fallbacks, notifications for users who have not read the event, and notifications of the inbox, unless the user or the rule
+// asks for a digest.
 func (s *Sender) digestOf(n *notification, d *deliveries.Delivery) *contracts.Digest {
 	if d.Tries() > 0 || n.Address != "" {
 		return nil
@@ -387,9 +389,9 @@ func (s *Sender) digestOf(n *notification, d *deliveries.Delivery) *contracts.Di
 	return &wanted
 }
 
-// choose sets the address of a row. It splits a row for several addresses that was not tried yet, and ends a row without an
-// address. held reports that, and err is then the error for the worker. A row that was tried keeps its address, because the message
-// id is known there.
+// choose sets the address of a notification. It splits a notification for several addresses that was not tried yet, and ends a
+// notification without an address. held reports that, and err is then the error for the worker. A notification that was tried keeps its
+// address, because the message id is known there.
 func (s *Sender) choose(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
 	all := n.profile.Endpoints[n.Channel]
 	if s.inbox != nil || n.Address == "" && len(all) == 0 {
@@ -438,9 +440,9 @@ type Health interface {
 
 var _ Health = (*health.Store)(nil)
 
-// unreachable ends a row whose endpoint is disabled, and puts off a row whose endpoint is down or has no free slot, without using an
-// attempt. It writes the record once for an endpoint that is down, and not for a wait for a slot. held is false when the endpoint is
-// to be called.
+// unreachable ends a notification whose endpoint is disabled, and puts off a notification whose endpoint is down or has no free slot,
+// without using an attempt. It writes the record once for an endpoint that is down, and not for a wait for a slot. held is false when
+// the endpoint is to be called.
 func (s *Sender) unreachable(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
 	address := n.to.Address
 	if s.cfg.Health == nil || address == "" {
@@ -515,14 +517,14 @@ func (s *Sender) send(ctx context.Context, n *notification, d *deliveries.Delive
 		n.call, call.Took = nil, took
 		s.cfg.Health.Called(ctx, call, sent, failure)
 	}
-	if err != nil { // the next worker of the row will count this attempt as dead
+	if err != nil { // the next worker of the notification will count this attempt as dead
 		return s.later(ctx, n, fmt.Errorf("the outcome of a call could not be written down: %w", err))
 	}
 	s.cfg.Passed(PointRecorded)
 	if failure != nil && failure.Kind == channel.KindGone {
 		s.drop(ctx, n)
 	}
-	if ended && !d.State.Ended() { // another worker has taken this one for dead, and its state of the row stays, even if it dies
+	if ended && !d.State.Ended() { // another worker has taken this one for dead, and its state of the notification stays, even if it dies
 		return &deliveries.TakenError{There: d}
 	}
 	s.report(ctx, n, d, failure)
@@ -637,8 +639,9 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, kvrecord.ErrUnavailable) && !errors.Is(err, kvrecord.ErrFull) && !errors.Is(err, nats.ErrConnectionClosed)
 }
 
-// write stores the record of a row before the next step with the row. When the store is full or not there, the row is put off and
-// its attempt does not count. The error is a [*deliveries.TakenError] when another process has written the record.
+// write stores the record of a notification before the next step with the notification. When the store is full or not there, the
+// notification is put off and its attempt does not count. The error is a [*deliveries.TakenError] when another process has written the
+// record.
 func (s *Sender) write(ctx context.Context, n *notification, d *deliveries.Delivery) error {
 	err := s.cfg.Deliveries.Put(ctx, n.key, d)
 	if _, taken := errors.AsType[*deliveries.TakenError](err); err == nil || taken {
@@ -647,7 +650,7 @@ func (s *Sender) write(ctx context.Context, n *notification, d *deliveries.Deliv
 	return s.later(ctx, n, err)
 }
 
-// end writes the final state of a row, and returns the error for the worker after that. It seals a digest first, so that no
+// end writes the final state of a notification, and returns the error for the worker after that. It seals a digest first, so that no
 // later event is lost in it.
 func (s *Sender) end(ctx context.Context, n *notification, d *deliveries.Delivery, state deliveries.State, reason string, verdict error) error {
 	if n.Collected && !n.sealed {
@@ -664,7 +667,7 @@ func (s *Sender) end(ctx context.Context, n *notification, d *deliveries.Deliver
 	return s.follow(ctx, n, d, verdict)
 }
 
-// wait defers a row without using an attempt. It writes the record once for each reason and time.
+// wait defers a notification without using an attempt. It writes the record once for each reason and time.
 func (s *Sender) wait(ctx context.Context, n *notification, d *deliveries.Delivery, until time.Time, reason string) error {
 	if d.State != deliveries.Deferred || d.Reason != reason || !d.Until.Equal(until) {
 		d.State, d.Reason, d.Until = deliveries.Deferred, reason, until.UTC()
@@ -676,16 +679,16 @@ func (s *Sender) wait(ctx context.Context, n *notification, d *deliveries.Delive
 	return worker.Snooze(time.Until(until))
 }
 
-// later puts off a row after the store or the directory did not answer.
+// later puts off a notification after the store or the directory did not answer.
 func (s *Sender) later(ctx context.Context, n *notification, err error) error {
 	if errors.Is(context.Cause(ctx), worker.ErrShutdown) || errors.Is(err, plan.ErrNotFound) {
 		return err
 	}
-	s.log(ctx, slog.LevelWarn, n, "row is put off", "error", err)
+	s.log(ctx, slog.LevelWarn, n, "notification is put off", "error", err)
 	return worker.Snooze(storeSnooze)
 }
 
-// Standing is a state of rows, with its reason.
+// Standing is a state of notifications, with its reason.
 type Standing struct {
 	State  deliveries.State
 	Reason string
@@ -694,14 +697,14 @@ type Standing struct {
 // Channel returns the name of the channel.
 func (s *Sender) Channel() string { return s.cfg.Channel.Name() }
 
-// Came returns the number of times that rows entered each state, for each reason, in this process.
+// Came returns the number of times that notifications entered each state, for each reason, in this process.
 func (s *Sender) Came() map[Standing]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.came)
 }
 
-// report counts and logs the new state of a row.
+// report counts and logs the new state of a notification.
 func (s *Sender) report(ctx context.Context, n *notification, d *deliveries.Delivery, failure *channel.Error) {
 	s.mu.Lock()
 	s.came[Standing{d.State, d.Reason}]++
@@ -720,7 +723,7 @@ func (s *Sender) report(ctx context.Context, n *notification, d *deliveries.Deli
 	if failure != nil {
 		attrs = append(attrs, "error", failure)
 	}
-	s.log(ctx, level, n, "row is "+string(d.State), attrs...)
+	s.log(ctx, level, n, "notification is "+string(d.State), attrs...)
 }
 
 func (s *Sender) log(ctx context.Context, level slog.Level, n *notification, text string, attrs ...any) {

@@ -14,9 +14,9 @@ import (
 )
 
 // joinDigest puts a notification into the digest of its window, or of the next open one, and reports whether it has; err is then the
-// error for the worker. noted reports whether the record names a digest; without when it only looks into that one. It first records the digest, so that the next worker
-// of the row looks into the same digest, even if the user has changed the windows meanwhile. Four round trips; one more for the first
-// row of a window.
+// error for the worker. noted reports whether the record names a digest; without when it only looks into that one. It first records the
+// digest, so that the next worker of the notification looks into the same digest, even if the user has changed the windows meanwhile.
+// Four round trips; one more for the first notification of a window.
 func (s *Sender) joinDigest(
 	ctx context.Context, n *notification, d *deliveries.Delivery, when *contracts.Digest, noted bool,
 ) (held bool, err error) {
@@ -53,7 +53,7 @@ func (s *Sender) joinDigest(
 	}
 }
 
-// note records the digest of a row: the digest of the window that contains from.
+// note records the digest of a notification: the digest of the window that contains from.
 func (s *Sender) note(ctx context.Context, n *notification, d *deliveries.Delivery, of *contracts.Notification, from time.Time) error {
 	end, err := hold.DigestEnd(from, of.Digest, n.profile.TimeZone)
 	if err != nil { // this machine does not know the zone; UTC is better than no delivery
@@ -118,9 +118,9 @@ func (s *Sender) sendDigest(ctx context.Context, n *notification, d *deliveries.
 	return s.send(ctx, n, d)
 }
 
-// throttle reports whether a throttle does not let a row through now. Then it puts the row off or suppresses it, by its rule, and
-// err is the error for the worker. Two round trips for a row that is let through; each time that the row is put off takes one more
-// write.
+// throttle reports whether a throttle does not let a notification through now. Then it puts the notification off or suppresses it, by
+// its rule, and err is the error for the worker. Two round trips for a notification that is let through; each time that the
+// notification is put off takes one more write.
 func (s *Sender) throttle(ctx context.Context, n *notification, d *deliveries.Delivery) (over bool, err error) {
 	promised := d.State == deliveries.Deferred && d.Reason == deliveries.ReasonThrottled
 	if wait := time.Until(d.Until); promised && wait > 0 {

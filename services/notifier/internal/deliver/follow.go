@@ -14,10 +14,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// never is the time after which a row without a FallbackAfter is given up: longer than all its attempts take.
+// never is the time after which a notification without a FallbackAfter is given up: longer than all its attempts take.
 const never = 10 * 365 * 24 * time.Hour
 
-// giveUpAt returns the time at which a row is given up for the next channel: its FallbackAfter after its first
+// giveUpAt returns the time at which a notification is given up for the next channel: its FallbackAfter after its first
 // attempt.
 func (n *notification) giveUpAt(d *deliveries.Delivery) time.Time {
 	if len(n.Fallback) == 0 || n.FallbackAfter == 0 || d.Tries() == 0 {
@@ -26,16 +26,16 @@ func (n *notification) giveUpAt(d *deliveries.Delivery) time.Time {
 	return d.Attempts[d.AttemptsBefore].At.Add(time.Duration(n.FallbackAfter) * time.Second)
 }
 
-// fallBack records the next channel in the record of a row that has ended. A row that the user does not want on this channel is
-// followed too, because the user's preferences for the next channel may differ. A row that is not to be delivered at all is not
-// followed.
+// fallBack records the next channel in the record of a notification that has ended. A notification that the user does not want on this
+// channel is followed too, because the user's preferences for the next channel may differ. A notification that is not to be delivered
+// at all is not followed.
 func (n *notification) fallBack(d *deliveries.Delivery) {
 	if len(n.Fallback) > 0 && n.Address == "" && unheard(d) {
 		d.FellBackTo = n.Fallback[0]
 	}
 }
 
-// unheard reports whether a row has ended so that the user is to be notified on another channel.
+// unheard reports whether a notification has ended so that the user is to be notified on another channel.
 func unheard(d *deliveries.Delivery) bool {
 	switch d.State {
 	case deliveries.Failed, deliveries.Bounced:
@@ -49,10 +49,10 @@ func unheard(d *deliveries.Delivery) bool {
 	return false
 }
 
-// follow stores the rows of the addresses of a split row, or the row of the next channel after a row that has ended without being
-// sent, and returns the error for the worker. It is called after the end is recorded and before the row is acknowledged, and again
-// when the row is delivered again. So a crash in between loses nothing, and the stream takes the new row once. A row that is
-// followed becomes no dead letter. One round trip.
+// follow stores the notifications of the addresses of a split notification, or the notification of the next channel after a
+// notification that has ended without being sent, and returns the error for the worker. It is called after the end is recorded and
+// before the notification is acknowledged, and again when the notification is delivered again. So a crash in between loses nothing, and
+// the stream takes the new notification once. A notification that is followed becomes no dead letter. One round trip.
 func (s *Sender) follow(ctx context.Context, n *notification, d *deliveries.Delivery, verdict error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (s *Sender) follow(ctx context.Context, n *notification, d *deliveries.Deli
 	return nil
 }
 
-// put stores a row that follows another, once, and returns the error for the worker if that
+// put stores a notification that follows another, once, and returns the error for the worker if that
 // fails.
 func (s *Sender) put(ctx context.Context, n *notification, next contracts.Notification) error {
 	next.Payload = n.carried
@@ -92,13 +92,13 @@ func (s *Sender) put(ctx context.Context, n *notification, next contracts.Notifi
 	}
 	_, err = s.cfg.Rows.Put(ctx, w)
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
-		s.log(ctx, slog.LevelWarn, n, "the row that follows is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
+		s.log(ctx, slog.LevelWarn, n, "the next notification is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
 		return worker.Snooze(storeSnooze) // when it is delivered again, it has ended, and follow is called again
 	}
 	return nil
 }
 
-// split ends a row, and stores a row for each address in its place.
+// split ends a notification, and stores a notification for each address in its place.
 func (s *Sender) split(ctx context.Context, n *notification, d *deliveries.Delivery, ids []string) error {
 	d.State, d.Reason, d.Until, d.Addresses = deliveries.Split, "", time.Time{}, ids
 	if err := s.write(ctx, n, d); err != nil {
@@ -108,8 +108,8 @@ func (s *Sender) split(ctx context.Context, n *notification, d *deliveries.Deliv
 	return s.follow(ctx, n, d, nil)
 }
 
-// spread stores the missing rows of the addresses that a row was split into. These rows skip digest and throttle, which the split
-// row has passed. One round trip for each.
+// spread stores the missing notifications of the addresses that a notification was split into. These notifications skip digest and
+// throttle, which the split notification has passed. One round trip for each.
 func (s *Sender) spread(ctx context.Context, n *notification, d *deliveries.Delivery, verdict error) error {
 	s.cfg.Passed(PointSplit)
 	for _, id := range d.Addresses {
@@ -123,15 +123,15 @@ func (s *Sender) spread(ctx context.Context, n *notification, d *deliveries.Deli
 	return verdict
 }
 
-// lag is the time for which a replica may have the rows of addresses but not the split of their row.
+// lag is the time for which a replica may have the notifications of addresses but not the split of their notification.
 const lag = time.Minute
 
-// errStaleSplit is the reason for putting off the row of an address when the split row is not found.
-var errStaleSplit = errors.New("the server that answered has not heard that the row was split")
+// errStaleSplit is the reason for putting off the notification of an address when the split notification is not found.
+var errStaleSplit = errors.New("the server that answered has not heard that the notification was split")
 
-// siblings notes in the record of a split row that the row of one of its addresses, whose record is d, has not reached the user. It
-// returns the next channel, "" while another address may reach the user, or has. Of two rows that end at the same time, the last to
-// write finds the note of the other. Two round trips, and one more for the last row.
+// siblings notes in the record of a split notification that the notification of one of its addresses, whose record is d, has not
+// reached the user. It returns the next channel, "" while another address may reach the user, or has. Of two notifications that end at
+// the same time, the last to write finds the note of the other. Two round trips, and one more for the last notification.
 func (s *Sender) siblings(ctx context.Context, n *notification, d *deliveries.Delivery) (next string, err error) {
 	s.cfg.Passed(PointUnheard)
 	whole := n.Notification
@@ -146,7 +146,7 @@ func (s *Sender) siblings(ctx context.Context, n *notification, d *deliveries.De
 		case len(split.Addresses) == 0 && time.Since(d.UpdatedAt) < lag:
 			return "", errStaleSplit
 		case len(split.Addresses) == 0: // erased
-			s.log(ctx, slog.LevelWarn, n, "nothing is known of the row that was split")
+			s.log(ctx, slog.LevelWarn, n, "nothing is known of the notification that was split")
 			return "", nil
 		case slices.Contains(split.Unheard, n.Address):
 			return split.FellBackTo, nil
@@ -163,7 +163,7 @@ func (s *Sender) siblings(ctx context.Context, n *notification, d *deliveries.De
 	return "", err
 }
 
-// nextOf returns the channel after a split row, "" when one of its addresses may reach the user, or has.
+// nextOf returns the channel after a split notification, "" when one of its addresses may reach the user, or has.
 func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, split *deliveries.Delivery) (string, error) {
 	var keys []string
 	for _, id := range split.Addresses {
@@ -187,10 +187,10 @@ func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, spli
 	return whole.Fallback[0], err
 }
 
-// onDeadLetter is called by the worker before it dead-letters a row. When the row has not ended in its record, because it could
-// not be read or its workers died again and again, onDeadLetter ends the row there, and stores the row that follows. The worker
-// calls it again after a failure, or when it died before the row was acknowledged. One round trip for a row that has ended and
-// that no row follows.
+// onDeadLetter is called by the worker before it dead-letters a notification. When the notification has not ended in its record,
+// because it could not be read or its workers died again and again, onDeadLetter ends the notification there, and stores the
+// notification that follows. The worker calls it again after a failure, or when it died before the notification was acknowledged. One
+// round trip for a notification that has ended and that no notification follows.
 func (s *Sender) onDeadLetter(ctx context.Context, dead worker.DeadLetter) error {
 	key, _, ok := contracts.RowKey(dead.Subject)
 	if !ok {
@@ -198,7 +198,7 @@ func (s *Sender) onDeadLetter(ctx context.Context, dead worker.DeadLetter) error
 	}
 	n := &notification{key: key, late: true}
 	if err := s.decoder.DecodeArgs(dead.Header, dead.Payload, &n.Notification); err != nil { // the next channel is not known
-		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is dead-lettered cannot be read", "key", key, "error", err)
+		s.cfg.Logger.WarnContext(ctx, "notifier: a notification that is dead-lettered cannot be read", "key", key, "error", err)
 	}
 	n.carried = n.Payload
 	d, err := s.cfg.Deliveries.Get(ctx, key)

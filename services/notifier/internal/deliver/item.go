@@ -19,22 +19,22 @@ type Outcome int
 
 // The outcomes of Deliver.
 const (
-	Held  Outcome = iota // the row has to be stored, for its worker
+	Held  Outcome = iota // the notification has to be stored, for its worker
 	Sent                 // the item was delivered
-	Known                // the row had ended before
+	Known                // the notification had ended before
 )
 
-// Immediate reports whether a row of a plan may be given to [Sender.Deliver] before it is stored: it has no time, digest, condition or
-// next channel. A row of an event whose id looks like the id of a digest is always stored, so that its item cannot be taken for the
-// digest's.
+// Immediate reports whether a notification of a plan may be given to [Sender.Deliver] before it is stored: it has no time, digest,
+// condition or next channel. A notification of an event whose id looks like the id of a digest is always stored, so that its item
+// cannot be taken for the digest's.
 func (s *Sender) Immediate(n *contracts.Notification) bool {
 	return n.Channel == s.Channel() && n.Digest == nil && len(n.Fallback) == 0 && n.NotBefore.IsZero() && !n.Unread &&
 		!strings.HasPrefix(n.EventID, contracts.DigestIDPrefix)
 }
 
-// Deliver delivers an immediate row of the inbox that is not stored, with the payload of its event. It may be called again for the
-// same row, by any process. Held means that a cancellation, a pause or the user holds the row, or that the inbox never takes it: its
-// worker finds out, and records the reason. After an error the item may have been delivered.
+// Deliver delivers an immediate notification of the inbox that is not stored, with the payload of its event. It may be called again for
+// the same notification, by any process. Held means that a cancellation, a pause or the user holds the notification, or that the inbox
+// never takes it: its worker finds out, and records the reason. After an error the item may have been delivered.
 //
 // One round trip, and a share of one for the profiles of many.
 func (s *Sender) Deliver(ctx context.Context, planned contracts.Notification, payload json.RawMessage) (Outcome, error) {
@@ -55,7 +55,7 @@ func (s *Sender) Deliver(ctx context.Context, planned contracts.Notification, pa
 	switch {
 	case ok && taken.There.State.Ended():
 		return Known, nil
-	case ok: // its row is stored
+	case ok: // its notification is stored
 		return Held, nil
 	case failure != nil:
 		return Held, err
@@ -64,7 +64,7 @@ func (s *Sender) Deliver(ctx context.Context, planned contracts.Notification, pa
 	return Sent, nil
 }
 
-// isHeld reports whether an immediate row is not delivered at once. The worker of the stored row determines the
+// isHeld reports whether an immediate notification is not delivered at once. The worker of the stored notification determines the
 // reason, and records it.
 func (s *Sender) isHeld(ctx context.Context, n *notification) (bool, error) {
 	if subject, err := n.Subject(); err != nil || s.cfg.Paused(subject) {
@@ -86,8 +86,8 @@ func (s *Sender) isHeld(ctx context.Context, n *notification) (bool, error) {
 	return n.Priority != contracts.UrgencyCritical && recipient.OptedOut(n.profile.OptOut, n.Category, n.Channel), nil
 }
 
-// sendItem stores the item of a row, and its outcome with it. When the store is full or not there, the row is put off, and its
-// attempt does not count.
+// sendItem stores the item of a notification, and its outcome with it. When the store is full or not there, the notification is put
+// off, and its attempt does not count.
 func (s *Sender) sendItem(ctx context.Context, n *notification, d *deliveries.Delivery) error {
 	failure, err := s.putItem(ctx, s.cfg.Telemetry.Call, n, d)
 	switch {
@@ -111,8 +111,8 @@ func (s *Sender) sendItem(ctx context.Context, n *notification, d *deliveries.De
 // measure begins the measurement of a call.
 type measure = func(ctx context.Context, side string) (context.Context, natsotel.Operation)
 
-// putItem writes the item of a row, as delivered, over the row's record. The error is a [*deliveries.TakenError] when another process
-// has written the record. For a message that the inbox never takes there is a failure and no error.
+// putItem writes the item of a notification, as delivered, over the notification's record. The error is a [*deliveries.TakenError] when
+// another process has written the record. For a message that the inbox never takes there is a failure and no error.
 func (s *Sender) putItem(ctx context.Context, begin measure, n *notification, d *deliveries.Delivery) (failure *channel.Error, err error) {
 	ctx, measured := begin(ctx, n.Channel)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
@@ -142,8 +142,8 @@ func (s *Sender) putItem(ctx context.Context, begin measure, n *notification, d 
 	return failure, nil
 }
 
-// putSingle stores the item of a digest with one event as the item of that event. It keeps the record of the event's row, which says
-// that the row is in the digest. Two round trips.
+// putSingle stores the item of a digest with one event as the item of that event. It keeps the record of the event's notification,
+// which says that the notification is in the digest. Two round trips.
 func (s *Sender) putSingle(ctx context.Context, n *notification, item json.RawMessage) error {
 	of := n.Notification
 	of.EventID = n.single.EventID
