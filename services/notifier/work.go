@@ -62,7 +62,7 @@ func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) er
 	event, err := api.Read(job.Subject, job.Header, job.Data)
 	if err != nil {
 		n.counters.refused.Add(1)
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	outcome, err := n.planner.Plan(ctx, event)
 	if err != nil {
@@ -93,7 +93,7 @@ func (n *Notifier) planFailed(ctx context.Context, err error) error {
 		return n.later(ctx, err)
 	case ok && source.Permanent, badRoute, slices.ContainsFunc(unplannable, func(final error) bool { return errors.Is(err, final) }):
 		n.counters.refused.Add(1)
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func (n *Notifier) refuse(ctx context.Context, letter worker.DeadLetter) error {
 func (n *Notifier) expandPlan(ctx context.Context, job *worker.Job[undecoded]) error {
 	p, err := plan.Decode(job.Data)
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	stored, err := n.expander.Expand(ctx, p)
 	n.counters.rows.Add(int64(stored.New))

@@ -140,7 +140,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	n := &notification{Notification: job.Args, carried: job.Args.Payload}
 	var err error
 	if n.key, err = n.Key(); err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	_, replay, _ := contracts.RowKey(job.Subject)
 	n.late = job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
@@ -232,9 +232,9 @@ func (s *Sender) takeOver(ctx context.Context, n *notification, d *deliveries.De
 	s.log(ctx, slog.LevelWarn, n, "caller of the channel died", "worker", last.Worker, "attempt", len(d.Attempts))
 	switch {
 	case s.cfg.AtMostOnce:
-		return true, s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonUnknownOutcome, worker.Cancel(ErrUnknownOutcome))
+		return true, s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonUnknownOutcome, worker.Discard(ErrUnknownOutcome))
 	case d.Tries() > len(s.cfg.Retries):
-		return true, s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
+		return true, s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Discard(ErrUnknownOutcome))
 	}
 	return false, nil
 }
@@ -268,7 +268,7 @@ func (s *Sender) unknown(ctx context.Context, n *notification, d *deliveries.Del
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonErased, nil)
 	case ok && unreadable.Permanent:
 		d.Detail = redact.Clip(err.Error(), maxDetail)
-		return true, s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Cancel(err))
+		return true, s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Discard(err))
 	case err != nil:
 		return true, s.later(ctx, n, err)
 	}
@@ -572,13 +572,13 @@ func (s *Sender) setOutcome(n *notification, d *deliveries.Delivery, receipt cha
 		return nil
 	case failure.Unsure() && s.cfg.AtMostOnce:
 		d.State, d.Reason = deliveries.Failed, deliveries.ReasonUnknownOutcome
-		return worker.Cancel(errors.Join(ErrUnknownOutcome, failure))
+		return worker.Discard(errors.Join(ErrUnknownOutcome, failure))
 	case !failure.Temporary():
 		d.State = deliveries.Failed
-		return worker.Cancel(failure)
+		return worker.Discard(failure)
 	case d.Tries() > len(s.cfg.Retries):
 		d.State, d.Reason = deliveries.Failed, deliveries.ReasonExhausted
-		return worker.Cancel(failure)
+		return worker.Discard(failure)
 	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another continues at once
 		d.State = deliveries.Pending
 		return failure

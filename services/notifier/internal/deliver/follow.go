@@ -88,7 +88,7 @@ func (s *Sender) put(ctx context.Context, n *notification, next contracts.Notifi
 	next.Payload = n.carried
 	w, err := deliveries.Write(next)
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	_, err = s.cfg.Rows.Put(ctx, w)
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {

@@ -1,4 +1,4 @@
-package httpapi_test
+package api_test
 
 import (
 	"bufio"
@@ -29,8 +29,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/internal/api"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
-	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -78,7 +78,7 @@ type options struct {
 // start serves. With works it also works jobs.
 func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Helper()
-	described := servicetest.Described(t, httpapi.OpenAPI)
+	described := servicetest.Described(t, api.OpenAPI)
 	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	o.Logger = slog.New(slog.DiscardHandler)
@@ -93,11 +93,11 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		work(t, js, enricher)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		OpenAPI: httpapi.OpenAPI, Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
+		Heartbeat: o.heartbeat, OpenAPI: api.OpenAPI, Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
 		Exports: &export.Exports{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) })},
 		Origins: o.origins, Ready: func() map[string]error { return map[string]error{"nats": nil} }, Version: "1.2.3",
 	})
-	httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Router: router, Service: enricher})
+	router.Add(api.Operations(enricher)...)
 	server := httptest.NewUnstartedServer(router)
 	base, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	server.Config.BaseContext = func(net.Listener) context.Context { return base }
@@ -252,12 +252,12 @@ func (l *listener) check(t *testing.T, results []contracts.Restaurant) {
 
 func TestEveryRouteKnowsItsCaller(t *testing.T) {
 	t.Parallel()
-	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, map[string]servicetest.Foreign{
+	servicetest.Callers(t, func(r *service.Router) { r.Add(api.Operations(nil)...) }, map[string]servicetest.Foreign{
 		"POST /v1/enrich": {Body: `{"requestId":"theirs:1","results":[]}`},
 	})
 }
 
 func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
 	t.Parallel()
-	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) })
+	servicetest.Listeners(t, func(r *service.Router) { r.Add(api.Operations(nil)...) })
 }

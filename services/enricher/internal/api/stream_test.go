@@ -1,4 +1,4 @@
-package httpapi_test
+package api_test
 
 import (
 	"bufio"
@@ -20,9 +20,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/enricher/internal/api"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
-	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
-	"github.com/expediter-io/expediter/services/enricher/internal/natsapi"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -240,18 +239,12 @@ func TestSlowReader(t *testing.T) {
 	check.Equal(t, []string{"snapshot", "RESULT_PATCH", "complete"}, kinds(read(t, resp.Body)))
 }
 
-func TestEveryRouteIsDescribed(t *testing.T) {
-	t.Parallel()
-	d := servicetest.Described(t, httpapi.OpenAPI)
-	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) })
-}
-
 func TestEveryRequestOverNATSIsAnswered(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	i := start(t, srv, options{works: true})
 	nc, _ := natstest.Connect(t, srv)
-	endpoints := natsapi.Endpoints(i.service)
+	endpoints := service.Endpoints(api.Operations(i.service))
 	m, err := service.StartMicro(nc, service.MicroConfig{
 		Description: "Attaches delivery links", Endpoints: endpoints, Errors: enrich.Problem, Logger: slog.New(slog.DiscardHandler), Name: "enricher",
 		Version: "1.2.3",

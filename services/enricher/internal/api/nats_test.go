@@ -1,4 +1,4 @@
-package natsapi_test
+package api_test
 
 import (
 	"context"
@@ -7,14 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
@@ -22,16 +20,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/enricher/internal/api"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
-	"github.com/expediter-io/expediter/services/enricher/internal/natsapi"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience ends a test that waits in vain.
-const patience = 5 * time.Minute
 
 // never is a provider that nobody asks: no jobs are worked here.
 type never struct{}
@@ -41,36 +34,36 @@ func (never) Name() string { return contracts.ProviderWolt }
 func (never) Search(context.Context, match.Place) ([]provider.Venue, error) { panic("asked") }
 
 // start serves on a connection of its own and returns another one, of a client.
-func start(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *service.Micro, client *nats.Conn) {
+func startMicro(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (m *service.Micro, client *nats.Conn) {
 	t.Helper()
 	nc, _ := natstest.Connect(t, srv)
-	return startOn(t, nc, srv, mutate...)
+	return startMicroOn(t, nc, srv, mutate...)
 }
 
-func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *service.Micro, client *nats.Conn) {
+func startMicroOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (m *service.Micro, client *nats.Conn) {
 	t.Helper()
 	js := check.Must(jetstream.New(nc))(t)
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	logger := slog.New(slog.DiscardHandler)
 	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}, StoreTimeout: patience}
-	for _, m := range mutate {
-		m(&cfg)
+	for _, change := range mutate {
+		change(&cfg)
 	}
 	enricher, err := enrich.New(t.Context(), js, cfg)
 	check.OK(t, err)
 	t.Cleanup(enricher.Close)
-	if api, err = service.StartMicro(nc, service.MicroConfig{
-		Description: "Attaches delivery links", Endpoints: natsapi.Endpoints(enricher), Logger: logger, Name: "enricher",
+	if m, err = service.StartMicro(nc, service.MicroConfig{
+		Description: "Attaches delivery links", Endpoints: service.Endpoints(api.Operations(enricher)), Logger: logger, Name: "enricher",
 		Errors: enrich.Problem, Version: "1.2.3",
 	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		check.Is(t, api.Stop(), nil)
+		check.Is(t, m.Stop(), nil)
 	})
 	check.OK(t, nc.Flush())
 	client, _ = natstest.Connect(t, srv)
-	return api, client
+	return m, client
 }
 
 func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
@@ -82,7 +75,7 @@ func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
 
 func TestEnrichAndGet(t *testing.T) {
 	t.Parallel()
-	_, nc := start(t, natstest.Server(t))
+	_, nc := startMicro(t, natstest.Server(t))
 	msg := request(t, nc, "enricher.v1.enrich", `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House"}]}`)
 	const want = `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House","providers":{"wolt":{"status":"PENDING","url":null}}}],"pending":1}`
 	diff := cmp.Diff(want, string(msg.Data))
@@ -100,10 +93,10 @@ func TestEnrichAndGet(t *testing.T) {
 	check.Same(t, "a place that nobody asked about", string(request(t, nc, "enricher.v1.place", `{"placeId":"x"}`).Data), `{"lookups":[],"placeId":"x"}`)
 }
 
-// TestErrors have the headers of ADR-32, and the failing fields in the body.
-func TestErrors(t *testing.T) {
+// TestErrorsOverNATS have the headers of ADR-32, and the failing fields in the body.
+func TestErrorsOverNATS(t *testing.T) {
 	t.Parallel()
-	_, nc := start(t, natstest.Server(t, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPayload = 4 << 20 }) }))
+	_, nc := startMicro(t, natstest.Server(t, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPayload = 4 << 20 }) }))
 	for name, c := range map[string]struct {
 		subject, body, code string
 		fields              []string
@@ -145,7 +138,7 @@ func TestErrors(t *testing.T) {
 // TestDiscovery: the nats command line finds the service and its endpoints.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
-	_, nc := start(t, natstest.Server(t))
+	_, nc := startMicro(t, natstest.Server(t))
 	request(t, nc, "enricher.v1.enrich", `{"results":[]}`)
 	request(t, nc, "enricher.v1.enrich", `{}`)
 	var info micro.Info
@@ -162,20 +155,20 @@ func TestDiscovery(t *testing.T) {
 	check.That(t, len(stats.Endpoints) == 3 && stats.Endpoints[0].NumRequests == 2, "stats are %+v, want two requests", stats.Endpoints)
 }
 
-// TestStop: Stop answers waiting requests with the results so far, before it returns: the connection may be
+// TestStopOfMicro: Stop answers waiting requests with the results so far, before it returns: the connection may be
 // closed then.
-func TestStop(t *testing.T) {
+func TestStopOfMicro(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	own, _ := natstest.Connect(t, srv)
-	api, nc := startOn(t, own, srv)
+	m, nc := startMicroOn(t, own, srv)
 	replies := check.Must(nc.SubscribeSync("replies"))(t)
 	for range 3 {
 		check.OK(t, nc.PublishRequest("enricher.v1.enrich", "replies", []byte(`{"waitMs":60000,"results":[{"placeId":"a","name":"A"}]}`)))
 	}
 	// An answer to a later request says that the earlier ones have begun.
 	request(t, nc, "enricher.v1.enrich", `{"results":[]}`)
-	check.OK(t, api.Stop())
+	check.OK(t, m.Stop())
 	own.Close()
 	for n := range 3 {
 		msg, err := replies.NextMsg(patience)
@@ -184,5 +177,5 @@ func TestStop(t *testing.T) {
 			t.Errorf("answer %d is %v %s, want the results so far", n, msg.Header, msg.Data)
 		}
 	}
-	check.Is(t, api.Stop(), nil)
+	check.Is(t, m.Stop(), nil)
 }
