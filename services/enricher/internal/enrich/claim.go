@@ -128,7 +128,7 @@ func (s *Service) take(ctx context.Context, t *lookup) (taken *flight.Entry, rea
 	}
 	var claim *flight.Claim
 	if err == nil {
-		claim, err = s.flight.Begin(ctx, t.key(), flight.BeginOptions{Fingerprint: t.fingerprint, Handoff: true, Seen: seen})
+		claim, err = s.flight.Begin(ctx, t.key(), flight.BeginOptions{Fingerprint: t.fingerprint, HandOff: true, Seen: seen})
 	}
 	if errors.Is(err, kvlock.ErrMismatch) { // another description was faster, or the same one in other words
 		var entry flight.Entry

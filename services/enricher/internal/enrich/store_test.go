@@ -196,7 +196,7 @@ func TestLostJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		i.work(t)
-		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{Handoff: true})))
+		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{HandOff: true})))
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		i.outcomes(t, "req-1")

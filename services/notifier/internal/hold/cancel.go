@@ -20,12 +20,12 @@ import (
 )
 
 // Trust is the time for which a process relies on the cancellations that it has received, without asking for missed
-// ones. An untouched row may be sent up to this time after its cancellation, and no later.
+// ones. An untouched notification may be sent up to this time after its cancellation, and no later.
 const Trust = 5 * time.Second
 
 const (
-	// cancelledKeep is the time for which a cancellation stays: longer than any row of the event can be sent. A row is kept for 30
-	// days, and so is each row that follows it.
+	// cancelledKeep is the time for which a cancellation stays: longer than any notification of the event can be sent. A notification
+	// is kept for 30 days, and so is each notification that follows it.
 	cancelledKeep = 100 * 24 * time.Hour
 
 	// unlisted is the time for which a cancellation that the bucket does not list stays in memory, because a deposed
@@ -155,7 +155,7 @@ func (s *Cancelled) learn(subject string) {
 	s.known[i] = time.Now()
 }
 
-// Covers reports whether a row is cancelled. With sure it asks the server: one round trip. Otherwise it answers from
+// Covers reports whether a notification is cancelled. With sure it asks the server: one round trip. Otherwise it answers from
 // memory, if the process has asked the server within [Trust].
 func (s *Cancelled) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
 	if s.covers(MarkOf(n.EventID), n.RecipientType, n.UserID) {
