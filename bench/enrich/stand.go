@@ -14,11 +14,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -114,7 +114,7 @@ func (s *stand) settle(ctx context.Context) error {
 				return fmt.Errorf("every place should be found: %+v", stats)
 			}
 		}
-		if !pause.For(ctx, settlePoll) {
+		if !retry.Sleep(ctx, settlePoll) {
 			return fmt.Errorf("wait for the jobs: %w: %+v", ctx.Err(), stats)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -42,7 +42,7 @@ func openBroker(ctx context.Context, s settings) (*broker, error) {
 	}
 	cfg := worker.StreamConfig(s.Queue, s.Queue+".>") // the same for all
 	cfg.Replicas = b.replicas
-	return b, jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { // a cluster that has just started takes a while
+	return b, jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error { // a cluster that has just started takes a while
 		_, err := b.insert.CreateStream(ctx, cfg)
 		return err
 	})

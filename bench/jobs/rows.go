@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
-	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 func everybody(contestant) bool    { return true }
@@ -150,7 +150,7 @@ func restart(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	pause.For(ctx, b.contestant.lease/2) // to the middle between two signs of life, if there are any
+	retry.Sleep(ctx, b.contestant.lease/2) // to the middle between two signs of life, if there are any
 	killed := time.Now()
 	p.Kill()
 	select {

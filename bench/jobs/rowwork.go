@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
-	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 // Operations of a row at weight 1 and scale 1.
@@ -79,7 +79,7 @@ func finish(ctx context.Context, c *client, l *deliveries) error {
 		if err == nil && n >= len(l.runs) {
 			return nil
 		}
-		if !pause.For(ctx, time.Millisecond) {
+		if !retry.Sleep(ctx, time.Millisecond) {
 			return errors.Join(fmt.Errorf("%d of %d jobs recorded: %w", n, len(l.runs), ctx.Err()), err)
 		}
 	}

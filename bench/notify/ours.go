@@ -11,9 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // ours is a notifier in a process of its own, and a connection that publishes events.
@@ -37,7 +38,7 @@ func openOurs(ctx context.Context, b *bench) (*client, error) {
 // applyAssets makes the streams of the services.
 func applyAssets(ctx context.Context, b *bench, js jetstream.JetStream) error {
 	assets := contracts.Assets(assetOptions(b.contestant.storage, b.service.Address))
-	_, err := contracts.Apply(ctx, js, assets, contracts.ApplyOptions{})
+	_, err := provision.Apply(ctx, js, assets, provision.Options{})
 	return err
 }
 
@@ -163,7 +164,7 @@ func (o *ours) idle(ctx context.Context) error {
 			if busy == 0 {
 				break
 			}
-			if !pause.For(ctx, 5*time.Millisecond) {
+			if !retry.Sleep(ctx, 5*time.Millisecond) {
 				return fmt.Errorf("%d messages of %s are not acknowledged: %w", busy, name, ctx.Err())
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 // table is the table of notifications in Postgres: its unique index keeps a row from being stored twice.
@@ -113,7 +113,7 @@ func openRaw(ctx context.Context, b *bench) (*client, error) {
 	}
 	cfg := declared(b, contracts.StreamNotifications)
 	cfg.Name, cfg.Subjects = "RAW", []string{"raw.>"}
-	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { // a cluster that has just started takes a while
+	err = jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error { // a cluster that has just started takes a while
 		_, err := js.CreateStream(ctx, cfg)
 		return err
 	})

@@ -16,11 +16,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // status returns the status and body of an answer to a request that is bounded, 0 for none.
@@ -70,7 +69,7 @@ func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.D
 			check.That(t, all, "after %s readiness is not %t everywhere:\n%s", took, ready, said)
 			return took, said
 		}
-		pause.For(t.Context(), 20*time.Millisecond) // as a probe does: nothing says that readiness has changed
+		retry.Sleep(t.Context(), 20*time.Millisecond) // as a probe does: nothing says that readiness has changed
 	}
 }
 
@@ -78,8 +77,8 @@ func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.D
 // there is room they are ready again by themselves, and every event that was accepted reaches its recipient.
 func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 	disk := t.TempDir()
-	if err := smalldisk.Mount(t, disk); err != nil {
-		installed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
+	if err := testbed.Mount(t, disk); err != nil {
+		testbed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
 	}
 	r := up(t, "--dir", filepath.Join(disk, "data"))
 	address := func(name, scheme string) string {
@@ -100,7 +99,7 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 		for source.emit(t.Context()) {
 		}
 	})
-	filler := smalldisk.Fill(t, disk)
+	filler := testbed.Fill(t, disk)
 	red, said := turned(t, services, false, 5*time.Second)
 	t.Logf("not ready after %s:\n%s", red, said)
 	check.Says(t, r.Said(), "no space left") // later lines replace the first ones that the process has written

@@ -13,11 +13,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
@@ -32,10 +33,10 @@ func startRelay(t *testing.T, args ...string) running {
 // reports at its end how many events it published and how many wait.
 func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	t.Parallel()
-	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
+	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	arrived := check.Must(js.OrderedConsumer(t.Context(), contracts.StreamEvents, jetstream.OrderedConsumerConfig{}))(t)
 	flags := []string{"--database", database, "--server", srv.URL(), "--listen", "127.0.0.1:0"}
 	status, err := exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
@@ -108,11 +109,11 @@ func examine(t *testing.T, args ...string) (cures map[string]string) {
 
 // The outbox has a table, takes rows, and a relay publishes them.
 func TestDoctorOfAnOutbox(t *testing.T) {
-	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
+	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(contracts.AssetOptions{}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(contracts.AssetOptions{}), provision.Options{})))
 	t.Setenv("DATABASE_URL", database)
 	t.Setenv("NATS_URL", srv.URL())
 	conn := check.Must(pgx.Connect(t.Context(), database))(t)

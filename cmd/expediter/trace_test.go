@@ -23,15 +23,16 @@ import (
 	traces "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -232,11 +233,11 @@ func talk(c *textproto.Conn, mails chan<- string) {
 
 // An event that is committed with a transaction, its way through the relay, plan and row, and the mail are one tree.
 func TestOneTraceFromATransactionToAMail(t *testing.T) {
-	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
+	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	c := newCollector(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	nc, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	x, flush := c.exports("notifier")
 	app, flushApp := c.exports("app")
 	address, taken := post(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 func main() {
@@ -179,7 +179,7 @@ func (p *processor) idle(ctx context.Context, js jetstream.JetStream) error {
 		if s.CachedInfo().State.Msgs == 0 {
 			return nil
 		}
-		if !pause.For(ctx, 20*time.Millisecond) {
+		if !retry.Sleep(ctx, 20*time.Millisecond) {
 			return context.Cause(ctx)
 		}
 	}

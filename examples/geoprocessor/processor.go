@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -97,13 +97,13 @@ func (p *processor) handle(ctx context.Context, j *worker.Job[Job]) error {
 	job := j.Args
 	cache := p.caches[job.Process]
 	if cache == nil {
-		return worker.Cancel(fmt.Errorf("no process %q", job.Process))
+		return worker.Discard(fmt.Errorf("no process %q", job.Process))
 	}
 	out, r, err := cache.Do(ctx, job, p.execute)
 	if err != nil {
 		p.sayf("%s: failed: %v", job.ID, err)
 		if errors.Is(err, flight.ErrInvalidInputs) {
-			return worker.Cancel(err)
+			return worker.Discard(err)
 		}
 		return err
 	}
@@ -115,7 +115,7 @@ func (p *processor) handle(ctx context.Context, j *worker.Job[Job]) error {
 // execute computes a job. It runs in one process at a time for the same inputs.
 func (p *processor) execute(ctx context.Context, job Job) (Output, error) {
 	p.sayf("%s: executing %s", job.ID, job.Process)
-	if !pause.For(ctx, p.slow) {
+	if !retry.Sleep(ctx, p.slow) {
 		return Output{}, context.Cause(ctx)
 	}
 	return p.kinds[job.Process].compute(ctx, job.Inputs)

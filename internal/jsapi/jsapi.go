@@ -1,7 +1,7 @@
 // Package jsapi sends single requests to JetStream: questions to the leader of a stream, and messages to be stored.
 //
-// A request is sent once. The caller decides whether to send it again. The functions of errors.go report whether that can help, and
-// whether the first request may have been carried out.
+// A request is sent once, but by Retry. The caller decides whether to send it again. The functions of errors.go report whether
+// that can help, and whether the first request may have been carried out.
 package jsapi
 
 import (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 

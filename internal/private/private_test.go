@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,7 +109,7 @@ func TestFoldersInACommonFolder(t *testing.T) {
 // A process that was killed leaves a folder, which the next one of the same user removes. All else stays, and a trap is not stepped
 // into.
 func TestSweep(t *testing.T) {
-	child.Main("left", func(ctx context.Context, root string) error {
+	testbed.Main("left", func(ctx context.Context, root string) error {
 		_, err := private.Make(root, "ours-")
 		fmt.Println("made") //nolint:forbidigo // its parent reads it
 		<-ctx.Done()
@@ -117,7 +117,7 @@ func TestSweep(t *testing.T) {
 	})
 	t.Parallel()
 	root := open(t)
-	left := check.Must(child.Start(t.Output(), "left", root, "-test.run=^TestSweep$"))(t)
+	left := check.Must(testbed.Start(t.Output(), "left", root, "-test.run=^TestSweep$"))(t)
 	check.OK(t, check.Err(left.Line(t.Context())))
 	held := check.Must(private.Make(root, "ours-"))(t)
 	want := []string{"other", "ours-link", filepath.Base(held.Path)}

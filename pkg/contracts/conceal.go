@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/expediter-io/expediter/pkg/internal/subject"
-	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/subject"
 )
 
 // Concealed replaces each value that Conceal removes.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 // MaxBody is the largest body, in bytes, that Decode accepts for any type: 1 MiB, which is also the largest
@@ -68,6 +68,23 @@ func Read[T any](data []byte) (T, error) {
 	return request, nil
 }
 
+// DecodeInto is [Decode] into the value that to points to, which may be a Message, and [Read] if it is none.
+func DecodeInto(data []byte, to any) error {
+	invalid, whole := decodeInto(data, to)
+	message, ok := to.(Message)
+	if ok && !whole {
+		err := message.Validate()
+		if invalid == nil {
+			return err
+		}
+		invalid.merge(err)
+	}
+	if invalid == nil {
+		return nil // no *ValidationError in an error
+	}
+	return invalid
+}
+
 // Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not escaped, and
 // unknown fields that a type keeps are written byte for byte. The error is the *ValidationError of message.Validate, or an error of
 // message.MarshalJSON.
@@ -93,10 +110,10 @@ func marshal(v any) ([]byte, error) {
 }
 
 // decodeInto returns the problems of data, nil for none. whole reports that the one problem is of the body, whose fields were not read.
-func decodeInto[T any](data []byte, target *T) (invalid *ValidationError, whole bool) {
+func decodeInto(data []byte, target any) (invalid *ValidationError, whole bool) {
 	if len(data) > MaxBody {
 		problem := fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)
-		return &ValidationError{Type: reflect.TypeFor[T]().Name(), Fields: []FieldError{{Problem: problem}}, cause: ErrTooLarge}, true
+		return &ValidationError{Type: reflect.TypeOf(target).Elem().Name(), Fields: []FieldError{{Problem: problem}}, cause: ErrTooLarge}, true
 	}
 	problems, problem := strictjson.Unmarshal(data, target, rules)
 	if kind := strictjson.Kind(data); problem == nil && kind != "an object" {
@@ -108,7 +125,7 @@ func decodeInto[T any](data []byte, target *T) (invalid *ValidationError, whole 
 	if len(problems) == 0 {
 		return nil, false
 	}
-	invalid = &ValidationError{Type: reflect.TypeFor[T]().Name()}
+	invalid = &ValidationError{Type: reflect.TypeOf(target).Elem().Name()}
 	for _, p := range problems {
 		invalid.Fields = append(invalid.Fields, FieldError{Path: p.Path, Problem: p.Text})
 	}
@@ -159,7 +176,7 @@ var schemaFiles embed.FS
 // the messages that readers accept, so it allows unknown members. Lengths are in characters there and in bytes in
 // Validate, which also checks rules that a schema cannot express. The error matches fs.ErrNotExist.
 func Schema(name string) ([]byte, error) {
-	if !token.IsSafe(name) {
+	if !subject.IsSafeToken(name) {
 		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)
 	}
 	raw, err := schemaFiles.ReadFile("schemas/" + name + "." + SchemaVersion + ".json")

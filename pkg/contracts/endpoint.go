@@ -84,7 +84,7 @@ func (c *checks) endpoints(path string, all map[string]Endpoint) {
 		case e.Address == "":
 			c.add(at+"/address", "is required")
 		default:
-			c.attribute(at+"/address", e.Address)
+			c.address(at+"/address", e.Address)
 		}
 		c.over(at+"/events", len(e.Events), MaxEndpointEvents, "items")
 		for i, name := range e.Events[:min(len(e.Events), MaxEndpointEvents)] {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // RecipientType is a kind of recipient of notifications. Readers accept types they do not know.
@@ -244,7 +245,7 @@ func (r Recipient) Validate() error {
 	c.Add(r.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, this is one user")
 	for _, channel := range slices.Sorted(maps.Keys(r.Addresses)) {
 		c.name("/addresses/"+clip(channel), channel)
-		c.attribute("/addresses/"+clip(channel), r.Addresses[channel])
+		c.address("/addresses/"+clip(channel), r.Addresses[channel])
 	}
 	for _, channel := range slices.Sorted(maps.Keys(r.Endpoints)) {
 		path := "/endpoints/" + clip(channel)
@@ -265,6 +266,12 @@ func (r Recipient) Validate() error {
 	}
 	c.Add(!isZone(r.TimeZone), "/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
 	return c.In("Recipient")
+}
+
+// address checks an address. Half a character has become U+FFFD, and the address another one.
+func (c *checks) address(path, address string) {
+	c.attribute(path, address)
+	c.Add(strings.ContainsRune(address, utf8.RuneError), path, "is not valid Unicode")
 }
 
 // isZone reports whether a name is "" or that of a time zone of IANA. Files next to those of zones, such as localtime and right/UTC, mean

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
@@ -106,7 +106,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	failed := PublishError{EventID: e.EventID, Subject: msg.Subject}
-	for wait := firstPublishWait; ; wait = min(2*wait, lastPublishWait) {
+	for {
 		failed.Attempts++
 		done, err := p.try(ctx, msg, mark)
 		if err == nil {
@@ -118,7 +118,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 			failed.Unsure = failed.Unsure && !errors.Is(err, ErrEventMismatch)
 			return Published{}, &failed
 		}
-		if !backoff.Pause(ctx, wait) {
+		if !retry.Backoff(ctx, failed.Attempts-1, firstPublishWait, lastPublishWait) {
 			failed.Cause = errors.Join(context.Cause(ctx), err)
 			return Published{}, &failed
 		}
@@ -200,7 +200,7 @@ func (p *Publisher) explain(ctx context.Context, to string, err, earlier error) 
 		case errors.Is(cause, nats.ErrNoResponders) && !enabled && p.js.Conn().IsConnected(): // else the account may not ask for the stream
 			why, err = "no server has JetStream", jetstream.ErrJetStreamNotEnabled
 		case errors.Is(cause, jetstream.ErrStreamNotFound):
-			why, err = "create the stream (contracts.Apply, expediter apply), or name another in PublisherConfig.Stream", cause
+			why, err = "create the stream (expediter apply), or name another in PublisherConfig.Stream", cause
 		case cause != nil, slices.ContainsFunc(stream.CachedInfo().Config.Subjects, func(p string) bool { return subject.Matches(p, to) }):
 			return err
 		default:

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/expediter-io/expediter/pkg/worker/token"
+	"github.com/expediter-io/expediter/internal/subject"
 )
 
 // Filters that select every message of a stream.
@@ -92,11 +92,11 @@ func NotifySendSubject(channel string, recipient RecipientType, userID, eventID 
 
 // Subject is the subject of the row: that of [NotifySendSubject]. If the row is for one of several addresses, the address follows.
 func (n *Notification) Subject() (string, error) {
-	subject, err := NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
+	sent, err := NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
 	if err == nil && n.Address != "" {
-		subject += "." + addressToken + n.Address
+		sent += "." + addressToken + n.Address
 	}
-	return subject, err
+	return sent, err
 }
 
 // Key is the key, in bucket deliveries, of the delivery of the row: that of [DeliveryKey]. If the row is for one of several addresses, the
@@ -117,8 +117,8 @@ func (n *Notification) Key() (string, error) {
 const addressToken = "/"
 
 // RowKey returns the key of the record of a subject's row, and the number of the replay in the subject, 0 for the row itself.
-func RowKey(subject string) (key string, replay int, ok bool) {
-	tokens := strings.Split(subject, ".")
+func RowKey(of string) (key string, replay int, ok bool) {
+	tokens := strings.Split(of, ".")
 	if len(tokens) < 6 {
 		return "", 0, false
 	}
@@ -160,8 +160,8 @@ func (n *Notification) ReplaySubject(number int) (string, error) {
 	if number < 1 {
 		return "", fmt.Errorf("contracts: replay %d: %w: want 1 or more", number, ErrTokenMalformed)
 	}
-	subject, err := n.Subject()
-	return subject + "." + strconv.Itoa(number), err
+	sent, err := n.Subject()
+	return sent + "." + strconv.Itoa(number), err
 }
 
 // EnrichEntryKey is the key, in bucket enrich, of the entry in which the claim on a place becomes its result.
@@ -331,7 +331,7 @@ func join(prefix string, parts ...part) (string, error) {
 // MaxID is the longest id, in bytes, that may become part of a subject or a key. Its encoded form has at most
 // 428 bytes: a key of two ids and two names stays below the 1,024 bytes that kvlock allows, and every
 // subject far below the server's control line of 4,096.
-const MaxID = token.MaxID
+const MaxID = subject.MaxID
 
 // EncodeToken turns any id into one NATS subject token that is also a valid part of a KV key.
 //
@@ -341,13 +341,13 @@ const MaxID = token.MaxID
 //
 // It returns ErrEmptyToken for "" and ErrTokenTooLong for more than MaxID bytes; the error has the length and never the id.
 func EncodeToken(id string) (string, error) {
-	return token.Encode(id)
+	return subject.EncodeToken(id)
 }
 
 // DecodeToken returns the id that EncodeToken made the token from. A token that EncodeToken would never have
 // made (padding, another alphabet, the encoded form of an id that needs no encoding) is ErrTokenMalformed.
 func DecodeToken(encoded string) (string, error) {
-	return token.Decode(encoded)
+	return subject.DecodeToken(encoded)
 }
 
 // maxMsgID bounds a message id. The server keeps every id of its window in memory.

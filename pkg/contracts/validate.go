@@ -12,8 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
-	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 // Bounds of single fields, in bytes of UTF-8.
@@ -117,7 +117,7 @@ func (c *checks) name(path, name string) {
 }
 
 func (c *checks) optionalName(path, name string) {
-	if name != "" && (len(name) > MaxName || !token.IsSafe(name)) {
+	if name != "" && (len(name) > MaxName || !subject.IsSafeToken(name)) {
 		c.add(path, fmt.Sprintf("must be 1 to %d of A-Z, a-z, 0-9, '_' and '-'", MaxName))
 	}
 }
@@ -210,14 +210,14 @@ var (
 	ErrEventMismatch = errors.New("contracts: another event was published under this id: one that differs needs an id of its own")
 
 	// ErrEmptyToken is returned when an id that must become part of a subject or a key is empty.
-	ErrEmptyToken = token.ErrEmpty
+	ErrEmptyToken = subject.ErrEmpty
 
 	// ErrTokenTooLong is returned when an id is longer than MaxID bytes.
-	ErrTokenTooLong = token.ErrTooLong
+	ErrTokenTooLong = subject.ErrTooLong
 
 	// ErrTokenMalformed is returned when a token was not made by EncodeToken, or when a name that a program chose (a provider, a channel) is
 	// not itself a short token.
-	ErrTokenMalformed = token.ErrMalformed
+	ErrTokenMalformed = subject.ErrMalformed
 )
 
 // errorFields is the number of fields that ValidationError.Error lists; Fields has all.

@@ -98,18 +98,19 @@ func TestValidateNamesEveryField(t *testing.T) {
 		},
 		"recipient": {
 			contracts.Recipient{
-				RecipientType: contracts.RecipientBroadcast, Addresses: map[string]string{"a b": "x", "email": "a\nb"}, Locale: "a b",
+				RecipientType: contracts.RecipientBroadcast, Addresses: map[string]string{"a b": "x", "email": "a\nb", "sms": "\ufffd"}, Locale: "a b",
 				Endpoints: map[string]map[string]contracts.Endpoint{
 					"a b": nil, "inapp": nil, "email": {
 						"1": {Address: "x"}, "a b": {Address: "x"}, "main": {Address: "x"}, "ok": {Address: "x", Events: []string{"A*", "*", "B"}},
+						"worse": {Address: "\ufffd"},
 						"worst": {Events: []string{"A*B", ""}, Generation: -1, Previous: -1, Name: long + long + long + long, RotatedAt: never},
 					},
 				},
 				Mute: map[string]time.Time{"*": time.Now(), "a b": time.Now(), "c": {}}, Digest: map[string]string{"*": "off", "a b": "1h", "c": "7m"},
 				OptOut: map[string][]string{"*": {"*", "a b"}}, QuietHours: &contracts.QuietHours{From: "24:00", To: "7:00"}, TimeZone: "Factory",
 			},
-			"/user_id /recipient_type /addresses/a b /addresses/email /endpoints/a b /endpoints/email/1 /endpoints/email/a b " +
-				"/endpoints/email/main/address /endpoints/email/worst/address /endpoints/email/worst/events/0 " +
+			"/user_id /recipient_type /addresses/a b /addresses/email /addresses/sms /endpoints/a b /endpoints/email/1 /endpoints/email/a b " +
+				"/endpoints/email/main/address /endpoints/email/worse/address /endpoints/email/worst/address /endpoints/email/worst/events/0 " +
 				"/endpoints/email/worst/events/1 /endpoints/email/worst/generation /endpoints/email/worst/previous " +
 				"/endpoints/email/worst/name /endpoints/email/worst/rotated_at /endpoints/inapp /locale /opt_out/* /mute/a b /mute/c /digest/a b /digest/c /quiet_hours/from /quiet_hours/to /time_zone",
 		},

@@ -14,11 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/directget"
+	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 // Config configures a [Client]. Only JetStream is required.
@@ -45,8 +45,8 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	return errors.Join(
-		mistake.If(c.JetStream == nil, "kvrecord: no JetStream"),
-		mistake.If(c.Try < 0 || c.Timeout < c.Try,
+		validate.If(c.JetStream == nil, "kvrecord: no JetStream"),
+		validate.If(c.Try < 0 || c.Timeout < c.Try,
 			"kvrecord: a request has %s and an operation %s: want Try to be positive and Timeout not shorter", c.Try, c.Timeout))
 }
 

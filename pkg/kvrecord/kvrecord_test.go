@@ -84,12 +84,12 @@ func TestARecordLivesForItsTTL(t *testing.T) {
 		}
 		r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: 10 * time.Second})
 		check.OK(t, err)
-		wait(9 * time.Second)
+		natstest.Pass(9 * time.Second)
 		r = check.Must(s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: r, TTL: 10 * time.Second}))(t)
-		wait(9 * time.Second)
+		natstest.Pass(9 * time.Second)
 		now, err := s.Get(t.Context(), "r.a")
 		check.That(t, err == nil && now.Revision == r.Revision, "nine seconds later: %+v, %v", now, err)
-		wait(2 * time.Second)
+		natstest.Pass(2 * time.Second)
 		now, err = s.Get(t.Context(), "r.a")
 		check.That(t, err == nil && now.Revision == 0, "eleven seconds later: %+v, %v", now, err)
 	})
@@ -335,9 +335,6 @@ func put(t testing.TB, s *kvrecord.Stream, data string, over kvrecord.Record) kv
 func isWrite(f natstest.Frame) bool {
 	return f.FromClient && strings.HasPrefix(strings.TrimPrefix(f.Subject, records+"-1."), "r.")
 }
-
-// wait lets fake time pass: only in a bubble.
-func wait(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
 
 func conflict(err error) kvrecord.ConflictError {
 	if c, ok := errors.AsType[*kvrecord.ConflictError](err); ok {

@@ -61,7 +61,7 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 					r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("mine"), Over: over})
 					done <- result{r, err}
 				}()
-				wait(150 * time.Millisecond)
+				natstest.Pass(150 * time.Millisecond)
 				for n := range c.others {
 					now := check.Must(other.Latest(t.Context(), "r.a"))(t)
 					put(t, other, fmt.Sprint("other ", n), now)
@@ -209,7 +209,9 @@ func TestARecordThatOnlyADeposedLeaderHas(t *testing.T) {
 // A record that is there no more is a conflict, however it went.
 func TestARecordThatIsGone(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, js jetstream.JetStream, s *kvrecord.Stream, r kvrecord.Record){
-		"expired": func(*testing.T, jetstream.JetStream, *kvrecord.Stream, kvrecord.Record) { wait(5 * time.Second) },
+		"expired": func(*testing.T, jetstream.JetStream, *kvrecord.Stream, kvrecord.Record) {
+			natstest.Pass(5 * time.Second)
+		},
 		"removed": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, r kvrecord.Record) {
 			t.Helper()
 			stream := check.Must(js.Stream(t.Context(), records))(t)
@@ -249,6 +251,6 @@ func again(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}})))
 	check.OK(t, js.DeleteStream(t.Context(), records))
-	wait(time.Millisecond) // it is known by when it was made
+	natstest.Pass(time.Millisecond) // it is known by when it was made
 	create(t, js)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 const (
@@ -67,11 +67,11 @@ func (c ClusterConfig) withDefaults() ClusterConfig {
 func (c ClusterConfig) validate() error {
 	return errors.Join(
 		// A child that does not call NodeMain would run the whole test again, with children of its own.
-		mistake.If(!nodeMainCalled.Load(), "%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain),
-		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
-		mistake.If(c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes),
+		validate.If(!nodeMainCalled.Load(), "%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain),
+		validate.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
+		validate.If(c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes),
 			"natsrun: Nodes %d is not between %d and %d", c.Nodes, minNodes, maxNodes),
-		mistake.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
+		validate.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
 }
 
 // Cluster is a running NATS cluster on 127.0.0.1. Its methods are safe for

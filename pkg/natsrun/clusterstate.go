@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 const (
@@ -62,7 +62,7 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 		if err == nil || ctx.Err() == nil {
 			err = reason
 		}
-		if !pause.For(ctx, pollInterval) {
+		if !retry.Sleep(ctx, pollInterval) {
 			return fmt.Errorf("%w: %w: waiting because %w", ErrNotReady, ctx.Err(), err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/internal/process"
+	"github.com/expediter-io/expediter/internal/process"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 const (
@@ -90,10 +90,10 @@ func (c Config) withDefaults() Config {
 // validate returns an error that names all mistakes in the configuration.
 func (c Config) validate() error {
 	return errors.Join(
-		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
-		mistake.If(c.Port < 0 || c.Port > maxPort, "natsrun: Port %d is not between 0 (any free port) and %d", c.Port, maxPort),
-		mistake.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout),
-		mistake.If(c.Users != nil && c.ConfigFile != "", "natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
+		validate.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
+		validate.If(c.Port < 0 || c.Port > maxPort, "natsrun: Port %d is not between 0 (any free port) and %d", c.Port, maxPort),
+		validate.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout),
+		validate.If(c.Users != nil && c.ConfigFile != "", "natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
 }
 
 const (
@@ -184,7 +184,7 @@ func accountsText(users map[string]string) (string, error) {
 	var b strings.Builder
 	var mistakes []error
 	for _, name := range known {
-		mistakes = append(mistakes, mistake.If(!nkeys.IsValidPublicUserKey(keys[name]), "natsrun: Users: %s is no public key of a user", name))
+		mistakes = append(mistakes, validate.If(!nkeys.IsValidPublicUserKey(keys[name]), "natsrun: Users: %s is no public key of a user", name))
 		b.WriteString(define(name, keys[name]) + "\n")
 		delete(keys, name)
 	}

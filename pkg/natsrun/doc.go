@@ -49,7 +49,7 @@
 //	}
 //
 // After the crash of a leader the others elect one in 4 to 9 seconds, the
-// server's own timers; with an import of natstest/fastelection in about one.
+// server's own timers.
 //
 // # Restarts
 //

@@ -20,8 +20,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/internal/process"
-	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/internal/process"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 const (
@@ -79,7 +79,7 @@ func (n *Node) Start(ctx context.Context) error {
 		if n.run, err = n.begin(ctx); !errors.Is(err, ErrPortInUse) {
 			break
 		}
-		pause.For(ctx, portRetry)
+		retry.Sleep(ctx, portRetry)
 	}
 	if err != nil {
 		return fmt.Errorf("natsrun: start node %s: %w", n.Name, err)

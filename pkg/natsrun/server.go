@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 // reconnectWait is short because an in-process reconnect costs nothing.
@@ -181,7 +181,7 @@ func (s *Server) run(ctx context.Context) error {
 	taken, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ns, err := s.begin(ctx, s.port)
-	for errors.Is(err, ErrPortInUse) && pause.For(taken, portRetry) {
+	for errors.Is(err, ErrPortInUse) && retry.Sleep(taken, portRetry) {
 		ns, err = s.begin(ctx, s.port)
 	}
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
 )
 
 const (
@@ -109,15 +109,15 @@ func (cfg Config) lease() time.Duration { return 2 * (batchTime + cfg.PublishTim
 // validate returns an error that names all mistakes.
 func (cfg Config) validate() error {
 	err := errors.Join(
-		mistake.If(cfg.BatchSize < 0, "outbox: BatchSize is %d: want a positive number", cfg.BatchSize),
-		mistake.If(cfg.Concurrency < 0, "outbox: Concurrency is %d: want a positive number", cfg.Concurrency),
-		mistake.If(cfg.Poll < 0 || cfg.Poll > longestWait, "outbox: Poll is %s: want a positive duration, at most %s", cfg.Poll, longestWait),
-		mistake.If(cfg.PublishTimeout < 0 || cfg.PublishTimeout > longestWait,
+		validate.If(cfg.BatchSize < 0, "outbox: BatchSize is %d: want a positive number", cfg.BatchSize),
+		validate.If(cfg.Concurrency < 0, "outbox: Concurrency is %d: want a positive number", cfg.Concurrency),
+		validate.If(cfg.Poll < 0 || cfg.Poll > longestWait, "outbox: Poll is %s: want a positive duration, at most %s", cfg.Poll, longestWait),
+		validate.If(cfg.PublishTimeout < 0 || cfg.PublishTimeout > longestWait,
 			"outbox: PublishTimeout is %s: want a positive duration, at most %s", cfg.PublishTimeout, longestWait),
-		mistake.If(cfg.Pool == nil, "outbox: Pool is missing: want the database with the table event_outbox"))
+		validate.If(cfg.Pool == nil, "outbox: Pool is missing: want the database with the table event_outbox"))
 	if cfg.Pool != nil {
 		conns := int(cfg.Pool.Config().MaxConns)
-		err = errors.Join(err, mistake.If(conns <= cfg.Concurrency,
+		err = errors.Join(err, validate.If(conns <= cfg.Concurrency,
 			"outbox: Pool has at most %d connections: want Concurrency + 1, %d", conns, cfg.Concurrency+1))
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 // The points that a relay passes, in order. Its process may die between any two of them.
@@ -22,15 +22,15 @@ const (
 
 // drain publishes batch after batch. When no row is left it rests until it is woken.
 func (r *Relay) drain(ctx context.Context, s *session, from int) {
-	var wait time.Duration
+	var failures int
 	for barren := 0; ctx.Err() == nil; {
 		did, err := r.batch(ctx, s, from)
 		if err != nil && !s.alive() {
 			return
 		}
 		from = did.next // also after an error, which other lanes may not have
-		if err == nil && wait > 0 {
-			wait = 0
+		if err == nil && failures > 0 {
+			failures = 0
 			r.hook("Ready", func() { r.cfg.Hooks.Ready(true, nil) })
 		}
 		if barren += did.lanes; err != nil || did.rows > 0 {
@@ -41,7 +41,7 @@ func (r *Relay) drain(ctx context.Context, s *session, from int) {
 		}
 		if err != nil && ctx.Err() == nil {
 			r.hook("Ready", func() { r.cfg.Hooks.Ready(false, err) })
-			r.failed(ctx, "publish", err, &wait)
+			r.failed(ctx, "publish", err, &failures)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func write(ctx context.Context, tx pgx.Tx, results *outcome) error {
 // queue adds a statement that fails unless it writes all of the rows: a trigger or a rule of the table could keep them without an error.
 func queue(batch *pgx.Batch, rows int, sql string, args ...any) {
 	batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
-		return mistake.If(tag.RowsAffected() != int64(rows),
+		return validate.If(tag.RowsAffected() != int64(rows),
 			"%.6s wrote %d of %d rows: they are gone, or a trigger or rule of event_outbox keeps them", sql, tag.RowsAffected(), rows)
 	})
 }

@@ -24,14 +24,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
@@ -401,7 +400,7 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 		return s.Refused > 0 && s.SetAside == 1 && s.Published == 12
 	})
 	got := scrape()
-	documented.Metrics(t, page(), func(name string) bool { return strings.HasPrefix(name, "outbox_") })
+	testbed.Metrics(t, page(), func(name string) bool { return strings.HasPrefix(name, "outbox_") })
 	for name, want := range map[string]float64{
 		"outbox_backlog": 1, "outbox_backlog_set_aside": 1, "outbox_duplicates": 0,
 		"outbox_published": 12, "outbox_set_aside": 1,
@@ -704,7 +703,7 @@ func relayAndDie(ctx context.Context, d duty) error {
 	}
 	defer pool.Close()
 	cfg := outbox.Config{BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool}
-	r, err := outbox.New(ctx, cfg.Passing(child.DieAt(d.Point, d.After)))
+	r, err := outbox.New(ctx, cfg.Passing(testbed.DieAt(d.Point, d.After)))
 	if err != nil {
 		return err
 	}

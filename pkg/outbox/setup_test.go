@@ -15,15 +15,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/testbed"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 func TestMain(m *testing.M) {
@@ -184,7 +184,7 @@ func (p *place) messages() []jetstream.Msg {
 		if cause == nil || ctx.Err() == nil { // the last attempt ends with ctx, whatever failed before
 			cause = err
 		}
-		pause.For(ctx, 5*time.Millisecond)
+		retry.Sleep(ctx, 5*time.Millisecond)
 		check.Require(p, ctx.Err() == nil, "the stream could not be read for %s: %v", patience, cause)
 	}
 }
@@ -265,7 +265,7 @@ func database(t testing.TB) *pgxpool.Pool {
 // emptyDatabase returns a new database.
 func emptyDatabase(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	pool := check.Must(pgxpool.New(t.Context(), outboxtest.Database(t, installed.Postgres.Find(t))+" pool_max_conns=8"))(t)
+	pool := check.Must(pgxpool.New(t.Context(), outboxtest.Database(t, testbed.Postgres.Find(t))+" pool_max_conns=8"))(t)
 	t.Cleanup(pool.Close)
 	return pool
 }

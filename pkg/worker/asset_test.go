@@ -18,11 +18,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // TestMadeDeadStreamTakesWhatTheDeployedOneTakes compares the stream of dead letters that
@@ -158,12 +158,12 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 		check.OK(t, older.wait())
 
 		handleAll(t, b, worked, "jobs.a", "jobs.b")
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		b.publish(t, "jobs.b", `{}`)
 
 		check.Same(t, "worked", receive(t, worked, "the next job"), "jobs.b")
 
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 
 		if len(worked) != 0 {
 			t.Errorf("worked %s once more", <-worked)
@@ -215,7 +215,7 @@ func TestWorkerWithoutJobsIsNotReady(t *testing.T) {
 			set(lost.subjects, lost.filter)
 			for range 2 { // again after a minute
 				check.Contains(t, receive(t, reasons, "the loss"), lost.want)
-				pass(time.Minute)
+				natstest.Pass(time.Minute)
 			}
 			set(pattern, pattern)
 			check.OK(t, receive(t, reasons, "the jobs to be back"))
@@ -232,7 +232,7 @@ func TestMistakeThatLastsIsReportedAgain(t *testing.T) {
 		})))
 		reasons := reasoned(t, b)
 		for _, minutes := range []int{0, 1, 2, 4, 8} {
-			pass(time.Duration(minutes)*time.Minute + 5*time.Second)
+			natstest.Pass(time.Duration(minutes)*time.Minute + 5*time.Second)
 			check.Same(t, fmt.Sprintf("reports after %d minutes", minutes), len(reasons), 1)
 			check.Contains(t, receive(t, reasons, "the reason"), "consumer JOBS/cook", "maximum consumers limit")
 		}
@@ -250,7 +250,7 @@ func TestOneConsumerOfTwoKindsOfWorkers(t *testing.T) {
 			b := setup(t, srv)
 			worked := make(chan string, 10)
 			handleAll(t, b, worked, "jobs.a", "jobs.b")
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			second := *b
 			_, second.js = natstest.Connect(t, srv)
 			r := handleAll(t, &second, worked, patterns...)
@@ -260,12 +260,12 @@ func TestOneConsumerOfTwoKindsOfWorkers(t *testing.T) {
 				check.That(t, drifted, "%T", err)
 				check.Contains(t, err, "consumer JOBS/cook", "[jobs.a jobs.b]", "Config.Consumer")
 			}
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			made := func() time.Time {
 				return check.Must(b.js.Consumer(t.Context(), stream, durable))(t).CachedInfo().Created
 			}
 			before := made()
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			check.That(t, made().Equal(before), "the consumer was made again")
 			if !r.once {
 				b.publish(t, "jobs.c", `{}`)
@@ -326,7 +326,7 @@ func TestJobWaitsForWorkerThatStarts(t *testing.T) {
 		var taking sync.WaitGroup
 		taking.Go(func() {
 			for _, name := range []string{"normal", "low"} {
-				pass(4 * time.Second)
+				natstest.Pass(4 * time.Second)
 				take(name)
 			}
 		})
@@ -407,7 +407,7 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 	run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		switch {
 		case job.Args.N == 0:
-			return worker.Cancel(io.EOF)
+			return worker.Discard(io.EOF)
 		case job.Deliveries == 1:
 			return worker.Snooze(0)
 		}

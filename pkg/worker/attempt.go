@@ -10,10 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/limit"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 )
 
@@ -113,7 +113,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	d.keep, d.unique = keepOf(msg.Header) // once: a handler that writes into its headers must not race with heartbeats
 	d.info = Info{
 		Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
-		ID: key.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
+		ID: jobmsg.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
 		Stream: meta.Stream, Subject: msg.Subject,
 	}
 	d.created = w.classOf(meta.Consumer).created.Load()
@@ -369,7 +369,7 @@ func (w *Worker) countAttempt(d *delivery) int {
 	}
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
 	defer cancel()
-	noted, err := w.uncounted.Read(ctx, d.uncountedKey())
+	noted, err := readUncounted(ctx, w.bucket, d.place())
 	if err != nil {
 		w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
 		return min(d.first, d.info.MaxAttempts)

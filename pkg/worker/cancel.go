@@ -14,8 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/jsretry"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -43,7 +42,7 @@ type SharedError struct {
 // Error implements error.
 func (e *SharedError) Error() string {
 	return fmt.Sprintf("worker: job %d was not cancelled: stream %s is not a work queue, so its consumers (%s) and other readers would "+
-		"all lose the job; to end it for one consumer, make its handler return worker.Cancel; to delete it for all, run: nats stream rmm %s %d",
+		"all lose the job; to end it for one consumer, make its handler return worker.Discard; to delete it for all, run: nats stream rmm %s %d",
 		e.Sequence, e.Stream, strings.Join(e.Consumers, ", "), e.Stream, e.Sequence)
 }
 
@@ -68,11 +67,11 @@ func (j *StoredJob) HasEnded() bool {
 func (c *Client) repeat(ctx context.Context, try func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer stop()
-	return retry(ctx, firstPause, func(err error) bool { return isPassing(err) && !isFinal(err) }, func() error { return try(ctx) })
+	return repeat(ctx, firstPause, func(err error) bool { return isPassing(err) && !isFinal(err) }, func() error { return try(ctx) })
 }
 
 // recordCancelled records that a job is cancelled, for the worker that may have it, and removes the job, so that no other worker gets it.
-func (c *Client) recordCancelled(ctx context.Context, k key.Key, j StoredJob) error {
+func (c *Client) recordCancelled(ctx context.Context, k jobmsg.Key, j StoredJob) error {
 	record := recordMsg(c.cfg.Stream, k, j.ID, strconv.FormatUint(j.Sequence, 10), StateCancelled, cancelKept)
 	setExpected(record.Header, k, j.Sequence)
 	if _, err := c.send(ctx, record); err != nil {
@@ -82,7 +81,7 @@ func (c *Client) recordCancelled(ctx context.Context, k key.Key, j StoredJob) er
 }
 
 // removeJob removes the job of a record.
-func (c *Client) removeJob(ctx context.Context, k key.Key, record nats.Header) error {
+func (c *Client) removeJob(ctx context.Context, k jobmsg.Key, record nats.Header) error {
 	sequence, err := strconv.ParseUint(record.Get(HeaderSequence), 10, 64)
 	if err != nil {
 		return fmt.Errorf("record of %q: %w", k.Job(), err)
@@ -107,7 +106,7 @@ func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 	if err != nil {
 		return j, err
 	}
-	k, err := key.Of(j.Subject)
+	k, err := jobmsg.KeyOf(j.Subject)
 	_, unique := keepOf(j.Header)
 	switch refusal := j.CancelRefusal(); {
 	case j.HasEnded():
@@ -117,7 +116,7 @@ func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 	case err == nil && unique:
 		err = c.repeat(ctx, func(ctx context.Context) error { return c.cancelUnique(ctx, k, &j) })
 	case j.State == StateScheduled:
-		err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
+		err = jsapi.Retry(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
 			if time.Until(j.Due) < nearDue { // once it has fired there is nothing to remove, and its job is at another place
 				return errors.New("it becomes due at this moment: cancel it when it is listed as queued")
 			}
@@ -134,7 +133,7 @@ func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 
 // cancelUnique tries once to cancel the unique job j, and returns errBusy when another try is needed. If the job has ended by now, j has
 // its end.
-func (c *Client) cancelUnique(ctx context.Context, k key.Key, j *StoredJob) error {
+func (c *Client) cancelUnique(ctx context.Context, k jobmsg.Key, j *StoredJob) error {
 	msg, found, err := c.last(ctx, k.Any())
 	if err != nil {
 		return err
@@ -200,8 +199,7 @@ func (l *list) byCancellation(ctx context.Context, ref JobRef) (j StoredJob, ok 
 	if err != nil || !found || json.Unmarshal(m.Data, &was) != nil {
 		return j, false, err
 	}
-	k, named := keyOf(ref.Subject, &Unique{Key: ref.Key})
-	ok = (ref.ID == "" || ref.ID == was.ID) && (named != nil || k.Job() == was.Subject)
+	ok = (ref.ID == "" || ref.ID == was.ID) && (ref.Subject == "" || ref.Subject == was.Subject)
 	j = StoredJob{ID: was.ID, Sequence: ref.Sequence, Since: m.Time, State: StateCancelled, Stream: c.cfg.Stream, Subject: was.Subject}
 	return j, ok, nil
 }

@@ -62,11 +62,11 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 			ends(t, <-b.settled, worker.OutcomeCompleted)
 
 			cancel(t, c, worker.StateDone)
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 
 			check.Is(t, r.wait(), nil)
 
-			pass(25 * time.Hour) // the note as well
+			natstest.Pass(25 * time.Hour) // the note as well
 
 			n := b.left(t)
 			check.That(t, n == 0 && len(b.settled) == 0, "%d messages left, %d more outcomes; want 0, 0", n, len(b.settled))
@@ -90,7 +90,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 		insert(t, c, mail(worker.Unique{Keep: time.Hour}))
 
 		<-started
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		cancel(t, c, worker.StateRunning)
 
 		begun := time.Now()
@@ -98,7 +98,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 			t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
 		}
 
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 
 		if s := jobOf(t, c, mailRef); s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
 			t.Errorf("%+v, %d messages; want cancelled, 1, no letter", s, b.left(t))
@@ -167,7 +167,7 @@ func TestHalfACancel(t *testing.T) {
 		s := <-b.settled
 		check.That(t, !r.Duplicate && s.ID == r.ID && s.Outcome == worker.OutcomeCompleted, "%+v ran, receipt %+v; want the new job alone", s, r)
 
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 
 		if len(b.settled) != 0 || b.queued(t) != 0 {
 			t.Errorf("%d more ran, %d queued", len(b.settled), b.queued(t))
@@ -227,7 +227,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 		late := insert(t, c, worker.NewJob{Delay: time.Minute, Subject: "jobs.mail"})
 		kept := insert(t, c, worker.NewJob{Subject: "jobs.kept", Unique: &worker.Unique{Keep: time.Hour}})
 		<-b.settled
-		pass(2 * time.Second)
+		natstest.Pass(2 * time.Second)
 
 		cancelJob(t, c, retried, worker.StateRetrying)
 		cancelJob(t, c, runs, worker.StateRunning)
@@ -236,7 +236,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 		if s := <-b.settled; s.Outcome != worker.OutcomeCancelled || s.ID != runs.ID || time.Since(begun) > 5*time.Second/3 {
 			t.Errorf("%s %s after %s; want %s cancelled within 5/3 s", s.ID, s.Outcome, time.Since(begun), runs.ID)
 		}
-		pass(5 * time.Minute)
+		natstest.Pass(5 * time.Minute)
 		if len(b.settled) != 0 || len(b.letters(t)) != 0 || b.left(t) != 1 {
 			t.Errorf("%d more outcomes, %d letters, %d messages; want 0, 0, 1", len(b.settled), len(b.letters(t)), b.left(t))
 		}
@@ -245,7 +245,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 		}
 		cancelJob(t, c, kept, worker.StateDone)
 		check.Is(t, w.wait(), nil) // a day of its heartbeats takes long
-		pass(25 * time.Hour)
+		natstest.Pass(25 * time.Hour)
 		_, err := c.Cancel(t.Context(), worker.JobRef{ID: runs.ID, Sequence: runs.Sequence, Subject: runs.Subject})
 		check.Is(t, err, worker.ErrNoJob)
 	})
@@ -261,13 +261,13 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 			c := client(t, b.js)
 			run(t, b.js, b.config(t), policy, func(_ context.Context, job *worker.Job[order]) error {
 				check.That(t, job.Args.N != 2, "the cancelled job ran")
-				pass(time.Minute)
+				natstest.Pass(time.Minute)
 				return nil
 			})
 			var receipts []worker.Receipt
 			for n := range 3 {
 				receipts = append(receipts, insert(t, c, worker.NewJob{Args: order{N: n + 1}, Subject: "jobs.a"}))
-				pass(time.Second)
+				natstest.Pass(time.Second)
 			}
 			cancelJob(t, c, receipts[1], worker.StateDelivered)
 			found := make(map[string]worker.Outcome)
@@ -287,7 +287,7 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
-		pass(2 * time.Second)
+		natstest.Pass(2 * time.Second)
 		check.OK(t, first.wait())
 		job := worker.NewJob{ID: "same", Subject: "jobs.a"}
 		r := insert(t, c, job)
@@ -301,7 +301,7 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		b.anew(t)
 		cfg, outcomes := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			return ctx.Err()
 		})
 		again := insert(t, c, job)
@@ -316,7 +316,7 @@ func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
 		keyedBubble(t, func(t *testing.T, b *bundle) {
 			p, js := natstest.Proxied(t, b.srv)
 			r := insert(t, client(t, b.js), worker.NewJob{Delay: 2 * time.Second, Subject: "jobs.a"})
-			pass(after)
+			natstest.Pass(after)
 			p.Hit(func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".MSG.DELETE.") }, natstest.WriteLost, lost)
 			_, err := client(t, js).Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence})
 			check.Contains(t, err, "becomes due at this moment")

@@ -12,9 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
-	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // ClientConfig configures a [Client]. Stream is required, every other field has a default.
@@ -56,7 +55,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
 	if c.Encode == nil {
-		c.Encode = codec.Encode
+		c.Encode = jobmsg.Encode
 	}
 	return c
 }
@@ -80,7 +79,7 @@ type Client struct {
 	js     jetstream.JetStream
 	nc     *nats.Conn
 	stream atomic.Pointer[jetstream.StreamConfig] // as last seen
-	takers atomic.Pointer[listing.Takers]         // as last seen
+	takers atomic.Pointer[jobmsg.Takers]          // as last seen
 }
 
 // NewClient returns a client that publishes through js. It makes no request. The error names every invalid field of cfg.
@@ -195,7 +194,7 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 		if err == nil {
 			return receipt, nil
 		}
-		if !errors.Is(err, errFreed) && (!isPassing(err) || !backoff.Sleep(ctx, pause)) {
+		if !errors.Is(err, errFreed) && (!isPassing(err) || !retry.Sleep(ctx, pause)) {
 			return Receipt{}, err
 		}
 		if receipt, err = c.publish(ctx, p); err == nil {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -35,7 +35,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 		c.AckWait, c.Concurrency, c.SettleTimeout = 2*time.Second, 20, patience()
 	})
 	run(t, b.js, cfg, worker.Policy{MaxAttempts: 100}, func(ctx context.Context, job *worker.Job[order]) error {
-		if !pause.For(ctx, 100*time.Millisecond) { // so that there are some at any time
+		if !retry.Sleep(ctx, 100*time.Millisecond) { // so that there are some at any time
 			return ctx.Err()
 		}
 
@@ -156,7 +156,7 @@ func TestClientAsksAgain(t *testing.T) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
 			first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
-			pass(2 * time.Second)
+			natstest.Pass(2 * time.Second)
 			check.OK(t, first.wait())
 			p, js := natstest.Proxied(t, srv)
 			for _, fault := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {

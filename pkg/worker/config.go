@@ -17,9 +17,9 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
-	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Config configures a [Worker]. Stream and Consumer are required, every other field has a default.
@@ -29,9 +29,9 @@ type Config struct {
 	// killed worker runs again between 2/3 and 1 AckWait after the kill. Defaults to 5 seconds, at least 100 ms, at most 24 hours.
 	AckWait time.Duration
 
-	// AutoCreate makes Run create or update the consumers, and create the bucket and the dead letter stream (named DEAD) when
-	// they are missing. It is for laptops, tests and embedded servers; elsewhere an operator declares them and Run only checks.
-	// The job stream itself is never created here. Defaults to false.
+	// AutoCreate makes Run create or update the consumers, and create the stream, the bucket and the dead letter stream (named DEAD) when
+	// they are missing. The stream then takes all subjects that share their first token with a pattern of a handler, see [StreamConfig]. It
+	// is for laptops, tests and embedded servers; elsewhere an operator declares them and Run only checks. Defaults to false.
 	AutoCreate bool
 
 	// Bucket is the key-value bucket that holds the counts of uncounted deliveries. Its stream must allow per-message TTLs.
@@ -153,12 +153,13 @@ func (c Config) validate() error {
 		checkName("Config.StepBucket", c.StepBucket),
 		checkName("Config.Stream", c.Stream),
 		checkSubject("Config.DeadSubject", c.DeadSubject),
-		mistake.If(badID != nil, "worker: Config.ID is %s: %w", shown.Quote(c.ID), badID),
-		mistake.If(c.AckWait < 100*time.Millisecond || c.AckWait > 24*time.Hour,
+		validate.If(badID != nil, "worker: Config.ID is %s: %w", shown.Quote(c.ID), badID),
+		validate.If(c.AckWait < 100*time.Millisecond || c.AckWait > 24*time.Hour,
 			"worker: Config.AckWait is %s: use at least 100ms, at most 24h", c.AckWait),
-		mistake.If(c.Concurrency < 1 || c.Concurrency > MaxPermits, "worker: Config.Concurrency is %d: use 1 to %d", c.Concurrency, MaxPermits),
-		mistake.If(c.MaxWaiting < 1 || c.MaxWaiting > 10*MaxPermits, "worker: Config.MaxWaiting is %d: use 1 to %d", c.MaxWaiting, 10*MaxPermits),
-		mistake.If(c.StepTTL < time.Minute || c.StepTTL > maxAhead || c.StepTTL%time.Second != 0,
+		validate.If(c.Concurrency < 1 || c.Concurrency > MaxPermits, "worker: Config.Concurrency is %d: use 1 to %d", c.Concurrency, MaxPermits),
+		validate.If(c.MaxWaiting < 1 || c.MaxWaiting > 10*MaxPermits,
+			"worker: Config.MaxWaiting is %d: use 1 to %d", c.MaxWaiting, 10*MaxPermits),
+		validate.If(c.StepTTL < time.Minute || c.StepTTL > maxAhead || c.StepTTL%time.Second != 0,
 			"worker: Config.StepTTL is %s: use whole seconds, from 1m to %s", c.StepTTL, maxAhead),
 		checkPositive("Config.RequestTimeout", c.RequestTimeout),
 		checkPositive("Config.SettleTimeout", c.SettleTimeout),
@@ -168,20 +169,20 @@ func (c Config) validate() error {
 }
 
 func checkName(field, value string) error {
-	return mistake.If(!safeName.MatchString(value), "worker: %s is %s: use 1 to 255 letters, digits, '-' and '_'", field, shown.Quote(value))
+	return validate.If(!safeName.MatchString(value), "worker: %s is %s: use 1 to 255 letters, digits, '-' and '_'", field, shown.Quote(value))
 }
 
 func checkSubject(field, value string) error {
 	bad := subject.CheckLiteral(value)
-	return mistake.If(bad != nil, "worker: %s is %s: not a literal subject: %w", field, shown.Quote(value), bad)
+	return validate.If(bad != nil, "worker: %s is %s: not a literal subject: %w", field, shown.Quote(value), bad)
 }
 
 func checkPositive(field string, d time.Duration) error {
-	return mistake.If(d < 0, "worker: %s is %s: use a positive duration", field, d)
+	return validate.If(d < 0, "worker: %s is %s: use a positive duration", field, d)
 }
 
 func checkWait(field string, d time.Duration) error {
-	return mistake.If(d < 0 && d != -1, "worker: %s is %s: use a positive duration, or -1 for no wait", field, d)
+	return validate.If(d < 0 && d != -1, "worker: %s is %s: use a positive duration, or -1 for no wait", field, d)
 }
 
 // A job that is given back waits within these bounds: a broken policy must not spin, and the server cannot add much more to a time.
@@ -268,7 +269,7 @@ func (p Policy) withDefaults() Policy {
 		p.Backoff = defaultBackoff
 	}
 	if p.Decode == nil {
-		p.Decode = func(_ nats.Header, payload []byte, args any) error { return codec.Decode(payload, args) }
+		p.Decode = func(_ nats.Header, payload []byte, args any) error { return jobmsg.Decode(payload, args) }
 	}
 	p.Jitter = cmp.Or(p.Jitter, 0.2)
 	p.Limits = slices.Clone(p.Limits)
@@ -284,12 +285,12 @@ func (p Policy) withDefaults() Policy {
 func (p Policy) validate() error {
 	_, known := prioritySuffixes[p.Priority]
 	return errors.Join(
-		mistake.If(p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1), "worker: Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter),
+		validate.If(p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1), "worker: Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter),
 		checkLimits(p.Limits),
-		mistake.If(p.MaxAttempts < 1, "worker: Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts),
-		mistake.If(!known, "worker: Policy.Priority is %d: use PriorityLowest to PriorityHighest, %d to %d",
+		validate.If(p.MaxAttempts < 1, "worker: Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts),
+		validate.If(!known, "worker: Policy.Priority is %d: use PriorityLowest to PriorityHighest, %d to %d",
 			p.Priority, PriorityLowest, PriorityHighest),
-		mistake.If(p.Timeout < 0 && p.Timeout != -1, "worker: Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout))
+		validate.If(p.Timeout < 0 && p.Timeout != -1, "worker: Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout))
 }
 
 // delay returns the jittered wait after a failed attempt. random is in [0, 1).

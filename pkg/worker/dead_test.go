@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -196,7 +197,7 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 			taken := check.Must(b.js.Consumer(t.Context(), stream, durable))(t).CachedInfo().NumAckPending
 			check.That(t, taken <= limit, "%d messages taken, want at most %d", taken, limit)
 
-			pass(time.Duration(job.Args.N%5+1) * time.Second)
+			natstest.Pass(time.Duration(job.Args.N%5+1) * time.Second)
 			return nil
 		})
 
@@ -217,7 +218,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 		reason worker.Reason
 	}{
 		"exhausted":   {io.EOF, nil, worker.ReasonExhausted},
-		"cancelled":   {worker.Cancel(io.EOF), nil, worker.ReasonCancelled},
+		"discarded":   {worker.Discard(io.EOF), nil, worker.ReasonDiscarded},
 		"undecodable": {nil, io.EOF, worker.ReasonUndecodable},
 	} {
 		t.Run(name, func(t *testing.T) {

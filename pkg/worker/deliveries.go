@@ -10,7 +10,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
-	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
 // The answers that a worker can give to a delivered message.
@@ -32,7 +31,7 @@ type delivery struct {
 	hasSlot    bool
 	info       Info
 	journal    *journal.Journal // the journal of the job's steps; nil before the first step
-	noted      *uncounted.Known // what is recorded of earlier deliveries; nil when they were not read
+	noted      *uncounted       // what is recorded of earlier deliveries; nil when they were not read
 	keep       time.Duration    // of the record of a unique job
 	label      label            // the label of the handler's goroutines
 	line       *order.Job       // of an ordered job
@@ -77,11 +76,8 @@ func newDelivery(isOrdered bool) *delivery {
 	return &both.delivery
 }
 
-// uncountedKey names the delivered message in the records of uncounted deliveries.
-func (d *delivery) uncountedKey() uncounted.Message {
-	return uncounted.Message{
-		Stream: d.info.Stream, Consumer: d.info.Consumer, Sequence: d.info.Sequence, Stored: d.info.EnqueuedAt,
-	}
+func (d *delivery) place() place {
+	return place{stream: d.info.Stream, consumer: d.info.Consumer, sequence: d.info.Sequence, stored: d.info.EnqueuedAt}
 }
 
 func (d *delivery) attrs() []any {

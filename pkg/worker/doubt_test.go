@@ -81,7 +81,7 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 				t.Error("the job started in the worker that got it late")
 				return nil
 			})
-			pass(2 * time.Second) // it is in contact
+			natstest.Pass(2 * time.Second) // it is in contact
 			p.Slow(tt.late)
 			b.publish(t, "jobs.1", `{}`)
 			cfg, elsewhere := b.reporting(t, ackWait)
@@ -177,7 +177,7 @@ func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
 				return nil
 			})
 		}
-		pass(2 * time.Second) // they are in contact
+		natstest.Pass(2 * time.Second) // they are in contact
 		b.publish(t, "jobs.1", `{}`)
 		check.OK(t, <-reached)
 		lookUps := 0

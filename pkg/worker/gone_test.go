@@ -68,7 +68,7 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 
 				check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 
-				pass(time.Second) // no two messages have one time
+				natstest.Pass(time.Second) // no two messages have one time
 
 				// It waits in the new stream, under the sequence of the old one's.
 				g.publish(t, "jobs.2", `{"n":2}`)
@@ -105,7 +105,7 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 
 		g.until(false)
 
-		pass(time.Second) // no two messages have one time
+		natstest.Pass(time.Second) // no two messages have one time
 
 		check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 

@@ -106,7 +106,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 		priorities []worker.Priority
 	}{
 		"completed":        {nil, worker.OutcomeCompleted, []worker.Priority{worker.PriorityNormal}},
-		"dead":             {worker.Cancel(io.EOF), worker.OutcomeDead, []worker.Priority{worker.PriorityNormal}},
+		"dead":             {worker.Discard(io.EOF), worker.OutcomeDead, []worker.Priority{worker.PriorityNormal}},
 		"three priorities": {nil, worker.OutcomeCompleted, threeClasses},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 
 		check.Require(t, <-b.ready, "not ready again")
 
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		check.Same(t, "messages left", b.left(t), 1)
 
@@ -223,7 +223,7 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 
 		b.publish(t, "jobs.a", `{}`)
 		receive(t, b.settled, "the first job")
-		pass(time.Millisecond) // until then it may be here still, where its copy would be dropped without an answer
+		natstest.Pass(time.Millisecond) // until then it may be here still, where its copy would be dropped without an answer
 
 		mu.Lock()
 		repeat = true
@@ -231,7 +231,7 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 
 		b.publish(t, "jobs.b", `{}`)
 		receive(t, b.settled, "the second job")
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		check.Same(t, "runs of two jobs", len(worked), 2)
 

@@ -11,12 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
 
-// Handler works one job. A result of nil completes the job; [Retry], [Snooze] and [Cancel] return the errors that decide otherwise. Any
+// Handler works one job. A result of nil completes the job; [Retry], [Snooze] and [Discard] return the errors that decide otherwise. Any
 // other error, a panic or a runtime.Goexit is a failed attempt, which the policy retries. The context ends at the policy's timeout and
 // when the worker stops; [context.Cause] returns the reason.
 //
@@ -148,7 +148,7 @@ func (w *Worker) sources() []pull.Source {
 
 // HeaderID is the header with the ID of a job. Without it the Nats-Msg-Id is the ID. A Nats-Msg-Id must differ between two publications of
 // one job, and a schedule drops it when it fires.
-const HeaderID = key.HeaderID
+const HeaderID = jobmsg.HeaderID
 
 // Job is one job as its handler sees it. Handlers must not change Data or Header.
 type Job[T any] struct {

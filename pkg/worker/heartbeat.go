@@ -182,7 +182,7 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]ack) {
 			continue
 		}
 		var found jetstream.Consumer
-		err := retry(w.stopping, firstWait, func(error) bool { return true }, func() (err error) {
+		err := repeat(w.stopping, firstWait, func(error) bool { return true }, func() (err error) {
 			found, err = w.consumer(w.stopping, c)
 			return err
 		})

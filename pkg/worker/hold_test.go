@@ -92,7 +92,7 @@ func TestLossHoldsAJob(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			p, starts := throughProxy(t, b, worker.Policy{}, test.answer)
-			pass(time.Second) // the worker is in contact, so it reads no record of a first delivery
+			natstest.Pass(time.Second) // the worker is in contact, so it reads no record of a first delivery
 			p.Hit(test.lost, natstest.WriteLost, test.times)
 			insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
 			first, second := <-starts, <-starts
@@ -130,7 +130,7 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 func TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, starts := throughProxy(t, b, worker.Policy{}, nil)
-		pass(100 * time.Millisecond) // the request is at the server
+		natstest.Pass(100 * time.Millisecond) // the request is at the server
 		p.Partition()
 
 		sent := time.Now()
@@ -200,7 +200,7 @@ func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
 		b.publish(t, "jobs.2", `{}`)
-		pass(10 * time.Minute)
+		natstest.Pass(10 * time.Minute)
 
 		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
 
@@ -224,7 +224,7 @@ func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 		})
 		b.publish(t, "jobs.2", `{}`)
 		<-waits
-		pass(10 * time.Second) // it stands in the line of the permit
+		natstest.Pass(10 * time.Second) // it stands in the line of the permit
 
 		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return !f.FromClient && strings.HasPrefix(f.Subject, "$KV.jobs.limits.") }))
 

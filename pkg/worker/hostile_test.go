@@ -165,7 +165,7 @@ func TestCallbacksThatPanicChangeNothing(t *testing.T) {
 						return nil
 					},
 				}, func(_ context.Context, job *worker.Job[order]) error {
-					pass(time.Minute)
+					natstest.Pass(time.Minute)
 					if job.Args.N == 0 {
 						return io.EOF
 					}
@@ -197,7 +197,7 @@ func TestBackoffIsBounded(t *testing.T) {
 			run(t, b.js, b.config(t), worker.Policy{Backoff: func(int) time.Duration { return wait }}, func(context.Context, *worker.Job[order]) error { return io.EOF })
 			b.publish(t, "jobs.1", `{}`)
 			within(t, "the wait", (<-b.settled).Delay, most*79/100, most)
-			pass(min(most/2, time.Minute))
+			natstest.Pass(min(most/2, time.Minute))
 			check.Same(t, "further attempts", len(b.settled), 0)
 		})
 	}

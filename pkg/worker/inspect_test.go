@@ -17,11 +17,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // hang keeps a job until the channel is closed, whatever its context says.
@@ -65,7 +65,7 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		}
 
 		check.OK(t, client(t, b.js).Pause(t.Context(), worker.Pause{Pattern: pattern}))
-		pass(2 * time.Minute) // they ignore their contexts
+		natstest.Pass(2 * time.Minute) // they ignore their contexts
 
 		nc, js := natstest.Connect(t, b.srv)
 		got := inspected(t, js)
@@ -106,14 +106,14 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		b.publish(t, "jobs.soup", `{"n":1}`)
-		pass(3 * time.Second)
+		natstest.Pass(3 * time.Second)
 		b.publish(t, "jobs.tea", `{"n":2}`)
-		pass(2 * time.Second)
+		natstest.Pass(2 * time.Second)
 		settled := make(chan worker.Settlement, 10)
 		run(t, b.js, b.config(t, func(c *worker.Config) {
 			c.Concurrency, c.Hooks.Settled = 2, func(s worker.Settlement) { settled <- s }
 		}), worker.Policy{Backoff: func(int) time.Duration { return time.Minute }}, func(_ context.Context, job *worker.Job[order]) error {
-			pass(time.Duration(job.Args.N) * time.Second)
+			natstest.Pass(time.Duration(job.Args.N) * time.Second)
 			if job.Args.N == 2 && job.Attempt == 1 {
 				return errors.New("no salt")
 			}
@@ -197,7 +197,7 @@ func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
 		check.That(t, !got.Ready && strings.Contains(got.Problem, "onsumer"), "%+v", got)
 
 		r.stop()
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		got = inspected(t, b.js)
 		check.That(t, got.Stopping, "%+v", got)

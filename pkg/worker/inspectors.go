@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
+	"github.com/expediter-io/expediter/internal/inspect"
 )
 
 const (

@@ -14,10 +14,9 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/token"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -67,12 +66,12 @@ type JobFilter struct {
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (f JobFilter) validate() error {
 	badSubject := subject.CheckPattern(cmp.Or(f.Subject, ">"))
-	_, badKey := token.Encode(cmp.Or(f.Key, "-"))
+	_, badKey := subject.EncodeToken(cmp.Or(f.Key, "-"))
 	return errors.Join(
-		mistake.If(f.Limit < 1 || f.Limit > maxPage, "worker: JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage),
-		mistake.If(f.Look < 1 || f.Look > maxPage, "worker: JobFilter.Look is %d: use 1 to %d", f.Look, maxPage),
-		mistake.If(badSubject != nil, "worker: JobFilter.Subject is %s: not a subject filter: %w", shown.Quote(f.Subject), badSubject),
-		mistake.If(badKey != nil, "worker: JobFilter.Key: %w", badKey))
+		validate.If(f.Limit < 1 || f.Limit > maxPage, "worker: JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage),
+		validate.If(f.Look < 1 || f.Look > maxPage, "worker: JobFilter.Look is %d: use 1 to %d", f.Look, maxPage),
+		validate.If(badSubject != nil, "worker: JobFilter.Subject is %s: not a subject filter: %w", shown.Quote(f.Subject), badSubject),
+		validate.If(badKey != nil, "worker: JobFilter.Key: %w", badKey))
 }
 
 // wants reports whether the filter selects jobs in a state.
@@ -98,7 +97,7 @@ func (f JobFilter) selects() bool {
 
 // hasName reports whether the filter selects a job by its subject and key.
 func (f JobFilter) hasName(j StoredJob) bool {
-	last, _ := token.Encode(f.Key) // it has been checked
+	last, _ := subject.EncodeToken(f.Key) // it has been checked
 	return (f.Key == "" || strings.HasSuffix(j.Subject, "."+last)) && (f.Subject == "" || subject.Matches(f.Subject, j.Subject))
 }
 
@@ -276,7 +275,7 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 
 // only fills a page with the job of a key.
 func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
-	j, err := l.client.Job(ctx, JobRef{Key: f.Key, Subject: f.Subject})
+	j, err := l.client.Job(ctx, JobByKey(f.Subject, f.Key))
 	page.Looked = 1
 	switch {
 	case errors.Is(err, ErrNoJob), err == nil && !f.selectsState(j):
@@ -289,7 +288,7 @@ func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
 
 // fill fills a page from the stream: from the messages that no consumer takes, or in parts that are each as large as all before.
 func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
-	if kind := f.aside(); !f.Dead && kind != key.Job && l.Info.Config.Retention == jetstream.WorkQueuePolicy {
+	if kind := f.aside(); !f.Dead && kind != jobmsg.Job && l.Info.Config.Retention == jetstream.WorkQueuePolicy {
 		messages, all, err := l.Few(ctx, kind, f.From.Sequence, f.Look)
 		if err != nil {
 			return err
@@ -328,18 +327,18 @@ func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	return nil
 }
 
-// aside returns the kind of messages that the filter may select, if it is a single kind that no consumer takes, and otherwise key.Job.
-func (f JobFilter) aside() (kind key.Kind) {
+// aside returns the kind of messages that the filter may select, if it is a single kind that no consumer takes, and otherwise jobmsg.Job.
+func (f JobFilter) aside() (kind jobmsg.Kind) {
 	for i, state := range f.States {
-		of := key.Job
+		of := jobmsg.Job
 		switch state { //nolint:exhaustive // the others are of jobs
 		case StateScheduled:
-			of = key.Later
+			of = jobmsg.Later
 		case StateCancelled, StateDead, StateDone:
-			of = key.Done
+			of = jobmsg.Done
 		}
 		if i > 0 && of != kind {
-			return key.Job
+			return jobmsg.Job
 		}
 		kind = of
 	}
@@ -390,37 +389,4 @@ func (l *list) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Messa
 		page.Jobs = append(page.Jobs, j)
 	}
 	return nil
-}
-
-const (
-	selectedJobs   = 1000
-	selectedLooked = 10_000
-)
-
-// Select returns the jobs of a filter for which can is true, at most 1,000 among 10,000 messages, in the order of [Client.Jobs], and
-// reports whether these are all. It leaves out their headers, letters and payloads, which could be a gigabyte. The filter's Count, Limit
-// and Look have no effect. Round trips: those of Jobs for each 1,000 messages.
-func (c *Client) Select(ctx context.Context, f JobFilter, can func(StoredJob) bool) (jobs []StoredJob, all bool, err error) {
-	f.Count, f.Limit, f.Look = false, maxPage, maxPage
-	for looked := 0; looked < selectedLooked; {
-		page, err := c.Jobs(ctx, f)
-		if err != nil {
-			return nil, false, err
-		}
-		looked += page.Looked
-		for _, j := range page.Jobs {
-			switch {
-			case !can(j):
-				continue
-			case len(jobs) == selectedJobs:
-				return jobs, false, nil
-			}
-			j.Header, j.Letter, j.Payload = nil, nil, nil
-			jobs = append(jobs, j)
-		}
-		if f.From = page.Next; f.From.Sequence == 0 {
-			return jobs, true, nil
-		}
-	}
-	return jobs, false, nil
 }

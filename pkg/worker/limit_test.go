@@ -14,10 +14,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -110,7 +110,7 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 			case 3:
 				return worker.Snooze(0)
 			default:
-				pause.For(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
+				retry.Sleep(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
 			}
 
 			if left.Add(-1) == 0 {
@@ -161,7 +161,7 @@ func TestLimitIsUsed(t *testing.T) {
 			for range 2 {
 				_, js := natstest.Connect(t, srv)
 				run(t, js, b.config(t), worker.Policy{Limits: []worker.Limit{test.limit}}, func(context.Context, *worker.Job[order]) error {
-					pass(time.Minute)
+					natstest.Pass(time.Minute)
 					return nil
 				})
 			}
@@ -231,7 +231,7 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 
 			deliveries.Add(int32(job.Deliveries))
 			runs.Add(1)
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			return nil
 		})
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -55,13 +55,13 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 					return nil
 				})
 
-				pass(time.Second)
+				natstest.Pass(time.Second)
 
 				for range others {
 					b.publish(t, "jobs.2", `{}`)
 				}
 
-				pass(time.Minute) // they wait, and the first runs on
+				natstest.Pass(time.Minute) // they wait, and the first runs on
 
 				lost := time.Now()
 
@@ -111,7 +111,7 @@ func TestPermitIsReturned(t *testing.T) {
 			case "jobs.snooze":
 				return worker.Snooze(time.Hour)
 			case "jobs.cancel":
-				return worker.Cancel(nil)
+				return worker.Discard(nil)
 			case "jobs.goexit":
 				runtime.Goexit()
 			}
@@ -124,7 +124,7 @@ func TestPermitIsReturned(t *testing.T) {
 
 		cfg, settled := b.reporting(t)
 		run(t, b.js, cfg, policy, handler)
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		check.Is(t, quiet.wait(), nil)
 
@@ -206,7 +206,7 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 			leave := c.enter(ctx, "all")
 			defer leave()
 
-			pause.For(ctx, time.Millisecond)
+			retry.Sleep(ctx, time.Millisecond)
 
 			mu.Lock()
 			defer mu.Unlock()
@@ -300,7 +300,7 @@ func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
 
 		for i := range 5 {
 			b.publish(t, fmt.Sprintf("jobs.%d", i+1), `{}`)
-			pass(3300 * time.Millisecond)
+			natstest.Pass(3300 * time.Millisecond)
 
 			left := time.Now()
 			end <- struct{}{}

@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -46,7 +46,7 @@ func TestSeveralLimitsDoNotLock(t *testing.T) {
 				defer c.enter(ctx, "all")()
 				defer c.enter(ctx, last(job.Info, nil, nil))()
 
-				pause.For(ctx, time.Millisecond)
+				retry.Sleep(ctx, time.Millisecond)
 
 				if left.Add(-1) == 0 {
 					close(all)
@@ -135,7 +135,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 			return nil
 		})
 
-		pass(time.Second) // the bucket is there
+		natstest.Pass(time.Second) // the bucket is there
 
 		check.OK(t, check.Err(b.js.Publish(t.Context(), record, []byte("no record"))))
 
@@ -260,7 +260,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 		run(t, js, b.config(t), oneAtATime, tell(begun, theTime))
 
 		b.publish(t, "jobs.2", `{}`)
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		nc.Close()
 
 		check.Failsf(t, first.wait(), "the first worker ended without an error")

@@ -11,11 +11,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/limit"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
@@ -112,7 +112,7 @@ func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error 
 	for {
 		_, err := w.limits.Enter(ctx, limit.Entry{Lost: func(error) {}, Rules: rules, Sequence: d.info.Sequence})
 		full, crowded := errors.AsType[*limit.FullError](err)
-		if !crowded || !backoff.Sleep(ctx, full.Delay) {
+		if !crowded || !retry.Sleep(ctx, full.Delay) {
 			return err
 		}
 	}
@@ -137,22 +137,22 @@ var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
 // checkLimits returns an error that names all mistakes of a policy's limits. Defaults must be set before.
 func checkLimits(limits []Limit) error {
-	err := mistake.If(len(limits) > MaxLimits, "worker: Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
+	err := validate.If(len(limits) > MaxLimits, "worker: Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
 	seen := make(map[string]bool)
 	for i, l := range limits {
 		field := fmt.Sprintf("worker: Policy.Limits[%d]", i)
 		bad := subject.CheckPattern(cmp.Or(l.Subjects, ">"))
 		err = errors.Join(err,
-			mistake.If(!limitName.MatchString(l.Name), "%s.Name is %s: use 1 to 64 letters, digits, '-' and '_'", field, shown.Quote(l.Name)),
-			mistake.If(seen[l.Name], "%s.Name is %q, as that of another: use each once", field, l.Name),
-			mistake.If(l.Concurrency < 0 || l.Concurrency > MaxPermits,
+			validate.If(!limitName.MatchString(l.Name), "%s.Name is %s: use 1 to 64 letters, digits, '-' and '_'", field, shown.Quote(l.Name)),
+			validate.If(seen[l.Name], "%s.Name is %q, as that of another: use each once", field, l.Name),
+			validate.If(l.Concurrency < 0 || l.Concurrency > MaxPermits,
 				"%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits),
-			mistake.If(l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits,
+			validate.If(l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits,
 				"%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits),
-			mistake.If(l.Rate == 0 && (l.Concurrency == 0 || l.Turns),
+			validate.If(l.Rate == 0 && (l.Concurrency == 0 || l.Turns),
 				"%s has neither Concurrency nor Rate, or Turns without Rate: use one of them, or both", field),
-			mistake.If(bad != nil, "%s.Subjects is %s: not a subject filter: %w", field, shown.Quote(l.Subjects), bad),
-			mistake.If(l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer),
+			validate.If(bad != nil, "%s.Subjects is %s: not a subject filter: %w", field, shown.Quote(l.Subjects), bad),
+			validate.If(l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer),
 				"%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer))
 		seen[l.Name] = true
 	}

@@ -14,16 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
-	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // list is a stream that is being listed.
 type list struct {
-	*listing.Stream
+	*jobmsg.Stream
 
 	client *Client
 	dead   bool // it is the stream of the dead letters
@@ -35,11 +32,15 @@ func (c *Client) openList(ctx context.Context, dead bool) (*list, error) {
 	if dead {
 		stream = c.cfg.DeadStream
 	}
-	opened, err := listing.Open(ctx, c.nc, c.api, stream, !dead)
+	opened, err := jobmsg.Open(ctx, c.nc, c.api, stream, !dead)
 	switch {
 	case jsapi.IsNoStream(err):
-		return nil, &MissingError{Asset: "stream " + stream, Cause: err}
-	case errors.Is(err, listing.ErrNoDirect):
+		missing := &MissingError{Asset: "stream " + stream, Cause: err, mends: true}
+		if !dead {
+			missing.maker = "worker.CreateStream"
+		}
+		return nil, missing
+	case errors.Is(err, jobmsg.ErrNoDirect):
 		return nil, &DriftError{Asset: "stream " + stream, Differences: []string{err.Error()}}
 	case err != nil:
 		return nil, fmt.Errorf("worker: look up stream %s: %w", stream, err)
@@ -55,12 +56,12 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 		return l.readLetter(m)
 	}
 	j = l.client.statusIn(m)
-	j.Header, j.Payload = listing.OwnHeaders(m.Header), m.Data
-	kind := key.KindOf(m.Subject)
-	if ok = kind != key.Later || !j.Due.IsZero(); kind == key.Done {
+	j.Header, j.Payload = jobmsg.OwnHeaders(m.Header), m.Data
+	kind := jobmsg.KindOf(m.Subject)
+	if ok = kind != jobmsg.Later || !j.Due.IsZero(); kind == jobmsg.Done {
 		j.Payload = nil
 	}
-	if j.Shared = l.isShared(); j.Shared && kind == key.Done { // the end at one consumer says nothing of the others
+	if j.Shared = l.isShared(); j.Shared && kind == jobmsg.Done { // the end at one consumer says nothing of the others
 		j.Consumer = m.Header.Get(headerConsumer)
 		return j, ok
 	}
@@ -106,7 +107,7 @@ func (l *list) addRecords(ctx context.Context, jobs []StoredJob) error {
 		for _, j := range jobs[i].Each() {
 			if j.State == StateDelivered {
 				read(progressOf(cfg.Bucket, cfg.Stream, j.Sequence, j.Consumer, j.Shared), j.readProgress)
-				read("$KV."+cfg.Bucket+"."+uncounted.Key(j.uncountedKey()), j.readUncounted)
+				read("$KV."+cfg.Bucket+"."+j.place().uncountedKey(), j.readUncounted)
 				read(failureSubject(cfg.Bucket, cfg.Stream, j.Consumer, j.Sequence), j.readFailure)
 			}
 		}
@@ -197,9 +198,8 @@ func (l *list) judge(j *StoredJob) {
 	}
 }
 
-// uncountedKey names the job in the records of uncounted deliveries.
-func (j *StoredJob) uncountedKey() uncounted.Message {
-	return uncounted.Message{Stream: j.Stream, Consumer: j.Consumer, Sequence: j.Sequence, Stored: j.Since}
+func (j *StoredJob) place() place {
+	return place{stream: j.Stream, consumer: j.Consumer, sequence: j.Sequence, stored: j.Since}
 }
 
 // waits sets the time at which a job that does not run is due.
@@ -222,7 +222,7 @@ func (j *StoredJob) readProgress(m jsapi.Message) {
 }
 
 func (j *StoredJob) readUncounted(m jsapi.Message) {
-	if known := uncounted.Decode(kvrecord.Record{Data: m.Data}, j.uncountedKey()); known.Last > 0 {
+	if known := decodeUncounted(kvrecord.Record{Data: m.Data}, j.place()); known.Last > 0 {
 		j.waits(m.Time.Add(known.Delay))
 	}
 }
@@ -269,13 +269,13 @@ func (l *list) countMore(ctx context.Context) (Counts, error) {
 	n := Counts{
 		AsOf: l.Info.TimeStamp, Delivered: l.Takers.Held, Messages: l.Info.State.Msgs, Queued: l.Takers.Pending, Rest: l.Rest(),
 	}
-	for _, kind := range []key.Kind{key.Later, key.Done} {
+	for _, kind := range []jobmsg.Kind{jobmsg.Later, jobmsg.Done} {
 		names, listed, err := l.Names(ctx, kind)
 		if err != nil || !listed {
 			return n, err
 		}
 		for _, count := range names {
-			if kind == key.Later {
+			if kind == jobmsg.Later {
 				n.Scheduled += count
 			} else {
 				n.Ended += count
@@ -293,7 +293,7 @@ var ErrNoJob = errors.New("worker: no such job")
 // cancelled job for a day, and the last dead letter of its subject. Its state is as in [Client.Jobs]. The error wraps [ErrNoJob] when
 // nothing is found. Three round trips for a job that is in the stream, up to eight for a job that is not.
 func (c *Client) Job(ctx context.Context, ref JobRef) (j StoredJob, err error) {
-	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+	err = jsapi.Retry(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
 		j, err = c.job(ctx, ref)
 		return err
 	})
@@ -339,7 +339,7 @@ func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool,
 	if ref.Subject == "" {
 		return j, false, nil
 	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	k, err := keyOf(ref.Subject, "")
 	if err != nil {
 		return j, false, err
 	}
@@ -368,7 +368,7 @@ func (l *list) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, 
 	if ref.Subject == "" {
 		return j, false, nil
 	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	k, err := keyOf(ref.Subject, "")
 	if err != nil {
 		return j, false, err
 	}

@@ -64,7 +64,7 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, how natstest
 	r := insert(t, c, job)
 	check.That(t, !r.Duplicate && (job.ID == "" || r.ID == job.ID), "receipt %+v; want no duplicate", r)
 
-	pass(2 * time.Minute)
+	natstest.Pass(2 * time.Minute)
 
 	check.Same(t, "runs", runs.Load(), 1)
 }

@@ -13,10 +13,9 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/header"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/token"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Headers of a job's message, beside HeaderID. A publisher that has no [Client] sets them by hand.
@@ -98,7 +97,7 @@ type plan struct {
 	id       string
 	insertID string // unique to this insert
 	keep     time.Duration
-	key      key.Key
+	key      jobmsg.Key
 	to       string // the subject to which it is published
 	unique   bool   // it is unique, with records of its key
 	unknown  bool   // a publication may have been stored although no answer came
@@ -109,7 +108,7 @@ type plan struct {
 // plan checks a job and encodes it. The error names all mistakes.
 func (c *Client) plan(job NewJob) (*plan, error) {
 	u := cmp.Or(job.Unique, new(Unique))
-	k, badSubject := keyOf(job.Subject, job.Unique)
+	k, badSubject := keyOf(job.Subject, u.Key)
 	due, badAt := dueOf(job, time.Now())
 	h, badHeader := headerOf(job.Header)
 	data, badArgs := c.encode(job.Args, h)
@@ -118,9 +117,9 @@ func (c *Client) plan(job NewJob) (*plan, error) {
 		inField("NewJob.At", badAt),
 		inField("NewJob.Header", badHeader),
 		inField("NewJob.ID", checkID(job.ID)),
-		mistake.If(u.Unrecorded && (u.HoldDead || u.Keep != 0 || !due.IsZero()),
+		validate.If(u.Unrecorded && (u.HoldDead || u.Keep != 0 || !due.IsZero()),
 			"NewJob.Unique.Unrecorded: there is a HoldDead, a Keep or a delay as well: those are recorded"),
-		mistake.If(u.Keep < 0 || u.Keep > maxKeep, "NewJob.Unique.Keep: use 0 to 366 days"),
+		validate.If(u.Keep < 0 || u.Keep > maxKeep, "NewJob.Unique.Keep: use 0 to 366 days"),
 		inField("NewJob.Args", badArgs))
 	if err != nil {
 		return nil, err
@@ -185,7 +184,7 @@ func (p *plan) address(stream string) {
 	p.to = p.key.Later()
 	if !p.unique {
 		// Each job has a schedule of its own, or the next would replace this one.
-		suffix, _ := token.Encode(p.id) // the ID has been checked
+		suffix, _ := subject.EncodeToken(p.id) // the ID has been checked
 		p.to += "." + suffix
 	}
 }
@@ -203,19 +202,27 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	return r
 }
 
-func keyOf(subject string, unique *Unique) (key.Key, error) {
-	if unique != nil && unique.Key != "" {
-		last, err := token.Encode(unique.Key)
-		if err != nil {
-			return key.Key{}, fmt.Errorf("key: %w", err)
+// keyOf returns the key of a subject that is followed by the token of a Unique.Key, if that is not empty.
+func keyOf(to, unique string) (jobmsg.Key, error) {
+	if unique != "" {
+		if _, err := subject.EncodeToken(unique); err != nil {
+			return jobmsg.Key{}, fmt.Errorf("key: %w", err)
 		}
-		subject += "." + last
 	}
-	k, err := key.Of(subject)
+	k, err := jobmsg.KeyOf(keyed(to, unique))
 	if err != nil {
-		return key.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(subject, key.MaxSubject), err)
+		return jobmsg.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(keyed(to, unique), jobmsg.MaxSubject), err)
 	}
 	return k, nil
+}
+
+// keyed appends the token of a Unique.Key to a subject. A key that has no token leaves an empty one, which no job has.
+func keyed(to, unique string) string {
+	if unique == "" {
+		return to
+	}
+	last, _ := subject.EncodeToken(unique)
+	return to + "." + last
 }
 
 // dueOf returns the time at which a job is due, the zero time for at once.
@@ -247,7 +254,7 @@ func headerOf(given nats.Header) (nats.Header, error) {
 		if strings.HasPrefix(strings.ToLower(name), "job-") {
 			return nil, fmt.Errorf("header %.64q: names that start with Job- are taken", name)
 		}
-		if err := header.Check(name, values...); err != nil {
+		if err := validate.Header(name, values...); err != nil {
 			return nil, err
 		}
 		all[name] = values
@@ -269,12 +276,12 @@ func sizeOf(h nats.Header) (size int) {
 
 func checkID(id string) error {
 	switch {
-	case len(id) > token.MaxID:
-		return fmt.Errorf("%d bytes: use at most %d", len(id), token.MaxID)
+	case len(id) > subject.MaxID:
+		return fmt.Errorf("%d bytes: use at most %d", len(id), subject.MaxID)
 	case strings.TrimSpace(id) != id:
 		return errors.New("spaces at its ends are not allowed")
 	default:
-		return header.CheckText(id)
+		return validate.HeaderText(id)
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -66,7 +66,7 @@ func TestJobsOfOneSubjectRunInOrder(t *testing.T) {
 			case job.Args.N == 1 && job.Attempt < 3:
 				return worker.Retry(time.Second, errors.New("not yet"))
 			case job.Args.N == 7:
-				return worker.Cancel(nil)
+				return worker.Discard(nil)
 			}
 			return nil
 		})
@@ -91,7 +91,7 @@ func TestLaterJobGivenBackHidesNoEarlierOne(t *testing.T) {
 		cfg, done := b.reporting(t)
 		cfg.Concurrency, cfg.MaxWaiting = 2, 1
 		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
-			pass(time.Duration(job.Args.N) * time.Second)
+			natstest.Pass(time.Duration(job.Args.N) * time.Second)
 			if job.Subject == "jobs.a" && job.Sequence == 2 && job.Attempt == 1 {
 				return worker.Retry(time.Minute, errors.New("not yet"))
 			}
@@ -182,11 +182,11 @@ func TestOrderSurvivesFaults(t *testing.T) {
 				case 4:
 					p.Hit(requests("$JS.API.STREAM.MSG.GET"), natstest.ReplyLost, 1+draw(3))
 				}
-				pass(time.Duration(draw(9000)) * time.Millisecond)
+				natstest.Pass(time.Duration(draw(9000)) * time.Millisecond)
 				p.Cut() // a connection that was broken loses the last messages that were sent, not some in between
 				p.Heal()
 				p.Filter(nil)
-				pass(time.Duration(draw(3000)) * time.Millisecond)
+				natstest.Pass(time.Duration(draw(3000)) * time.Millisecond)
 			}
 			check.That(t, d.ended() >= jobs, "%d jobs ended, want %d", d.ended(), jobs)
 		})
@@ -209,7 +209,7 @@ func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
 				cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.MaxWaiting = 4, tt.waiting })
 				cfg.Hooks.Settled = func(s worker.Settlement) { settled <- s.Outcome }
 				run(t, b.js, cfg, worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
-					pass(takes)
+					natstest.Pass(takes)
 					return nil
 				})
 			}
@@ -251,7 +251,7 @@ func TestLineAfterLostHeartbeats(t *testing.T) {
 			<-waiting
 		}
 		p.Filter(natstest.Losing(isHeartbeat))
-		pass(2 * ackWait)
+		natstest.Pass(2 * ackWait)
 		p.Filter(nil)
 		began := time.Now()
 		for want := range uint64(jobs) {
@@ -271,7 +271,7 @@ func TestLineBehindALongJob(t *testing.T) {
 			cfg.Hooks.Settled = func(s worker.Settlement) { settled <- s.Outcome }
 			run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
 				started <- struct{}{}
-				pass(time.Duration(job.Args.N) * time.Minute)
+				natstest.Pass(time.Duration(job.Args.N) * time.Minute)
 				return nil
 			})
 		}
@@ -300,7 +300,7 @@ func TestOrderInAStreamThatIsMadeAnew(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		cfg, done := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
-			pass(time.Duration(job.Args.N) * time.Second)
+			natstest.Pass(time.Duration(job.Args.N) * time.Second)
 			return nil
 		})
 		for _, n := range []string{`{"n":0}`, `{"n":0}`, `{"n":15}`} { // the last beyond a look at the consumer

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // heartbeats is how long a worker takes to follow a pause, and its latest request to end.
@@ -67,13 +67,13 @@ func TestPausedHandler(t *testing.T) {
 			if test.first {
 				started = begin()
 			} else {
-				pass(heartbeats)
+				natstest.Pass(heartbeats)
 			}
 			for i := range 5 {
 				b.publish(t, "jobs.a.1", fmt.Sprintf(`{"n":%d}`, i))
 				b.publish(t, "jobs.b.1", `{}`)
 			}
-			pass(2 * time.Minute)
+			natstest.Pass(2 * time.Minute)
 			for range 5 {
 				info := <-started
 				check.That(t, info.Subject == "jobs.b.1", "%s started", info.Subject)
@@ -88,7 +88,7 @@ func TestPausedHandler(t *testing.T) {
 				was := check.Must(c.Resume(t.Context(), "jobs.a.>"))(t)
 				check.Same(t, "it was paused", was, true)
 			} else {
-				pass(time.Until(pause.Until) - time.Millisecond)
+				natstest.Pass(time.Until(pause.Until) - time.Millisecond)
 				check.Same(t, "jobs that started too early", len(started), 0)
 				ended = time.Now()
 			}
@@ -107,7 +107,7 @@ func TestPausedHandler(t *testing.T) {
 			}
 			took := time.Since(ended)
 			check.That(t, took <= most, "started %s after the pause, want at most %s", took, most)
-			pass(heartbeats)
+			natstest.Pass(heartbeats)
 			check.Same(t, "patterns paused after the end", b.paused.Load(), 0)
 		})
 	}
@@ -121,7 +121,7 @@ func makeAssets(t *testing.T, b *bundle) {
 	w := check.Must(worker.New(b.js, cfg))(t)
 	check.OK(t, worker.Handle(w, "jobs.none", worker.Policy{}, complete))
 	r := start(t, w)
-	pass(heartbeats)
+	natstest.Pass(heartbeats)
 	check.OK(t, r.wait())
 	check.OK(t, b.js.DeleteConsumer(t.Context(), stream, "first"))
 }
@@ -133,7 +133,7 @@ func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
 		d := newDiary(t)
 		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(ctx context.Context, job *worker.Job[order]) error {
 			d.start(ctx, job)
-			pass(10 * time.Second)
+			natstest.Pass(10 * time.Second)
 			d.end(job)
 			check.Same(t, "attempt", job.Attempt, 1)
 			return nil
@@ -141,16 +141,16 @@ func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
 		for range 4 {
 			b.publish(t, "jobs.a", `{}`)
 		}
-		pass(15 * time.Second) // the second runs, the others wait for their turn
+		natstest.Pass(15 * time.Second) // the second runs, the others wait for their turn
 		for i, long := range []time.Duration{8 * time.Second, 5 * time.Minute} {
 			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>", Until: time.Now().Add(long)}))
-			pass(heartbeats)
+			natstest.Pass(heartbeats)
 			b.publish(t, "jobs.a", `{}`)
-			pass(long - heartbeats - time.Millisecond)
+			natstest.Pass(long - heartbeats - time.Millisecond)
 			check.Same(t, "ended", d.ended(), 2+i) // the one that ran
-			pass(5 * time.Second)
+			natstest.Pass(5 * time.Second)
 		}
-		pass(15 * time.Minute)
+		natstest.Pass(15 * time.Minute)
 		check.Same(t, "ended", d.ended(), 6)
 	})
 }
@@ -164,21 +164,21 @@ func TestPauseWhileTheServerIsAway(t *testing.T) {
 		c := client(t, js)
 		_, far := natstest.Connect(t, b.srv, workers.Through())
 		run(t, far, b.config(t), worker.Policy{}, complete)
-		pass(heartbeats)
+		natstest.Pass(heartbeats)
 
 		clients.Partition()
 		workers.Partition()
 		done := make(chan error)
 		go func() { done <- c.Pause(context.WithoutCancel(t.Context()), worker.Pause{Pattern: "jobs.>"}) }()
-		pass(4 * time.Second)
+		natstest.Pass(4 * time.Second)
 		clients.Heal()
 		check.OK(t, <-done)
 		all := check.Must(client(t, b.js).Pauses(t.Context()))(t)
 		check.Same(t, "pauses", len(all), 1)
 		workers.Heal()
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		b.publish(t, "jobs.a", `{}`)
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		check.Same(t, "outcomes", len(b.settled), 0)
 		check.Same(t, "jobs", b.left(t), 1)
 	})
@@ -198,7 +198,7 @@ func TestPausesOfManyClients(t *testing.T) {
 		was, err := c.Resume(t.Context(), "jobs.x")
 		check.That(t, !was && err == nil, "Resume of a handler that is not paused: %t, %v", was, err)
 		run(t, b.js, b.config(t), worker.Policy{}, complete)
-		pass(heartbeats)
+		natstest.Pass(heartbeats)
 		for _, p := range []worker.Pause{{Pattern: "jbos.>"}, {Pattern: "jobs..x"}, {Pattern: "jobs.>", Until: time.Now()}} {
 			check.Failsf(t, c.Pause(t.Context(), p), "%+v was accepted", p)
 		}
@@ -234,7 +234,7 @@ func TestPausedWorkerIsReady(t *testing.T) {
 			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>"}))
 			b.publish(t, "jobs.a.1", `{}`)
 			started := two(t, b, b.config(t), priority)
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			check.Same(t, "started", len(started), 0)
 			check.OK(t, check.Err(c.Resume(t.Context(), "jobs.>")))
 			info := <-started
@@ -258,7 +258,7 @@ func TestDrainedWorker(t *testing.T) {
 				b.publish(t, "jobs.a.1", `{}`) // which its last request may still bring
 				b.publish(t, "jobs.b.1", `{}`)
 			}
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			check.Require(t, len(first) == 0 && b.left(t) == 6, "a drained worker started %d jobs, and %d are left", len(first), b.left(t))
 			second := two(t, b, b.config(t), priority)
 			for range 6 {
@@ -273,7 +273,7 @@ func TestDrainedWorker(t *testing.T) {
 					check.OK(t, check.Err(inspect.Drain(t.Context(), b.js, info.Instance)))
 				}
 			}
-			pass(heartbeats)
+			natstest.Pass(heartbeats)
 			got, err = inspect.Resume(t.Context(), b.js, one.Instance)
 			check.That(t, err == nil && !got.Drained, "%+v, %v", got, err)
 			resumed := time.Now()
@@ -294,19 +294,19 @@ func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 		began := make(chan struct{}, 9)
 		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
 			began <- struct{}{}
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			return nil
 		})
 		for range 2 {
 			b.publish(t, "jobs.a", `{}`)
 		}
 		<-began
-		pass(heartbeats)
+		natstest.Pass(heartbeats)
 		got, err := inspect.Drain(t.Context(), b.js, inspected(t, b.js).Instance)
 		check.That(t, err == nil && got.Running == 1, "%+v, %v", got, err)
 		check.Same(t, "the outcome of the running job", (<-b.settled).Outcome, worker.OutcomeCompleted)
 		check.Same(t, "the outcome of the waiting job", (<-b.settled).Outcome, worker.OutcomePaused)
-		pass(5 * time.Minute)
+		natstest.Pass(5 * time.Minute)
 		check.Same(t, "jobs that began", len(began), 0)
 		check.Same(t, "jobs left", b.left(t), 1)
 		check.OK(t, check.Err(inspect.Resume(t.Context(), b.js, got.Instance)))
@@ -328,14 +328,14 @@ func TestPaused(t *testing.T) {
 		}
 		want("before it starts", true, true)
 		start(t, w)
-		pass(heartbeats)
+		natstest.Pass(heartbeats)
 		want("without a pause", false, false)
 		c := client(t, b.js)
 		check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.a.>"}))
-		pass(heartbeats)
+		natstest.Pass(heartbeats)
 		want("paused", true, false)
 		check.OK(t, check.Err(c.Resume(t.Context(), "jobs.a.>")))
-		pass(heartbeats)
+		natstest.Pass(heartbeats)
 		want("resumed", false, false)
 	})
 }

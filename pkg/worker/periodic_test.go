@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -44,7 +45,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 		ids := make(map[string]bool)
 
 		for n := range 3 {
-			pass(40 * time.Second)
+			natstest.Pass(40 * time.Second)
 
 			check.That(t, !schedule(t, c, minutely()), "the same schedule was stored again")
 
@@ -65,7 +66,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		check.That(t, schedule(t, c, slower), "another interval changed nothing")
 
-		pass(9 * time.Minute)
+		natstest.Pass(9 * time.Minute)
 
 		check.That(t, len(starts) == 0, "the schedule that was replaced goes on")
 
@@ -73,7 +74,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail.digest"), c.Unschedule(t.Context(), "jobs.mail.digest")), nil)
 
-		pass(30 * time.Minute)
+		natstest.Pass(30 * time.Minute)
 
 		n := b.left(t)
 		check.That(t, len(starts) == 0 && n == 0, "%d runs after the end, %d messages left", len(starts), n)
@@ -85,12 +86,12 @@ func TestRunsThatWait(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		schedule(t, c, minutely())
-		pass(time.Hour + time.Second)
+		natstest.Pass(time.Hour + time.Second)
 
 		all := make(chan string, 100)
 		r := run(t, b.js, b.config(t), worker.Policy{}, tell(all, itsSubject))
 
-		pass(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 
 		check.Is(t, r.wait(), nil)
 

@@ -110,7 +110,7 @@ func shareTheSlots(t *testing.T, srv *natsrun.Server, classes []worker.Priority,
 			<-ctx.Done()
 		}
 
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		return nil
 	}, classes...)
 	receive(t, enough, "starts")
@@ -163,7 +163,7 @@ func TestPriorityThatWasAloneHasNoDebt(t *testing.T) {
 				if i == each-1 { // both wait for the slot
 					b.publishClass(t, "normal", each)
 					b.publishClass(t, "high", each)
-					pass(10 * time.Millisecond) // one that was seen to be empty is looked at again
+					natstest.Pass(10 * time.Millisecond) // one that was seen to be empty is looked at again
 				}
 
 				leave <- struct{}{}
@@ -205,7 +205,7 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 		done := make(chan int32, 1)
 		cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 3 })
 		runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
-			pass(time.Millisecond) // in which the next ones are fetched
+			natstest.Pass(time.Millisecond) // in which the next ones are fetched
 
 			if class == "low" {
 				if lows.Add(1) == low {
@@ -284,9 +284,9 @@ func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 			for range 5 {
 				check.Same(t, "result", <-started, "low")
 
-				pass(after)
+				natstest.Pass(after)
 				b.publishClass(t, "high", 1)
-				pass(after)
+				natstest.Pass(after)
 
 				freed := time.Now()
 				leave <- struct{}{}

@@ -28,7 +28,7 @@ func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 
 			for _, idle := range []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, 2 * time.Minute} {
 				for _, class := range classNames {
-					pass(idle)
+					natstest.Pass(idle)
 
 					published := time.Now()
 					b.publishClass(t, class, 1)
@@ -55,12 +55,12 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 			return nil
 		}, threeClasses...)
 		<-b.ready
-		pass(100 * time.Millisecond) // requests of all priorities are at the server
+		natstest.Pass(100 * time.Millisecond) // requests of all priorities are at the server
 
 		b.publishClass(t, "low", 1)
 		<-started
 		b.publishClass(t, "high", 1)
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 
 		published := time.Now()
 

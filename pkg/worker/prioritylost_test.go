@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -183,7 +184,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		}
 
 		for range 10 {
-			pass(time.Second)
+			natstest.Pass(time.Second)
 
 			begun := time.Now()
 			b.publishClass(t, "normal", 1)
@@ -208,7 +209,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		b.publishClass(t, "low", 1)
 
 		close(leave)
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 
 		for len(b.settled) > 0 {
 			<-b.settled

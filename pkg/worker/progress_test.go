@@ -51,12 +51,12 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 
 		r := insert(t, c, mail(worker.Unique{}))
 
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		j := jobOf(t, c, mailRef)
 		check.That(t, j.State == worker.StateDelivered && j.Progress == nil, "%+v; want delivered, without progress", j)
 
-		pass(3 * time.Second)
+		natstest.Pass(3 * time.Second)
 		progress(worker.StateRunning, 1, "null")
 
 		j = jobOf(t, c, mailRef)
@@ -64,7 +64,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 
 		next <- struct{}{}
 
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		progress(worker.StateRunning, 1, `{"done":10}`)
 
 		next <- struct{}{}
@@ -111,7 +111,7 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 		cfg := b.config(t)
 		cfg.Logger = log.logger()
 		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			return nil
 		})
 

@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Headers of the record of a job, beside HeaderID and HeaderInsert.
@@ -76,7 +76,7 @@ func (w *Worker) isCancelled(d *delivery) bool {
 
 // recordOf reads the record of a job, if it has one.
 func (w *Worker) recordOf(d *delivery) (msg jsapi.Message, found bool, err error) {
-	k, err := key.Of(d.info.Subject)
+	k, err := jobmsg.KeyOf(d.info.Subject)
 	if err != nil {
 		return msg, false, nil //nolint:nilerr // no key, no record
 	}
@@ -126,7 +126,7 @@ func (w *Worker) recordEnd(d *delivery, state State) bool {
 // putRecord writes a record of a job until the outcome of the write is known. It reports a record that the stream does not take, and
 // returns nil: the job goes on without it.
 func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
-	k, err := key.Of(d.info.Subject)
+	k, err := jobmsg.KeyOf(d.info.Subject)
 	if err != nil {
 		return nil //nolint:nilerr // without a key there is no record
 	}
@@ -149,7 +149,7 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 
 // writeRecord writes a record once. The server refuses it when the job is not the last message of its key: a record exists already, or the
 // job has been removed, and another job may have its key. An end is then not recorded.
-func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
+func (w *Worker) writeRecord(d *delivery, k jobmsg.Key, state State, keep time.Duration) error {
 	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
 	setExpected(msg.Header, k, d.info.Sequence)
 	if w.shared.Load() {
@@ -174,7 +174,7 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 }
 
 // recordMsg returns the message of a record.
-func recordMsg(stream string, k key.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
+func recordMsg(stream string, k jobmsg.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
 	msg := nats.NewMsg(k.Done())
 	msg.Header.Set(HeaderID, id)
 	msg.Header.Set(HeaderSequence, sequence)
@@ -270,11 +270,11 @@ func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 	}
 }
 
-// retry calls try until it succeeds, fails with an error after which it must not be called again, or ctx ends. The waits double from first
+// repeat calls try until it succeeds, fails with an error after which it must not be called again, or ctx ends. The waits double from first
 // to lastWait. It returns the last error.
-func retry(ctx context.Context, first time.Duration, again func(error) bool, try func() error) error {
+func repeat(ctx context.Context, first time.Duration, again func(error) bool, try func() error) error {
 	for wait := first; ; wait = min(2*wait, lastWait) {
-		if err := try(); err == nil || !again(err) || !backoff.Sleep(ctx, wait) {
+		if err := try(); err == nil || !again(err) || !retry.Sleep(ctx, wait) {
 			return err
 		}
 	}
@@ -286,7 +286,7 @@ func isConnected(err error) bool { return !errors.Is(err, nats.ErrConnectionClos
 // sleepUntil waits for wait, but not beyond until or the end of ctx. It reports whether the whole time has passed.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
-	return backoff.Sleep(ctx, min(wait, left)) && left > wait
+	return retry.Sleep(ctx, min(wait, left)) && left > wait
 }
 
 const (

@@ -66,7 +66,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 				runs.Add(1)
 
 				if test.dies {
-					return worker.Cancel(errors.New("no"))
+					return worker.Discard(errors.New("no"))
 				}
 				return nil
 			}
@@ -138,7 +138,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 
 		check.Is(t, second.wait(), nil)
 
-		pass(2 * time.Minute) // the record has expired
+		natstest.Pass(2 * time.Minute) // the record has expired
 
 		r := insert(t, c, mail(worker.Unique{Keep: time.Minute}))
 		close(wake)
@@ -154,7 +154,7 @@ func TestKeyIsFreeWhenItsTimeIsUp(t *testing.T) {
 		c := client(t, b.js)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			if job.Header.Get("Fail") != "" {
-				return worker.Cancel(errors.New("no"))
+				return worker.Discard(errors.New("no"))
 			}
 			return nil
 		})
@@ -162,12 +162,12 @@ func TestKeyIsFreeWhenItsTimeIsUp(t *testing.T) {
 		held := worker.Unique{HoldDead: true, Keep: 90*time.Second + 1}
 		insert(t, c, mail(held))
 		<-b.settled
-		pass(90*time.Second + time.Second/2)
+		natstest.Pass(90*time.Second + time.Second/2)
 
 		r := insert(t, c, mail(held))
 		check.That(t, r.Duplicate && r.State == worker.StateDone, "after 90.5s: %+v, want a duplicate: kept for 91s, rounded up", r)
 
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		failing := mail(held)
 		failing.Header = nats.Header{"Fail": {"1"}}

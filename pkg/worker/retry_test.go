@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -201,7 +202,7 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 			seen[(<-jobs).Args.N] = true
 		}
 
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 
 		if len(seen) != 4 || len(jobs) != 0 || b.left(t) != 0 {
 			t.Errorf("%v ran, %d more, %d left; want 4, 0, 0", seen, len(jobs), b.left(t))
@@ -238,9 +239,9 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 					check.That(t, got.ID == job.ID && got.Args.N == 7 && got.Subject == r.Subject, "%s: started %+v", name, got)
 				}
 			}
-			pass(3 * time.Minute)
+			natstest.Pass(3 * time.Minute)
 			check.Same(t, name+": starts until the neighbour is due", len(started), 0)
-			pass(2 * time.Minute)
+			natstest.Pass(2 * time.Minute)
 			check.Same(t, name+": the neighbour", receive(t, started, "the neighbour").ID, neighbour.ID)
 		}
 		_, err := c.RunNow(t.Context(), worker.JobRef{Sequence: 999})

@@ -35,7 +35,7 @@ func TestPullOutlastsASlowServer(t *testing.T) {
 				}
 				check.OK(t, json.Unmarshal(m.Data, &request))
 				asked.Add(1)
-				pass(look)
+				natstest.Pass(look)
 				answer := &nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"408"}}}
 				if request.Expires > look {
 					answer = &nats.Msg{Subject: m.Reply, Reply: "ack"}
@@ -198,9 +198,9 @@ func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
 			return nil
 		})
 		<-b.ready
-		pass(500 * time.Millisecond) // the request is at the server, half of its time left
+		natstest.Pass(500 * time.Millisecond) // the request is at the server, half of its time left
 		r.stop()
-		pass(100 * time.Millisecond)
+		natstest.Pass(100 * time.Millisecond)
 		b.publish(t, "jobs.1", `{}`)
 
 		check.Is(t, r.wait(), nil)
@@ -247,7 +247,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 
 			switch job.Args.N % 3 {
 			case 0:
-				pass(9 * time.Second)
+				natstest.Pass(9 * time.Second)
 				effects.add(job.ID)
 				return ctx.Err() // none while it may finish
 			case 1:

@@ -16,9 +16,9 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/token"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -132,12 +132,12 @@ func isSameSchedule(stored jsapi.Message, planned *nats.Msg) bool {
 	return bytes.Equal(stored.Data, planned.Data) && maps.EqualFunc(have, planned.Header, slices.Equal)
 }
 
-// Unschedule ends a schedule. subject is the subject of the runs, as in [Client.Schedules]. The jobs that it has inserted stay. A schedule
+// Unschedule ends a schedule. of is the subject of the runs, as in [Client.Schedules]. The jobs that it has inserted stay. A schedule
 // that does not exist is not an error. Two round trips.
-func (c *Client) Unschedule(ctx context.Context, subject string) error {
-	k, err := key.Of(subject)
+func (c *Client) Unschedule(ctx context.Context, of string) error {
+	k, err := jobmsg.KeyOf(of)
 	if err != nil {
-		return fmt.Errorf("worker: unschedule %q: %w", clip(subject, key.MaxSubject), err)
+		return fmt.Errorf("worker: unschedule %q: %w", clip(of, jobmsg.MaxSubject), err)
 	}
 	return c.repeat(ctx, func(ctx context.Context) error {
 		msg, found, err := c.last(ctx, k.Every())
@@ -243,7 +243,7 @@ func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: look up stream %s: %w", c.cfg.Stream, err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(key.AnyEvery))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(jobmsg.AnyEvery))
 	if err != nil {
 		return nil, fmt.Errorf("worker: list schedules of %s: %w", c.cfg.Stream, err)
 	}
@@ -275,13 +275,13 @@ func (c *Client) scheduledOf(msg jsapi.Message) Scheduled {
 
 // planPeriodic checks a schedule and makes its message. The error names all mistakes.
 func (c *Client) planPeriodic(p Periodic) (*plan, error) {
-	k, badSubject := keyOf(p.Subject, &Unique{Key: p.Name})
+	k, badSubject := keyOf(p.Subject, p.Name)
 	h, badHeader := headerOf(p.Header)
 	spec, badCron := specOf(p)
 	data, badArgs := c.encode(p.Args, h)
 	err := errors.Join(
 		inField("Periodic.Subject", badSubject),
-		mistake.If(p.Name == "", "Periodic.Name: %w", token.ErrEmpty),
+		validate.If(p.Name == "", "Periodic.Name: %w", subject.ErrEmpty),
 		inField("Periodic.Header", badHeader),
 		inField("Periodic.Cron", badCron),
 		inField("Periodic.Args", badArgs))
@@ -348,7 +348,7 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("now-%d-%d", stored.Sequence, stored.Time.UnixNano()))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, stored.Subject)
-	if k, err := key.Of(j.Subject); err == nil && k.Later() == stored.Subject {
+	if k, err := jobmsg.KeyOf(j.Subject); err == nil && k.Later() == stored.Subject {
 		setExpected(msg.Header, k, stored.Sequence)
 	}
 	_, err = c.send(ctx, msg)

@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -186,7 +186,7 @@ func (b *bundle) drain(t testing.TB) {
 	t.Helper()
 
 	for b.left(t) > 0 {
-		pass(time.Second)
+		natstest.Pass(time.Second)
 	}
 }
 
@@ -222,7 +222,7 @@ func (b *bundle) anew(t testing.TB) {
 	t.Helper()
 	old := check.Must(b.js.Stream(t.Context(), stream))(t)
 	check.OK(t, b.js.DeleteStream(t.Context(), stream))
-	pass(time.Second)
+	natstest.Pass(time.Second)
 	check.OK(t, check.Err(b.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 }
 
@@ -277,9 +277,6 @@ func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 	}
 	return all
 }
-
-// pass lets fake time pass. It is for bubbles only.
-func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
 
 // patience is how long a test waits for an event that must come. It decides nothing else.
 func patience() time.Duration {

@@ -48,7 +48,7 @@ func TestCancelLeavesTheJobsOfOtherReaders(t *testing.T) {
 				firing.Delay = 2*time.Second + 200*time.Millisecond
 				receipts = append(receipts, insert(t, c, firing), insert(t, c, worker.NewJob{Delay: time.Hour, Subject: "jobs.c"}))
 			}
-			pass(2 * time.Second)
+			natstest.Pass(2 * time.Second)
 			messages := b.left(t)
 			try := func(want ...string) {
 				t.Helper()
@@ -79,9 +79,9 @@ func TestEachConsumerHasItsOwnState(t *testing.T) {
 			return func(ctx context.Context, job *worker.Job[order]) error {
 				switch job.Args.N {
 				case dies:
-					return worker.Cancel(errors.New("no"))
+					return worker.Discard(errors.New("no"))
 				case fails:
-					pass(4 * time.Second)
+					natstest.Pass(4 * time.Second)
 					return worker.Retry(time.Hour, errors.New("not yet"))
 				case 3:
 					check.OK(t, job.Progress(ctx, nil))
@@ -106,7 +106,7 @@ func TestEachConsumerHasItsOwnState(t *testing.T) {
 		for range 2 {
 			<-b.settled
 		}
-		pass(5 * time.Second)
+		natstest.Pass(5 * time.Second)
 
 		type at map[string]worker.State
 		want := map[string]at{
@@ -147,14 +147,14 @@ func TestDeadJobsOfOneSubject(t *testing.T) {
 			if job.Args.N == 2 {
 				return nil
 			}
-			return worker.Cancel(errors.New("no"))
+			return worker.Discard(errors.New("no"))
 		})
 		c := client(t, b.js)
 		for n := range 4 {
 			insert(t, c, worker.NewJob{Args: order{N: n}, Subject: "jobs.one"})
 			<-b.settled
 		}
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		states := func() (s []worker.State) {
 			for _, j := range all(t, c, worker.JobFilter{Subject: "jobs.one"}) {
 				s = append(s, j.State)

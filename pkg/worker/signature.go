@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/internal/redact"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // State is the state of a job.
@@ -48,16 +48,16 @@ const (
 // statusIn returns the status that a message of the stream has: a job, a schedule or a record. Due is zero for a schedule that repeats.
 func (c *Client) statusIn(msg jsapi.Message) StoredJob {
 	s := StoredJob{
-		ID: key.ID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
+		ID: jobmsg.ID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
 		State: StateQueued, Stream: c.cfg.Stream, Subject: msg.Subject,
 	}
-	switch key.KindOf(msg.Subject) {
-	case key.Later:
+	switch jobmsg.KindOf(msg.Subject) {
+	case jobmsg.Later:
 		s.State, s.Subject = StateScheduled, msg.Header.Get(headerScheduleTarget)
 		s.Due, _ = time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), "@at ")) // zero then
-	case key.Done:
-		s.State, s.Subject = State(cmp.Or(msg.Header.Get(HeaderState), string(StateDone))), key.JobOf(msg.Subject)
-	case key.Job:
+	case jobmsg.Done:
+		s.State, s.Subject = State(cmp.Or(msg.Header.Get(HeaderState), string(StateDone))), jobmsg.JobOf(msg.Subject)
+	case jobmsg.Job:
 	}
 	return s
 }
@@ -68,30 +68,34 @@ func insertOf(header nats.Header) string {
 }
 
 // setExpected makes the server refuse a message unless the last message of the key has the given sequence, 0 for none.
-func setExpected(header nats.Header, k key.Key, sequence uint64) {
+func setExpected(header nats.Header, k jobmsg.Key, sequence uint64) {
 	header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(sequence, 10))
 	header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, k.Any())
 }
 
-// JobRef names a job.
+// JobRef is the address of a job. Set Sequence, Subject or both, such as those of a Receipt or StoredJob; [JobByKey] returns the address of
+// a unique job.
 type JobRef struct {
 	// ID must be the ID of the job. Defaults to any ID.
 	ID string
 
-	// Key is the Unique.Key. Defaults to none: the Subject of a Receipt or StoredJob contains the key.
-	Key string
-
 	// Sequence is the Sequence of a Receipt or StoredJob. Defaults to 0: the present job of the subject, the latest if it has several.
 	Sequence uint64
 
-	// Subject is the subject of the job. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
+	// Subject is the subject of the job, including its key. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
 	Subject string
+}
+
+// JobByKey returns the address of the job that was inserted with a NewJob.Subject and a Unique.Key. A key that Unique refuses is the
+// address of no job.
+func JobByKey(subject, key string) JobRef {
+	return JobRef{Subject: keyed(subject, key)}
 }
 
 // String returns the fields of the reference that are set.
 func (r JobRef) String() string {
 	var said []string
-	for _, part := range []struct{ name, value string }{{"id", r.ID}, {"subject", r.Subject}, {"key", r.Key}} {
+	for _, part := range []struct{ name, value string }{{"id", r.ID}, {"subject", r.Subject}} {
 		if part.value != "" {
 			said = append(said, fmt.Sprintf("%s %.80q", part.name, part.value))
 		}

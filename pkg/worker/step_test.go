@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
@@ -128,11 +129,11 @@ func TestStepResultsOfEverySizeComeBack(t *testing.T) {
 				return made, nil
 			})
 			if err != nil {
-				return worker.Cancel(err)
+				return worker.Discard(err)
 			}
 
 			if !bytes.Equal(got, results[name]) {
-				return worker.Cancel(fmt.Errorf("%s: got %d bytes, want %d", name, len(got), len(results[name])))
+				return worker.Discard(fmt.Errorf("%s: got %d bytes, want %d", name, len(got), len(results[name])))
 			}
 
 			clear(got) // both are the handler's
@@ -312,22 +313,22 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 
 		ends(t, <-b.settled, worker.OutcomeCompleted)
 
-		pass(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 
 		check.Same(t, "messages right after completion", b.journals(t), 1)
 
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 
 		check.Same(t, "messages a minute after completion", b.journals(t), 0)
 
 		b.publish(t, "jobs.2", `{"n":2}`)
 		<-b.settled
 		<-b.settled
-		pass(stepTTL - time.Minute)
+		natstest.Pass(stepTTL - time.Minute)
 
 		check.Same(t, "messages of a job with two attempts", b.journals(t), 2)
 
-		pass(2 * time.Minute)
+		natstest.Pass(2 * time.Minute)
 
 		check.Same(t, "messages after StepTTL", b.journals(t), 0)
 	})

@@ -91,16 +91,16 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 
 	if early {
 		p.Heal()
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		close(back)
 	} else {
 		close(finish)
 
 		ends(t, <-completed, worker.OutcomeCompleted)
 
-		pass(10 * time.Minute)
+		natstest.Pass(10 * time.Minute)
 		p.Heal()
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		close(back)
 	}
 
@@ -122,7 +122,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 		check.That(t, s.Outcome == worker.OutcomeCompleted && s.Attempt == 2, "the successor: %s in attempt %d, %v", s.Outcome, s.Attempt, s.Err)
 	}
 
-	pass(time.Minute)
+	natstest.Pass(time.Minute)
 
 	left := b.left(t)
 	check.That(t, left == 0 && len(completed) == 0, "%d jobs left, %d more attempts", left, len(completed))
@@ -181,9 +181,9 @@ func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 
 		check.Is(t, second.wait(), nats.ErrConnectionClosed)
 
-		pass(10 * time.Second) // more than AckWait
+		natstest.Pass(10 * time.Second) // more than AckWait
 		p.Heal()
-		pass(5 * time.Second) // the server gives the job to the first worker again
+		natstest.Pass(5 * time.Second) // the server gives the job to the first worker again
 		resumed := time.Now()
 		close(back)
 

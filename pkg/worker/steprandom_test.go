@@ -56,7 +56,7 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 
 	l.slow = func() {
 		if draw(3) == 0 {
-			pass(time.Duration(draw(8000)) * time.Millisecond)
+			natstest.Pass(time.Duration(draw(8000)) * time.Millisecond)
 		}
 	}
 
@@ -74,7 +74,7 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 			case 2:
 				return worker.Snooze(time.Second)
 			case 3, 4, 5:
-				pass(time.Duration(draw(10)) * time.Second)
+				natstest.Pass(time.Duration(draw(10)) * time.Second)
 			}
 		}
 		return nil
@@ -134,7 +134,7 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 	}
 
 	for waited := time.Duration(0); b.left(t) > 0; waited += time.Second { // those whose outcome was unknown run again
-		pass(time.Second)
+		natstest.Pass(time.Second)
 
 		if waited > time.Hour {
 			t.Fatalf("%d jobs left", b.left(t))
@@ -158,7 +158,7 @@ func disturb(p *natstest.Proxy, draw func(int) int) {
 		p.Hit(requests(stepKeys), natstest.RefusedApplied, 1+draw(3))
 	case 3: // a breath, or longer than AckWait
 		p.Partition()
-		pass(time.Duration(1+draw(12000)) * time.Millisecond)
+		natstest.Pass(time.Duration(1+draw(12000)) * time.Millisecond)
 		p.Heal()
 	case 4:
 		p.Cut()

@@ -24,7 +24,7 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 		done := make(chan int, 1)
 		slow := func(_ context.Context, job *worker.Job[order]) error {
 			runs.Add(1)
-			pass(10 * time.Minute) // 120 times AckWait
+			natstest.Pass(10 * time.Minute) // 120 times AckWait
 
 			done <- job.Deliveries
 			return nil
@@ -35,7 +35,7 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 
 		check.Same(t, "deliveries", <-done, 1)
 
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 
 		if runs.Load() != 1 || b.left(t) != 0 {
 			t.Errorf("%d runs, %d left; want 1, 0", runs.Load(), b.left(t))
@@ -53,7 +53,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, tell(started, aSignal, dead))
 				b.publish(t, "jobs.1", `{}`)
 				<-started
-				pass(after)
+				natstest.Pass(after)
 				nc.Close() // as the server sees it when a process dies
 				crashed := time.Now()
 				close(dead)
@@ -99,7 +99,7 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 		done := make(chan int, 1)
 
 		run(t, b.js, cfg, worker.Policy{Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
-			pass(10 * time.Minute)
+			natstest.Pass(10 * time.Minute)
 
 			done <- job.Deliveries
 			return nil
@@ -143,7 +143,7 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 		for range 3 {
 			check.OK(t, b.nc.Publish((<-beats).Subject, []byte("-NAK")))
 
-			pass(time.Second)
+			natstest.Pass(time.Second)
 		}
 
 		close(first)

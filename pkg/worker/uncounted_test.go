@@ -1,203 +1,83 @@
-package worker_test
+package worker
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
-// uncountedStore returns a store whose bucket a worker has made.
-func uncountedStore(t *testing.T, b *bundle) (*uncounted.Store, uncounted.Message) {
+// recordBucket returns a bucket for records, and a job.
+func recordBucket(t *testing.T, srv *natsrun.Server) (*kvrecord.Stream, place) {
 	t.Helper()
 
-	r := run(t, b.js, b.config(t), worker.Policy{}, complete)
-	receive(t, b.ready, "the worker")
+	_, js := natstest.Connect(t, srv)
+	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, AllowMsgTTL: true, MaxMsgsPerSubject: 1,
+	})))
 
-	check.OK(t, r.wait())
-
-	msg := uncounted.Message{Stream: stream, Consumer: durable, Sequence: 7, Stored: time.Unix(0, 1_700_000_000_000_000_001)}
-
-	records := check.Must(kvrecord.New(kvrecord.Config{JetStream: b.js}))(t)
-
+	records := check.Must(kvrecord.New(kvrecord.Config{JetStream: js}))(t)
 	t.Cleanup(records.Close)
-	return uncounted.New(records.Bucket("jobs")), msg
+	return records.Bucket("jobs"), place{stream: "JOBS", consumer: "cook", sequence: 7, stored: time.Unix(0, 1_700_000_000_000_000_001)}
 }
 
-func assertCount(t *testing.T, store *uncounted.Store, msg uncounted.Message, want int) {
+func assertCount(t *testing.T, bucket *kvrecord.Stream, job place, want int) {
 	t.Helper()
 
-	got, err := store.Read(t.Context(), msg)
+	got, err := readUncounted(t.Context(), bucket, job)
 	check.That(t, err == nil && got.Uncounted == want, "%+v, %v; want %d uncounted", got, err, want)
 }
 
 func TestEachUncountedDeliveryIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t, nil)
-	store, msg := uncountedStore(t, b)
-	assertCount(t, store, msg, 0)
+	bucket, job := recordBucket(t, natstest.Server(t))
+	assertCount(t, bucket, job, 0)
 
 	var group sync.WaitGroup
 	for range 20 { // many writers
 		group.Go(func() {
-			check.Is(t, store.Add(t.Context(), msg, nil, uncounted.Known{Last: 1, Uncounted: 1}), nil)
+			check.Is(t, addUncounted(t.Context(), bucket, job, nil, uncounted{Last: 1, Uncounted: 1}), nil)
 		})
 	}
 
 	group.Wait()
 
 	for _, delivery := range []int{3, 2, 3} { // repeated, and late
-		check.OK(t, store.Add(t.Context(), msg, nil, uncounted.Known{Last: delivery, Uncounted: 1}))
+		check.OK(t, addUncounted(t.Context(), bucket, job, nil, uncounted{Last: delivery, Uncounted: 1}))
 	}
 
-	assertCount(t, store, msg, 2)
+	assertCount(t, bucket, job, 2)
 
-	reborn := msg
-	reborn.Stored = msg.Stored.Add(1)
-	assertCount(t, store, reborn, 0)
+	reborn := job
+	reborn.stored = job.stored.Add(1)
+	assertCount(t, bucket, reborn, 0)
 
-	check.OK(t, store.Add(t.Context(), reborn, nil, uncounted.Known{Last: 1, Uncounted: 1}))
+	check.OK(t, addUncounted(t.Context(), bucket, reborn, nil, uncounted{Last: 1, Uncounted: 1}))
 
-	assertCount(t, store, reborn, 1)
+	assertCount(t, bucket, reborn, 1)
 }
 
 func TestUncountedDeliveriesOutliveTheDelayByAWeek(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const delay, week = 24 * time.Hour, 7 * 24 * time.Hour
 
-		store, msg := uncountedStore(t, b)
+		bucket, job := recordBucket(t, srv)
 
-		check.OK(t, store.Add(t.Context(), msg, nil, uncounted.Known{Last: 1, Uncounted: 1, Delay: delay}))
+		check.OK(t, addUncounted(t.Context(), bucket, job, nil, uncounted{Last: 1, Uncounted: 1, Delay: delay}))
 
-		pass(delay + week - time.Minute)
-		assertCount(t, store, msg, 1)
-		pass(2 * time.Minute)
-		assertCount(t, store, msg, 0)
+		natstest.Pass(delay + week - time.Minute)
+		assertCount(t, bucket, job, 1)
+		natstest.Pass(2 * time.Minute)
+		assertCount(t, bucket, job, 0)
 	}, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.PingInterval = 24 * time.Hour }) // a month of pings takes long
 	})
-}
-
-// unrecorded is a job that is unique for as long as it is in the stream.
-func unrecorded(id string) worker.NewJob {
-	return worker.NewJob{Args: order{N: 1}, ID: id, Subject: "jobs.place.7", Unique: &worker.Unique{Unrecorded: true}}
-}
-
-// strict makes the stream refuse a second message of a subject by itself.
-func strict(cfg *jetstream.StreamConfig) {
-	cfg.MaxMsgsPerSubject, cfg.Discard, cfg.DiscardNewPerSubject = 1, jetstream.DiscardNew, true
-}
-
-// bare makes the job stream of a test one without subjects for records.
-func bare(t *testing.T, b *bundle, mutate ...func(*jetstream.StreamConfig)) {
-	t.Helper()
-
-	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy}
-	for _, m := range mutate {
-		m(&cfg)
-	}
-
-	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), cfg)))
-}
-
-// TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream inserts jobs of one subject with different IDs, from many clients at once, and
-// before and after the first has been worked, into a stream that refuses a second one by itself and into one that does not.
-func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
-	t.Parallel()
-
-	for name, test := range map[string]struct {
-		mutate []func(*jetstream.StreamConfig)
-		want   nats.Header // those of a publish with a message ID, and what the stream needs to refuse a second one
-	}{
-		"one per subject": {[]func(*jetstream.StreamConfig){strict}, nats.Header{"Nats-Msg-Id": {"a"}}},
-		"any": {nil, nats.Header{
-			"Nats-Msg-Id": {"a"}, "Nats-Expected-Stream": {stream}, "Nats-Expected-Last-Subject-Sequence": {"0"},
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-
-			b := setup(t, nil)
-			bare(t, b, test.mutate...)
-			race(t, func() (*nats.Conn, jetstream.JetStream) { return natstest.Connect(t, b.srv) }, func(rival, key int) worker.NewJob {
-				return worker.NewJob{
-					Args: order{N: rival}, ID: fmt.Sprintf("%d-%d", rival, key), Subject: fmt.Sprintf("jobs.k.%d", key),
-					Unique: &worker.Unique{Unrecorded: true},
-				}
-			})
-
-			c := client(t, b.js)
-			first := insert(t, c, unrecorded("a"))
-			check.That(t, !first.Duplicate && first.ID == "a" && first.State == worker.StateQueued && first.Sequence == contested+1, "first: %+v", first)
-			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
-
-			msg := check.Must(check.Must(b.js.Stream(t.Context(), stream))(t).GetMsg(t.Context(), first.Sequence))(t)
-			check.Equal(t, test.want, msg.Header)
-
-			r := run(t, b.js, b.config(t), worker.Policy{}, complete)
-			for range contested + 1 {
-				s := receive(t, b.settled, "the jobs")
-				check.That(t, s.Outcome == worker.OutcomeCompleted && (s.ID == "a") == (s.Sequence == first.Sequence), "settled: %+v", s)
-			}
-			check.Is(t, r.wait(), nil)
-
-			third := insert(t, c, unrecorded("c"))
-			check.That(t, !third.Duplicate, "after the end: %+v", third)
-		})
-	}
-}
-
-// TestRefusedInsertOfAnUnrecordedJobThatWasStored: the server stores a job and refuses it, as it may around a change of leader.
-// The insert reports a duplicate, and the job is in the stream once.
-func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	bare(t, b)
-
-	p, js := natstest.Proxied(t, b.srv)
-	c := client(t, js)
-	insert(t, c, worker.NewJob{Subject: "jobs.place.6", Unique: &worker.Unique{Unrecorded: true}}) // reads the stream's settings
-
-	p.Hit(func(f natstest.Frame) bool { return f.Subject == "jobs.place.7" }, natstest.RefusedApplied, 1)
-
-	check.Same(t, "result", insert(t, c, unrecorded("a")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
-
-	s := check.Must(b.js.Stream(t.Context(), stream))(t)
-
-	msg, err := s.GetMsg(t.Context(), 2)
-	check.That(t, err == nil && msg.Header.Get(nats.MsgIdHdr) == "a" && s.CachedInfo().State.Msgs == 2,
-		"%d messages, the second %+v, %v; want the job once", s.CachedInfo().State.Msgs, msg, err)
-}
-
-// TestStreamThatIsFullIsAnErrorAtOnce: a full stream is neither a duplicate nor worth a repetition.
-func TestStreamThatIsFullIsAnErrorAtOnce(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	bare(t, b, strict, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 1 })
-	b.publish(t, "jobs.other", "{}")
-
-	c := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.SettleTimeout = time.Hour })
-	for name, job := range map[string]worker.NewJob{"unrecorded": unrecorded("a"), "plain": {Args: 1, Subject: "jobs.place.7"}} {
-		r, err := c.Insert(t.Context(), job)
-
-		var failed *worker.InsertError
-		check.That(t, errors.As(err, &failed) && !failed.Unknown && strings.Contains(err.Error(), "maximum messages exceeded"),
-			"%s: %+v, %v; want that the stream is full", name, r, err)
-	}
 }

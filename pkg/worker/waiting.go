@@ -11,14 +11,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -52,9 +50,6 @@ type Pause struct {
 // isOver reports whether a pause has ended by itself.
 func (p Pause) isOver(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
-// Covers reports whether the pause holds every job whose subject matches a pattern, such as the filter of a consumer.
-func (p Pause) Covers(pattern string) bool { return subject.Covers(p.Pattern, pattern) }
-
 // Pause keeps jobs whose subjects match a pattern from starting, in all workers of the stream that have the client's bucket. It replaces
 // another pause of the same pattern. A worker follows within AckWait/3, 5/3 seconds by default; a worker that starts later follows before
 // its first job. A worker that cannot read the bucket goes on as before, or waits with its start. Running jobs end as usual.
@@ -71,13 +66,13 @@ func (c *Client) Pause(ctx context.Context, p Pause) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("worker: pause %s: not a subject filter: %w", shown.Quote(p.Pattern), err)
-	case len(p.Pattern) > key.MaxSubject, len(p.By) > maxShort: // every worker reads them at each heartbeat
+	case len(p.Pattern) > jobmsg.MaxSubject, len(p.By) > maxShort: // every worker reads them at each heartbeat
 		return fmt.Errorf("worker: pause %s by %s: use at most %d bytes and %d",
-			shown.Quote(p.Pattern), shown.Quote(p.By), key.MaxSubject, maxShort)
+			shown.Quote(p.Pattern), shown.Quote(p.By), jobmsg.MaxSubject, maxShort)
 	case p.isOver(p.Since), p.Until.Sub(p.Since) > maxAhead:
 		return fmt.Errorf("worker: pause %q until %s: use a time from now to %s ahead, or none", p.Pattern, p.Until, maxAhead)
 	}
-	known, err := listing.ListTakers(ctx, c.api, c.cfg.Stream)
+	known, err := jobmsg.ListTakers(ctx, c.api, c.cfg.Stream)
 	overlaps := func(filter string) bool { return subject.Overlap(filter, p.Pattern) }
 	if err == nil && len(known.Filters) > 0 && !slices.ContainsFunc(known.Filters, overlaps) {
 		return &UntakenError{Filters: known.Filters[:min(len(known.Filters), maxFilters)], Stream: c.cfg.Stream, Subject: p.Pattern}
@@ -94,7 +89,7 @@ func (c *Client) Resume(ctx context.Context, pattern string) (paused bool, err e
 // Pauses returns the pauses in force, by pattern. One round trip.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	var msg jsapi.Message
-	err := jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+	err := jsapi.Retry(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
 		msg, _, err = c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(c.cfg.Bucket, c.cfg.Stream)})
 		return err
 	})
@@ -107,7 +102,7 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 // pausesError explains an error about the record of the pauses.
 func (c *Client) pausesError(doing string, err error) error {
 	if cause, ok := errors.AsType[*jetstream.APIError](err); ok && jsapi.IsNoStream(err) {
-		return &MissingError{Asset: "bucket " + c.cfg.Bucket, Cause: cause, mends: true}
+		return &MissingError{Asset: "bucket " + c.cfg.Bucket, Cause: cause, maker: "worker.CreateBucket", mends: true}
 	}
 	return fmt.Errorf("worker: %s the pauses: %w", doing, err)
 }
@@ -354,7 +349,7 @@ func streamConfig(ctx context.Context, js jetstream.JetStream, stream string) (c
 	found, err := js.Stream(ctx, stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return cfg, &MissingError{Asset: "stream " + stream, Cause: err}
+		return cfg, &MissingError{Asset: "stream " + stream, Cause: err, maker: "worker.CreateStream", mends: true}
 	case err != nil:
 		return cfg, fmt.Errorf("worker: look up stream %s: %w", stream, err)
 	}

@@ -14,18 +14,17 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/inbox"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/limit"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
-	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
 // Bounds of the backoff between two requests to the server.
@@ -104,7 +103,6 @@ type Worker struct {
 	silent     atomic.Bool // running jobs are not recorded, because the server refuses that
 	slots      slots
 	stopping   context.Context
-	uncounted  *uncounted.Store
 }
 
 // New returns a worker that pulls through js. It makes no request: Run returns an error for all that is missing on the server. The error
@@ -218,7 +216,6 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 	w.journals = journal.New(journal.Config{
 		API: w.api, Bucket: w.cfg.StepBucket, Conn: w.nc, Settle: w.cfg.SettleTimeout, TTL: w.cfg.StepTTL,
 	})
-	w.uncounted = uncounted.New(w.bucket)
 	return records, nil
 }
 
@@ -282,7 +279,7 @@ func (w *Worker) await(ctx context.Context, reason error) error {
 			return err
 		}
 		w.isDown(err)
-		backoff.Sleep(ctx, wait)
+		retry.Sleep(ctx, wait)
 	}
 	return nil
 }
@@ -304,7 +301,7 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 		w.isDown(reason)
 	}
 	const doublings = 5
-	backoff.Sleep(ctx, firstWait<<min(losses-1, doublings))
+	retry.Sleep(ctx, firstWait<<min(losses-1, doublings))
 	_ = w.await(ctx, reason) // only a closed connection, which the puller sees itself
 }
 

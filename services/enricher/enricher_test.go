@@ -25,13 +25,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/servicetest"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -240,8 +241,8 @@ func administer(t *testing.T, srv *natsrun.Server, users *natstest.Users) jetstr
 	nc, _ := natstest.Connect(t, srv, users.As("admin"))
 	js := natstest.InAccount(t, nc, "ENRICHER")
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceEnricher}}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(ours), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(ours), provision.Options{})))
 	return js
 }
 
@@ -420,7 +421,7 @@ func TestLongAnswers(t *testing.T) {
 			_, err := io.Copy(io.Discard, resp.Body)
 			ended <- err
 		}()
-		elapse(10 * time.Minute)
+		natstest.Pass(10 * time.Minute)
 		select {
 		case err := <-ended:
 			t.Errorf("the stream has ended: %v", err)
@@ -433,9 +434,6 @@ func TestLongAnswers(t *testing.T) {
 		check.That(t, took <= time.Second, "the stop took %s, want no wait for open streams", took)
 	})
 }
-
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }
 
 // A request, its job and its entry are counted, and /metrics shows it under names that Prometheus accepts.
 func TestMetrics(t *testing.T) {

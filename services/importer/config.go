@@ -12,15 +12,14 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/expediter-io/expediter/internal/remote"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
 
@@ -246,7 +245,7 @@ func (cfg Config) streams() []string {
 // store returns the store that the configuration names.
 func (cfg Config) store(js jetstream.JetStream) (store.Store, error) {
 	if cfg.RecipeServiceURL == "" {
-		return kvstore.New(js, cfg.Logger)
+		return store.New(js, cfg.Logger)
 	}
 	return recipeservice.New(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken))
 }

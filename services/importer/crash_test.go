@@ -26,16 +26,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/remote"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
@@ -144,7 +144,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 		T: t, dir: t.TempDir(), wasted: map[int]int{}, js: js, random: rand.New(rand.NewPCG(seed, 0)),
 		recipes: recipeservicetest.New(seed), site: newCaptionSite(t), url: srv.URL(),
 	}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	shop := httptest.NewServer(c.recipes)
 	t.Cleanup(shop.Close)
 	c.shop = shop.URL
@@ -156,7 +156,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 	if !videos {
 		return c
 	}
-	installed.YtDlp.Find(t)
+	testbed.YtDlp.Find(t)
 	c.youTube = sourcetest.StartYouTube(t, nil)
 	return c
 }
@@ -413,7 +413,7 @@ func (d duty) config() (Config, error) {
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
 		Fetcher: &deadly{Sources: fetcher, duty: d}, Store: recipes, Settings: Settings{OutagePatience: 20 * time.Second},
-		passed: child.DieAt(d.Point, d.After),
+		passed: testbed.DieAt(d.Point, d.After),
 	}, nil
 }
 

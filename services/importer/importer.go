@@ -8,13 +8,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
+	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
-	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const (
@@ -36,7 +35,7 @@ type Importer struct {
 	cfg     Config
 	closers []func()
 	files   *imports.Files
-	recipes *kvstore.Store // nil when another service keeps them
+	recipes *store.Bucket // nil when another service keeps them
 	running *service.Service
 	service *imports.Service // nil until open
 }
@@ -78,13 +77,12 @@ func (i *Importer) spec() service.Spec {
 		Close:       i.close,
 		Config:      i.cfg.BaseConfig,
 		Description: "Turns recipe videos and pages into recipes",
-		OpenAPI:     httpapi.OpenAPI,
-		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(i.service, i.recipes) },
+		OpenAPI:     api.OpenAPI,
 		Errors:      imports.Problem,
 		Name:        name,
 		Open:        i.open,
 		Routes: func(r *service.Router) {
-			httpapi.Add(r, i.service, i.files, i.recipes)
+			r.Add(api.Operations(i.service, i.files, i.recipes)...)
 		},
 		Streams: i.cfg.streams(),
 	}
@@ -130,7 +128,7 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 			return err
 		}
 	}
-	if recipes, ok := settings.Store.(*kvstore.Store); ok {
+	if recipes, ok := settings.Store.(*store.Bucket); ok {
 		i.recipes = recipes
 	}
 	if closer, ok := settings.Store.(interface{ Close() }); ok && i.cfg.Store == nil {
@@ -196,7 +194,7 @@ func (i *Importer) Follow(ctx context.Context, jobID string, onChange func(Job) 
 }
 
 // Recipes returns the embedded store of recipes, nil when recipes are kept elsewhere.
-func (i *Importer) Recipes() *kvstore.Store { return i.recipes }
+func (i *Importer) Recipes() *store.Bucket { return i.recipes }
 
 // Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors
 // of the importer while it ran. It may be called more than once.

@@ -23,19 +23,19 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/servicetest"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
+	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/recipe"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const captions = `WEBVTT
@@ -115,7 +115,7 @@ var client = &http.Client{Transport: &http.Transport{}}
 // described returns the client with a transport that holds the answers against the description of the API.
 func described(t *testing.T) *http.Client {
 	t.Helper()
-	return &http.Client{Transport: servicetest.Described(t, httpapi.OpenAPI).Transport(t, client.Transport)}
+	return &http.Client{Transport: servicetest.Described(t, api.OpenAPI).Transport(t, client.Transport)}
 }
 
 // reply is an answer without its body.
@@ -162,13 +162,13 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 
 	events := follow(t, i.URL()+"/v1/imports/"+job.JobID+"/events")
 	last := events[len(events)-1]
-	check.Require(t, last.job.Status == contracts.ImportReady && last.job.RecipeID == kvstore.RecipeID(job.JobID), "last event: %+v", last.job)
+	check.Require(t, last.job.Status == contracts.ImportReady && last.job.RecipeID == store.RecipeID(job.JobID), "last event: %+v", last.job)
 	resp, _ = call(t, http.MethodGet, i.URL()+"/v1/imports/"+job.JobID+"/events", "", "Last-Event-ID", last.id)
 	check.That(t, resp.StatusCode == http.StatusNoContent, "a follower that knows the end gets %d", resp.StatusCode)
 
 	address := i.URL() + "/v1/recipes/" + last.job.RecipeID
 	_, text = call(t, http.MethodGet, address, "")
-	stored := decode[kvstore.Stored](t, text)
+	stored := decode[store.Stored](t, text)
 	if len(stored.Recipe.Ingredients) < 3 || len(stored.Recipe.Steps) < 2 || stored.Recipe.Steps[0].Timestamp == nil || stored.OwnerID != "ada" {
 		t.Errorf("%s", text)
 	}
@@ -177,7 +177,7 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	resp, text = call(t, http.MethodGet, address+"?format=cook", "")
 	check.That(t, resp.StatusCode == http.StatusBadRequest && strings.Contains(text, "json or schema.org"), "%s", text)
 	_, text = call(t, http.MethodGet, i.URL()+"/v1/recipes?owner=ada&q=flour", "")
-	list := decode[struct{ Recipes []kvstore.Summary }](t, text)
+	list := decode[struct{ Recipes []store.Summary }](t, text)
 	check.That(t, len(list.Recipes) == 1 && list.Recipes[0].ID == last.job.RecipeID, "%s", text)
 	check.Same(t, "the file was fetched, times", site.requests.Load(), 1)
 }
@@ -221,7 +221,7 @@ func TestAJobIsFollowedOverWebSocket(t *testing.T) {
 	t.Cleanup(site.Close)
 	srv := natstest.Server(t)
 	i, _ := start(t, srv)
-	description := servicetest.Described(t, httpapi.OpenAPI)
+	description := servicetest.Described(t, api.OpenAPI)
 	open := func(i *importer.Importer, id, last string) (next func() (id string, job importer.Job, end websocket.StatusCode)) {
 		conn, _, err := websocket.Dial(t.Context(), i.URL()+"/v1/imports/"+id+"/ws?last_event_id="+last, &websocket.DialOptions{HTTPClient: client})
 		check.Require(t, err == nil, "%v", err)
@@ -396,7 +396,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 func TestEveryRouteKnowsItsCaller(t *testing.T) {
 	t.Parallel()
 	job := `{"owner_id":"theirs","url":"https://example.org/soup.vtt","source_type":"captions","job_id":"j"}`
-	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) },
+	servicetest.Callers(t, func(r *service.Router) { r.Add(api.Operations(nil, nil, &store.Bucket{})...) },
 		map[string]servicetest.Foreign{"POST /v1/imports": {Body: job}, "GET /v1/recipes": {Query: "?owner=theirs"}},
 		// The owner of these is in the store, see TestACallerReachesItsOwnImportsOnly.
 		"GET /v1/imports/{job}", "GET /v1/imports/{job}/events", "GET /v1/imports/{job}/ws", "POST /v1/imports/{job}/cancel", "POST /v1/imports/{job}/retry",
@@ -405,7 +405,7 @@ func TestEveryRouteKnowsItsCaller(t *testing.T) {
 
 func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
 	t.Parallel()
-	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) }, "GET /health")
+	servicetest.Listeners(t, func(r *service.Router) { r.Add(api.Operations(nil, nil, &store.Bucket{})...) }, "GET /health")
 }
 
 var errSeen = errors.New("seen")
@@ -501,9 +501,9 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	check.Require(t, err == nil && result.Done == 1, "%+v, %v", result, err)
 	check.Until(t, time.Minute, "the job is READY", func() bool {
 		last, err := i.Get(t.Context(), "j1")
-		return err == nil && last.Status == contracts.ImportReady && last.RecipeID == kvstore.RecipeID("j1")
+		return err == nil && last.Status == contracts.ImportReady && last.RecipeID == store.RecipeID("j1")
 	})
-	list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	list, _, err := i.Recipes().List(t.Context(), store.Query{OwnerID: "ada"})
 	check.That(t, err == nil && len(list) == 1, "recipes %+v, %v", list, err)
 	left := letters()
 	check.That(t, len(left) == 0, "letters %+v", left)
@@ -683,12 +683,12 @@ func TestHostileJobIDs(t *testing.T) {
 			id = way + id
 			check.Until(t, time.Minute, fmt.Sprintf("job %.40q is READY", id), func() bool {
 				job, err := h.importer.Get(t.Context(), id)
-				return err == nil && job.Status == contracts.ImportReady && job.RecipeID == kvstore.RecipeID(id)
+				return err == nil && job.Status == contracts.ImportReady && job.RecipeID == store.RecipeID(id)
 			})
 		}
 	}
 	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(len(refused)) })
-	list, _, err := h.importer.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada", Limit: 100})
+	list, _, err := h.importer.Recipes().List(t.Context(), store.Query{OwnerID: "ada", Limit: 100})
 	check.That(t, err == nil && len(list) == 3*len(odd), "%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
 	h.unharmed()
 }

@@ -25,23 +25,23 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
+	"github.com/expediter-io/expediter/internal/service/servicetest"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
-	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
-	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
+	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 // form makes a body of fields, and of files whose field names begin with "@".
@@ -105,7 +105,7 @@ func TestAFileIsHandedIn(t *testing.T) {
 		"job %+v", job)
 	last := followed(t, b, job.JobID)
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Fluffy pancakes", "it ended as %+v", last)
-	list, _, err := b.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	list, _, err := b.Recipes().List(t.Context(), store.Query{OwnerID: "ada"})
 	check.That(t, err == nil && len(list) == 1 && list[0].Title == "Fluffy pancakes", "recipes %+v, %v", list, err)
 	// Again with the same key, at the other instance: the same job.
 	resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
@@ -481,7 +481,7 @@ func videoID(n int) string { return fmt.Sprintf("case_%06d", n) }
 // the code and in the words that are documented, after as many requests for captions as it takes.
 func TestVideosEndAsDocumented(t *testing.T) {
 	t.Parallel()
-	installed.YtDlp.Find(t)
+	testbed.YtDlp.Find(t)
 	cases := videoCases()
 	videos := map[string]sourcetest.Video{}
 	for n, c := range cases {
@@ -556,8 +556,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
 	admin := natstest.InAccount(t, adminConn, "IMPORTER")
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), admin, contracts.Assets(ours), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), admin, provision.Consumers(ours), provision.Options{})))
 
 	denied := make(chan error, 100)
 	may := natstest.NewPermissions(t, srv, "importer")
@@ -588,7 +588,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == 1
 	})
-	if list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
+	if list, _, err := i.Recipes().List(t.Context(), store.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
 		t.Errorf("recipes %+v, %v", list, err)
 	} else if _, err := i.Recipes().Get(t.Context(), list[0].ID); err != nil {
 		t.Error(err)
@@ -642,12 +642,6 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 	}
 }
 
-func TestEveryRouteIsDescribed(t *testing.T) {
-	t.Parallel()
-	d := servicetest.Described(t, httpapi.OpenAPI)
-	d.Routes(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) })
-}
-
 // The job of the examples runs until it is cancelled, and has a recipe when it is tried again.
 func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	t.Parallel()
@@ -662,7 +656,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	}))
 	t.Cleanup(site.Close)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
-	d := servicetest.Described(t, httpapi.OpenAPI)
+	d := servicetest.Described(t, api.OpenAPI)
 	i, nc := startHere(t, func(c *importer.Config) { c.Exports = exports })
 	body := fmt.Sprintf(`{"job_id":"soup","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/soup.vtt")
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body)
@@ -674,7 +668,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 			"POST /v1/imports 422":              {Body: `{"owner_id":"ada","url":"https://example.org/soup","source_type":"scroll"}`},
 			"POST /v1/imports/{job}/cancel 409": {}, "POST /v1/imports/{job}/retry 409": {},
 		})
-	servicetest.Answers(t, nc, natsapi.Endpoints(nil, nil), [][2]string{
+	servicetest.Answers(t, nc, service.Endpoints(api.Operations(nil, nil, nil)), [][2]string{
 		{"submit", `{"job_id":"soup-2","owner_id":"ada","url":"https://example.org/soup.vtt","source_type":"captions"}`},
 		{"cancel", `{"job_id":"soup-2"}`},
 		{"get", `{"job_id":"soup"}`},

@@ -15,15 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -39,7 +39,7 @@ func (w *web) cancel(path string) (c Cancelled) {
 	return c
 }
 
-// An event that waits is cancelled for one user, then for all. Rows that were sent stay sent, the others are suppressed,
+// An event that waits is cancelled for one user, then for all. Notifications that were sent stay sent, the others are suppressed,
 // and publishing the event again sends nothing.
 func TestAnEventIsCancelled(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,8 @@ func TestAnEventIsCancelled(t *testing.T) {
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 }
 
-// Rows that are being sent when their event is cancelled count as such, and items that are there as sent: cancelling takes none back.
+// Notifications that are being sent when their event is cancelled count as such, and items that are there as sent: cancelling takes
+// none back.
 func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -113,14 +114,14 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 	first := p.start(&pigeon{})
 	check.OK(p, first.Stop())
 	records := recordtest.Client(p, p.js)
-	cancelled := check.Must(cancel.Open(p.Context(), p.nc, records))(p)
+	cancelled := check.Must(hold.OpenCancelled(p.Context(), p.nc, records))(p)
 	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
 	return planner, api.New(records, api.Config{
 		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.store, Reader: plan.NewReader(records),
 	})
 }
 
-// An event that is cancelled before it is planned, or before its plan is expanded, has no rows, also when it comes again.
+// An event that is cancelled before it is planned, or before its plan is expanded, has no notifications, also when it comes again.
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -184,7 +185,7 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 		p.expanded(n, "evt-001")
 		p.settled(4)
-		elapse(2 * time.Minute)
+		natstest.Pass(2 * time.Minute)
 		one := func(user string) (Cancelled, error) {
 			return n.Cancel(t.Context(), Cancellation{EventID: "evt-001", RecipientType: contracts.RecipientRestaurantUser, UserID: user})
 		}
@@ -271,27 +272,27 @@ func TestADigestIsCancelled(t *testing.T) {
 		told("ada-1", "ada")
 		told("ada-2", "ada")
 		told("bob-1", "bob")
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		withdraw(Cancellation{EventID: one, RecipientType: contracts.RecipientCustomer, UserID: "ada"}, Cancelled{Suppressed: 1})
 		told("ada-3", "ada")
 		told("bob-2", "bob")
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		withdraw(Cancellation{EventID: one}, Cancelled{Suppressed: 2})
 		told("bob-3", "bob")
 		told("eve-1", "eve")
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		check.Is(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"})), api.ErrUnknownEvent)
 
 		// An event that is called like a digest, and cancelled, takes nobody else's with it.
 		p.publish(event(two, "Y", func(e *contracts.Event) { e.UserID, e.NotBefore = "fay", time.Now().Add(10*time.Minute) }))
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		withdraw(Cancellation{EventID: two}, Cancelled{Suppressed: 3}) // fay's event, and the digests of ada and bob
 		told("fay-1", "fay")
-		elapse(90 * time.Second) // the next window
+		natstest.Pass(90 * time.Second) // the next window
 		told("fay-2", "fay")
 		told("gus-1", "gus")
 		told("ada-4", "ada")
-		elapse(15 * time.Minute)
+		natstest.Pass(15 * time.Minute)
 
 		var got []string
 		for _, all := range birds.sent {
@@ -311,6 +312,3 @@ func TestADigestIsCancelled(t *testing.T) {
 		check.Is(t, n.Stop(), nil)
 	})
 }
-
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }

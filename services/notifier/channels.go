@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/text/language"
 
-	"github.com/expediter-io/expediter/internal/limited"
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
@@ -167,7 +167,7 @@ func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	if cfg.RootCAs == "" {
 		return nil, nil
 	}
-	data, err := limited.ReadFile(cfg.RootCAs, limited.MaxPEM)
+	data, err := private.ReadFile(cfg.RootCAs, private.MaxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -31,7 +32,7 @@ const (
 	together = 20 * time.Second
 
 	// late is how long after its moment a message may come. Work takes no time under fake time, but two waits do: the
-	// client's 10 ms before it connects again, and a row that the server delivers early once more.
+	// client's 10 ms before it connects again, and a notification that the server delivers early once more.
 	late = 50 * time.Millisecond
 
 	// forever is longer than the test lasts.
@@ -194,18 +195,18 @@ func (v *clocked) expect(tales []*tale) {
 func (v *clocked) pass() (notifiers int, lived time.Duration) {
 	slices.SortStableFunc(v.todo, func(a, b deed) int { return a.at.Compare(b.at) })
 	for i := 0; i < len(v.todo); notifiers++ {
-		elapse(time.Until(v.todo[i].at.Add(-lead)))
+		natstest.Pass(time.Until(v.todo[i].at.Add(-lead)))
 		born := time.Now()
 		n := check.Must(Start(v.Context(), v.nc, v.cfg))(v)
 		v.cfg.CreateAssets = false // the first has made them
 		for last := v.todo[i].at; i < len(v.todo) && v.todo[i].at.Sub(last) <= together; i++ {
 			last = v.todo[i].at
-			elapse(time.Until(last))
+			natstest.Pass(time.Until(last))
 			if do := v.todo[i].do; do != nil {
 				do()
 			}
 		}
-		elapse(linger)
+		natstest.Pass(linger)
 		check.Is(v, n.Stop(), nil)
 		lived += time.Since(born)
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
@@ -33,7 +33,7 @@ const (
 	// inFlight is how many calls of each channel a process makes at a time.
 	inFlight = 8
 
-	// tries are more than a row needs: each death takes one.
+	// tries are more than a notification needs: each death takes one.
 	tries = 40
 )
 
@@ -64,7 +64,7 @@ func notify(ctx context.Context, d duty) error {
 		return err
 	}
 	defer done()
-	cfg.passed = child.DieAt(d.Point, d.After)
+	cfg.passed = testbed.DieAt(d.Point, d.After)
 	for {
 		n, err := Start(ctx, nc, cfg)
 		if err == nil {

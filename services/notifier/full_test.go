@@ -16,11 +16,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
@@ -92,7 +92,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 					"%+v: %v", problem, err)
 				check.That(t, err == nil || strings.Contains(err.Error(), strings.TrimPrefix(test.stream, "KV_")),
 					"the error does not name %s: %v", test.stream, err)
-				elapse(20 * time.Second)
+				natstest.Pass(20 * time.Second)
 				if ready := n.running.Ready()["streams"]; (ready != nil) != refuses || refuses && !strings.Contains(ready.Error(), test.stream) {
 					t.Errorf("%v does not name %s", ready, test.stream)
 				}
@@ -100,7 +100,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				if !test.taken {
 					check.Is(t, test.ask(t.Context(), n), nil)
 				}
-				elapse(time.Minute)
+				natstest.Pass(time.Minute)
 				if test.taken {
 					p.settled(8)
 				}
@@ -193,7 +193,7 @@ func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[
 	t.Helper()
 	ages, states = map[string]time.Duration{}, map[string]jetstream.StreamState{}
 	dir, rules := t.TempDir(), writeRules(t, testRules)
-	elapse(123456789) // so that times are as long as they are in life
+	natstest.Pass(123456789) // so that times are as long as they are in life
 	for i := range batches {
 		born := time.Now()
 		srv := natstest.Server(t, func(c *natsrun.Config) { c.Dir = dir })
@@ -209,7 +209,7 @@ func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[
 		}
 		p.nc.Close()
 		srv.Stop()
-		elapse(time.Until(born.Add(gap + time.Minute)))
+		natstest.Pass(time.Until(born.Add(gap + time.Minute)))
 	}
 	return ages, states
 }
@@ -232,12 +232,12 @@ func (p *place) tell(number, batch int, rules string) {
 		})
 		check.OK(p, check.Err(n.Publish(p.Context(), e)))
 	}
-	for told := int64(0); told < int64(batch*perEvent); elapse(time.Second) {
+	for told := int64(0); told < int64(batch*perEvent); natstest.Pass(time.Second) {
 		states := n.Stats().States
 		if told = states["delivered"] + states["sent"]; time.Since(born) > day {
 			p.Fatalf("%d of %d are told in a day", told, batch*perEvent)
 		}
 	}
 	check.Is(p, n.Stop(), nil)
-	elapse(2 * time.Minute) // until the records by which it is ready are gone
+	natstest.Pass(2 * time.Minute) // until the records by which it is ready are gone
 }

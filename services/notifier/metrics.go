@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/internal/meters"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 

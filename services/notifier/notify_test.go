@@ -13,11 +13,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/service/access"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service/access"
-	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
@@ -174,7 +174,7 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 	}
 }
 
-// A test message comes at once, says that it is one, and is nobody's: no row, no link to switch anything off.
+// A test message comes at once, says that it is one, and is nobody's: no notification, no link to switch anything off.
 func TestATestMessage(t *testing.T) {
 	t.Parallel()
 	mailing, mails := withMails(t, "hello {{.Payload.n}}", "{{.DateTime .Payload.at}} ({{.Unsubscribe}})")

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/limited"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 	"github.com/expediter-io/expediter/services/notifier/template"
@@ -69,7 +69,7 @@ func openRulesStore(cfg Config, channels []string) (*rulesStore, error) {
 
 // run reads the files at intervals until ctx ends.
 func (s *rulesStore) run(ctx context.Context) error {
-	pause.Every(ctx, s.every, s.look)
+	retry.Every(ctx, s.every, s.look)
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (s *rulesStore) take(loaded *rules.Rules) {
 // content returns a hash of the contents of the files. Replacing a link or a file by one with the same contents changes
 // nothing. An error of reading counts as content.
 func (s *rulesStore) content() string {
-	data, err := limited.ReadFile(s.path, rules.MaxFile)
+	data, err := private.ReadFile(s.path, rules.MaxFile)
 	texts := ""
 	if err == nil && len(s.channelConfig.textNames()) > 0 {
 		texts = template.Version(s.channelConfig.Templates)

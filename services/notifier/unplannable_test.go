@@ -31,6 +31,7 @@ var hopeless = []struct {
 	{name: "a year too far", body: `"not_before":"9999-12-31T23:59:59-01:00"`},
 	{name: "an offset of a day", body: `"not_before":"2026-01-02T15:04:05+24:00"`},
 	{name: "a large payload", body: `"payload":"` + strings.Repeat("x", 900<<10) + `"`},
+	{name: "half a character in an address", body: `"recipients":[{"user_id":"a","recipient_type":"CUSTOMER","addresses":{"email":"a\ud83d@b.example"}}]`},
 	{name: "no zone", body: `"recipients":[{"user_id":"a","recipient_type":"CUSTOMER","time_zone":"Mars/Olympus"}]`},
 	{name: "a route of its own", body: `"route":{"channels":["inapp"]},"recipients":[{"user_id":"a","recipient_type":"CUSTOMER"}]`},
 	{name: "an id of another form", body: `"restaurant_id":1.5`},
@@ -45,8 +46,8 @@ var hopeless = []struct {
 	{name: "data too large as base64", body: strings.Repeat("x", 700<<10), header: []string{"ce-x", "y"}},
 }
 
-// TestEventsThatCannotBePlanned sends each message over HTTP and NATS, bare and as a CloudEvent: it is refused, or a dead letter at once. No
-// job is left, and events with halves of characters in their payloads are planned.
+// TestEventsThatCannotBePlanned sends each message over HTTP and NATS, bare and as a CloudEvent: it is refused, or a dead letter at
+// once. No job is left, and events with halves of characters in their payloads are planned.
 func TestEventsThatCannotBePlanned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))

@@ -13,9 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,7 +48,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 			check.Same(t, name+" has "+part, strings.Count(body, part), 1)
 		}
 		check.Same(t, "tests of "+name, strings.Count(tests, "- name: "+name+"\n"), 1)
-		documented.Queries(t, expr.FindStringSubmatch(body)[1])
+		testbed.Queries(t, expr.FindStringSubmatch(body)[1])
 	}
 	check.Equal(t, alerts, sections)
 	check.That(t, len(alerts) >= 20, "%d alerts are too few to be all", len(alerts))
@@ -58,7 +57,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 // promtool runs the program.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), installed.Promtool.Find(t)[0], args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), testbed.Promtool.Find(t)[0], args...).CombinedOutput()
 	check.That(t, err == nil, "promtool %v: %v\n%s", args, err, out)
 }
 
@@ -101,7 +100,7 @@ func TestDashboardsAsk(t *testing.T) {
 		check.OK(t, json.Unmarshal([]byte(read(t, path)), &d))
 		for _, v := range d.Templating.List {
 			if query, ok := v.Query.(string); ok && strings.HasPrefix(query, "label_values") {
-				documented.Queries(t, query)
+				testbed.Queries(t, query)
 			}
 		}
 		for _, p := range d.Panels {
@@ -109,7 +108,7 @@ func TestDashboardsAsk(t *testing.T) {
 				"%s: panel %q has no description, unit or query", path, p.Title)
 			for _, target := range p.Targets {
 				query := strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")
-				documented.Queries(t, query)
+				testbed.Queries(t, query)
 				recorded += fmt.Sprintf("{record: r%d, expr: %q},\n", len(recorded), query)
 			}
 		}

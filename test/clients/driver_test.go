@@ -17,10 +17,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -28,13 +28,13 @@ import (
 const patience = time.Minute
 
 // other is a driver of another language: a process that reads a line of JSON for each operation, and answers by one.
-type other struct{ *child.Process }
+type other struct{ *testbed.Process }
 
 func startDriver(t *testing.T, command []string, server string) other {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(cmd.Environ(), "NATS_URL="+server)
-	process := check.Must(child.Command(t.Output(), cmd))(t)
+	process := check.Must(testbed.Command(t.Output(), cmd))(t)
 	t.Cleanup(func() { _ = process.Kill() })
 	return other{process}
 }
@@ -144,7 +144,7 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 			return g.store(c.Insert)(ctx, in)
 		},
 		"inspect": func(ctx context.Context, in *input) (any, error) {
-			s, err := g.jobs.Job(ctx, worker.JobRef{Key: in.Key, Subject: in.Subject})
+			s, err := g.jobs.Job(ctx, worker.JobByKey(in.Subject, in.Key))
 			if errors.Is(err, worker.ErrNoJob) {
 				s.State, err = "free", nil
 			}
@@ -290,7 +290,7 @@ func (g *ours) begin(context.Context, *input) (any, error) {
 	err = worker.Handle(w, "jobs.>", worker.Policy{}, func(_ context.Context, job *worker.Job[any]) error {
 		began <- map[string]any{"id": job.ID, "subject": job.Subject, "args": job.Args}
 		if <-outcome == "dead" {
-			return worker.Cancel(errors.New("as the case wants it"))
+			return worker.Discard(errors.New("as the case wants it"))
 		}
 		return nil
 	})

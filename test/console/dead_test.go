@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
@@ -66,7 +66,7 @@ func told(t *testing.T, s *consoletest.Site, path string, words ...string) strin
 			return page
 		}
 		check.Require(t, ctx.Err() == nil, "%s does not say %q: %s", path, missing, page)
-		pause.For(ctx, 20*time.Millisecond)
+		retry.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

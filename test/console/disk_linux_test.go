@@ -12,13 +12,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -26,17 +26,17 @@ import (
 func TestOverviewShowsAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
-	if err := smalldisk.Mount(t, disk); err != nil {
-		installed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
+	if err := testbed.Mount(t, disk); err != nil {
+		testbed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
 	}
 	users := natstest.NewUsers(t)
 	srv := deployedServer.Start(t, place{filepath.Join(disk, "data"), users.Public})
 	url := srv.Line()
 	admin, _ := natstest.ConnectURL(t, url, users.As("admin"))
 	js := natstest.InAccount(t, admin, "IMPORTER")
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{
 		MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter},
-	}), contracts.ApplyOptions{})))
+	}), provision.Options{})))
 	nc, own := natstest.ConnectURL(t, url, users.As("console"), nats.MaxReconnects(-1))
 	s := consoletest.Serve(t, nil, nc, own, func(cfg *console.Config) {
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: natstest.InAccount(t, nc, "IMPORTER"), Name: "IMPORTER"})
@@ -52,7 +52,7 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 			cancel()
 		}
 	})
-	filler, begun := smalldisk.Fill(t, disk), time.Now()
+	filler, begun := testbed.Fill(t, disk), time.Now()
 	page := shown(s, func(body string) bool {
 		return strings.Contains(body, "error") || strings.Contains(body, "do not answer")
 	})
@@ -74,7 +74,7 @@ func TestOverviewShowsFullDisks(t *testing.T) {
 	disks := []string{filepath.Join(dir, "n1"), filepath.Join(dir, "n2"), filepath.Join(dir, "n3")}
 	for _, disk := range disks {
 		check.OK(t, os.Mkdir(disk, 0o700))
-		if err := smalldisk.Mount(t, disk); err != nil {
+		if err := testbed.Mount(t, disk); err != nil {
 			t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
 		}
 	}
@@ -83,16 +83,16 @@ func TestOverviewShowsFullDisks(t *testing.T) {
 	})
 	admin, _ := natstest.ConnectURL(t, cluster.URLs(), users.As("admin"))
 	js := natstest.InAccount(t, admin, "IMPORTER")
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{
 		Replicas: len(disks), Services: []string{contracts.ServiceImporter},
-	}), contracts.ApplyOptions{})))
+	}), provision.Options{})))
 	nc, own := natstest.ConnectURL(t, cluster.URLs(), users.As("console"))
 	s := consoletest.Serve(t, nil, nc, own, func(cfg *console.Config) {
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: natstest.InAccount(t, nc, "IMPORTER"), Name: "IMPORTER"})
 	})
 	until(s, "IMPORT_JOBS", "No problems detected")
 	for _, disk := range disks {
-		smalldisk.Fill(t, disk)
+		testbed.Fill(t, disk)
 	}
 	page := shown(s, func(body string) bool { // which a server sees when it writes
 		try, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

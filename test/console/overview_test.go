@@ -14,14 +14,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
@@ -69,9 +70,9 @@ func TestOverviewShowsFaults(t *testing.T) {
 	check.OK(t, s.JetStream.DeleteStream(t.Context(), "OTHERS")) // no service needs it
 	body := shown(s, func(body string) bool { return !strings.Contains(body, "OTHERS") })
 	check.That(t, !strings.Contains(body, "OTHERS"), "a stream that went away is shown: %s", body)
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), s.JetStream, contracts.Consumers(contracts.AssetOptions{
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), s.JetStream, provision.Consumers(contracts.AssetOptions{
 		Services: []string{contracts.ServiceImporter},
-	}), contracts.ApplyOptions{})))
+	}), provision.Options{})))
 	for _, subject := range []string{"jobs.import.normal.a", "jobs.import.nobody.b"} {
 		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), subject, []byte("{}"))))
 	}
@@ -129,7 +130,7 @@ func TestProblemsAreExported(t *testing.T) {
 	page := scraped()
 	check.Says(t, page, `console_problem{id="stream.missing",of="stream KV_locks",severity="error"} 1`, `console_problem{id="more",of="",severity="warning"} 1`)
 	check.Same(t, "series", strings.Count(page, "console_problem{"), 101)
-	documented.Metrics(t, page, func(name string) bool { return strings.HasPrefix(name, "console_") })
+	testbed.Metrics(t, page, func(name string) bool { return strings.HasPrefix(name, "console_") })
 }
 
 func TestAuditPage(t *testing.T) {

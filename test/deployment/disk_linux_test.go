@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
 )
 
 // pace is the time between two events of a source, and between two looks at readiness.
@@ -29,7 +29,7 @@ func (s *site) mountDisks() {
 	for _, server := range []string{"n1", "n2", "n3"} {
 		dir := filepath.Join(s.dir, server, "data")
 		check.OK(s, os.Mkdir(dir, 0o700))
-		if err := smalldisk.Mount(s, dir); err != nil {
+		if err := testbed.Mount(s, dir); err != nil {
 			s.Logf("full disks are not tried: %v (run as root)", err)
 			return
 		}
@@ -127,7 +127,7 @@ func (s *site) fillDisks() {
 	}
 	var fillers []string
 	for _, disk := range s.disks {
-		fillers = append(fillers, smalldisk.Fill(s, disk))
+		fillers = append(fillers, testbed.Fill(s, disk))
 	}
 	red := s.turned(c, false, 5*time.Second)
 	for range 50 {

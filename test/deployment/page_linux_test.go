@@ -24,9 +24,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
 
 func TestMain(m *testing.M) { crash.Main(m, 1) }
@@ -71,7 +71,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	installed.Shell.Find(t)
+	testbed.Shell.Find(t)
 	home := t.TempDir()
 	s := &site{T: t, dir: filepath.Join(home, "site"), processes: map[string]*crash.Process{}, started: map[string]string{}}
 	// The ports are those of the page, so the network must be the site's own.

@@ -17,14 +17,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
-	"github.com/expediter-io/expediter/test/internal/browser"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -201,7 +200,7 @@ func TestJobHasAPartForEachConsumer(t *testing.T) {
 		check.OK(t, worker.Handle(w, "log.>", worker.Policy{Limits: []worker.Limit{{Name: "limit-of-" + name, Concurrency: 2}}},
 			func(ctx context.Context, j *worker.Job[any]) error {
 				if err := step.Do(ctx, j, "step of "+name, func(context.Context) error { return nil }); err != nil || name == "audit" {
-					return worker.Cancel(errors.Join(errors.New("no paper"), err))
+					return worker.Discard(errors.Join(errors.New("no paper"), err))
 				}
 				check.OK(t, j.Progress(ctx, "chopping"))
 				reached <- true
@@ -297,10 +296,10 @@ func TestLocksAreShownAndStolen(t *testing.T) {
 }
 
 // tabTo presses the tab key until the element of a selector has the focus.
-func tabTo(p *browser.Page, selector string) {
+func tabTo(p *consoletest.Page, selector string) {
 	p.Helper()
 	for range 100 {
-		if browser.Get(p, chromedp.Evaluate[bool](`document.activeElement.matches(`+strconv.Quote(selector)+`)`)) {
+		if consoletest.Get(p, chromedp.Evaluate[bool](`document.activeElement.matches(`+strconv.Quote(selector)+`)`)) {
 			return
 		}
 		p.Press(kb.Tab)
@@ -309,9 +308,9 @@ func tabTo(p *browser.Page, selector string) {
 }
 
 // refresh makes a page read itself anew, as it does every few seconds, and waits until it has.
-func refresh(p *browser.Page) {
+func refresh(p *consoletest.Page) {
 	p.Helper()
-	browser.Get(p, chromedp.Evaluate[bool](`new Promise((r) => {
+	consoletest.Get(p, chromedp.Evaluate[bool](`new Promise((r) => {
 		document.addEventListener("htmx:afterRequest", () => r(true), {once: true});
 		htmx.trigger(document.querySelector("main"), "refresh");
 	})`, chromedp.EvalAwaitPromise))
@@ -319,14 +318,14 @@ func refresh(p *browser.Page) {
 
 // Each action needs a keyboard only, with a script and without. A page that is read anew meanwhile takes nothing away.
 func TestWorkIsDoneByKeyboard(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	s := startJobs(t)
 	s.hold(t)
-	says := func(p *browser.Page, words string) {
+	says := func(p *consoletest.Page, words string) {
 		t.Helper()
-		check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("main .note"))), words)
+		check.Says(t, consoletest.Get(p, chromedp.Text(chromedp.CSS("main .note"))), words)
 	}
-	wide, narrow := browser.View{Width: 1440}, browser.View{Width: 360, NoScript: true}
+	wide, narrow := consoletest.View{Width: 1440}, consoletest.View{Width: 360, NoScript: true}
 	p := b.Open(t, s.URL+"/jobs/WORK?state=queued", wide)
 	tabTo(p, "input[type=checkbox]")
 	p.Press(" ")
@@ -347,7 +346,7 @@ func TestWorkIsDoneByKeyboard(t *testing.T) {
 	p.Submit(kb.Enter)
 	tabTo(p, "button[name=all]") // the filter goes with the person
 	p.Submit(kb.Enter)
-	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("main"))), "*.later", "Type 3 to cancel 3 jobs")
+	check.Says(t, consoletest.Get(p, chromedp.Text(chromedp.CSS("main"))), "*.later", "Type 3 to cancel 3 jobs")
 	p.Press("3")
 	p.Submit(kb.Enter)
 	says(p, "Cancelled 3 jobs.")

@@ -11,10 +11,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/test/internal/browser"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -27,7 +26,7 @@ const (
 
 // A page that is open follows; it pauses while it is hidden, says when its connection is lost, and shows the missed changes afterwards.
 func TestConsoleIsLive(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	s := consoletest.Start(t)
 	to := check.Must(url.Parse(s.URL))(t)
 	forward := httputil.NewSingleHostReverseProxy(to)
@@ -41,11 +40,11 @@ func TestConsoleIsLive(t *testing.T) {
 		forward.ServeHTTP(w, r)
 	}))
 	t.Cleanup(wire.Close)
-	p := b.Open(t, wire.URL+"/dead/replays", browser.View{Width: 1440})
+	p := b.Open(t, wire.URL+"/dead/replays", consoletest.View{Width: 1440})
 	until(p, linkSays+`.startsWith("live")`)
 
 	show := func(hidden string) {
-		browser.Get(p, chromedp.Evaluate[bool](strings.Replace(setVisible, "HIDDEN", hidden, 1)))
+		consoletest.Get(p, chromedp.Evaluate[bool](strings.Replace(setVisible, "HIDDEN", hidden, 1)))
 	}
 	show("true")
 	until(p, linkSays+` === "paused"`)
@@ -57,42 +56,42 @@ func TestConsoleIsLive(t *testing.T) {
 		s.Post("/dead/replay", url.Values{"rate": {"10"}, "signature": {signature}}, http.StatusSeeOther)
 	}
 	replay("first")
-	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("first")`)), "a hidden page is read anew")
+	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("first")`)), "a hidden page is read anew")
 	show("false")
 	until(p, streamsOf+`.includes("first") && `+linkSays+`.startsWith("live")`)
 
-	browser.Get(p, chromedp.Evaluate[bool](`window.said = []; new MutationObserver(() => window.said.push(`+linkSays+`)).observe(
+	consoletest.Get(p, chromedp.Evaluate[bool](`window.said = []; new MutationObserver(() => window.said.push(`+linkSays+`)).observe(
 		document.getElementById("link"), {childList: true}); true`))
 	for _, name := range []string{"second", "third", "fourth"} {
 		wire.CloseClientConnections()
 		replay(name)
 		until(p, streamsOf+`.includes("`+name+`") && `+linkSays+`.startsWith("live")`)
 	}
-	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`window.said.some((s) => s.startsWith("connection lost"))`)), "it never says that it was cut off")
+	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`window.said.some((s) => s.startsWith("connection lost"))`)), "it never says that it was cut off")
 
 	focus := func(do string) {
-		browser.Get(p, chromedp.Evaluate[bool](`document.querySelector("#live a, #live button").`+do+`(); true`))
+		consoletest.Get(p, chromedp.Evaluate[bool](`document.querySelector("#live a, #live button").`+do+`(); true`))
 	}
 	focus("focus")
 	replay("fifth")
 	until(p, linkSays+`.startsWith("paused")`)
-	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("fifth")`)), "a page that is used is read anew")
+	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("fifth")`)), "a page that is used is read anew")
 	focus("blur")
 	until(p, streamsOf+`.includes("fifth") && `+linkSays+`.startsWith("live")`)
 }
 
 // A keyboard is enough to sign in, to see the keys, and to replay dead letters.
 func TestConsoleByKeyboard(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	guard, secrets := consoletest.Keys(t)
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
 	s.PutLetters(consoletest.Letter(1), consoletest.Letter(2))
-	for _, view := range []browser.View{{Width: 360, NoScript: true}, {Width: 1440}} {
+	for _, view := range []consoletest.View{{Width: 360, NoScript: true}, {Width: 1440}} {
 		p := b.Open(t, s.URL+"/dead", view)
 		tabTo(p, "input[type=password]")
 		p.Press(strings.Split(secrets["operator"], "")...)
 		p.Submit(kb.Enter)
-		check.Same(t, "the page behind the form", browser.Get(p, chromedp.Location()), s.URL+"/dead")
+		check.Same(t, "the page behind the form", consoletest.Get(p, chromedp.Location()), s.URL+"/dead")
 		if view.NoScript {
 			tabTo(p, "form[action$='/sign-out'] button")
 			p.Submit(kb.Enter)
@@ -113,10 +112,10 @@ func TestConsoleByKeyboard(t *testing.T) {
 
 // A text from right to left stands beside its name all the same.
 func TestConsoleAlignsHebrew(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	s := consoletest.Start(t)
 	s.PutLetters(consoletest.Letter(1, func(l *worker.DeadLetter) { l.Signature = "משתמש # לא נמצא" }))
-	p := b.Open(t, s.URL+"/dead/letter?seq=1", browser.View{Width: 1440})
+	p := b.Open(t, s.URL+"/dead/letter?seq=1", consoletest.View{Width: 1440})
 	until(p, `[...document.querySelectorAll("dd[dir=auto]")].every((d) => getComputedStyle(d).textAlign === "left")`)
 	p.Looks("console-hebrew")
 }

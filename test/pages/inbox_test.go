@@ -24,17 +24,18 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/test/internal/browser"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
 // front is an application: its page, and the services behind it. It cuts streams of events in the middle of events and between them.
@@ -136,7 +137,7 @@ func startFront(t *testing.T, cutting bool) (*front, *notifier.Notifier) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	check.OK(t, os.WriteFile(rules, []byte("version: 1\nevents: {}\n"), 0o600))
 	nc, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	base := service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 	n := check.Must(notifier.Start(t.Context(), nc, notifier.Config{BaseConfig: base, Rules: rules}))(t)
 	e := check.Must(enricher.Start(t.Context(), nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{f}}))(t)
@@ -165,10 +166,10 @@ func startFront(t *testing.T, cutting bool) (*front, *notifier.Notifier) {
 }
 
 // until waits until a script returns true. chromedp.Poll would hang: the policy of the page forbids how it looks again.
-func until(p *browser.Page, script string) {
+func until(p *consoletest.Page, script string) {
 	p.Helper()
 	wait := `new Promise((r) => { const look = () => (` + script + `) ? r(true) : setTimeout(look, 10); look(); })`
-	browser.Get(p, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise))
+	consoletest.Get(p, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise))
 }
 
 func put(t *testing.T, n *notifier.Notifier, id, payload string) {
@@ -180,9 +181,9 @@ func put(t *testing.T, n *notifier.Notifier, id, payload string) {
 
 // Streams of events go on after any number of cuts: nothing is lost, nothing comes twice.
 func TestClientThroughAHundredDisconnects(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	f, n := startFront(t, true)
-	p := b.Open(t, f.URL, browser.View{Width: 800})
+	p := b.Open(t, f.URL, consoletest.View{Width: 800})
 	until(p, `!!window.app`)
 	var want []string
 	for batch := 0; f.cuts.Load() < 100; batch++ {
@@ -192,11 +193,11 @@ func TestClientThroughAHundredDisconnects(t *testing.T) {
 		}
 		until(p, fmt.Sprintf(`app.items.length >= %d`, len(want)))
 	}
-	got := browser.Get(p, chromedp.Evaluate[[]string](`app.items`))
+	got := consoletest.Get(p, chromedp.Evaluate[[]string](`app.items`))
 	slices.Sort(got)
 	slices.Sort(want)
 	check.That(t, slices.Equal(got, want), "items: want %v, got %v", want, got)
-	check.That(t, browser.Get(p, chromedp.Evaluate[int](`app.root.querySelectorAll("li").length`)) == len(want), "the element shows others")
+	check.That(t, consoletest.Get(p, chromedp.Evaluate[int](`app.root.querySelectorAll("li").length`)) == len(want), "the element shows others")
 
 	requests, before := 0, f.cuts.Load()
 	for ; f.cuts.Load() < before+100; requests++ {
@@ -205,7 +206,7 @@ func TestClientThroughAHundredDisconnects(t *testing.T) {
 			names[i] = fmt.Sprintf("place-%d-%d", requests, i)
 		}
 		call := fmt.Sprintf(`app.patches("r%d", %q.split(" "))`, requests, strings.Join(names, " "))
-		said := browser.Get(p, chromedp.Evaluate[string](call, chromedp.EvalAwaitPromise))
+		said := consoletest.Get(p, chromedp.Evaluate[string](call, chromedp.EvalAwaitPromise))
 		check.Require(t, said == "once", "request %d: %s", requests, said)
 	}
 	t.Logf("%d items through %d cuts, %d patches through %d", len(want), before, 20*requests, f.cuts.Load()-before)
@@ -213,9 +214,9 @@ func TestClientThroughAHundredDisconnects(t *testing.T) {
 
 // Everybody can use the element: on a telephone and a large screen, by day and by night, with the keyboard alone.
 func TestInboxElementForEverybody(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	f, n := startFront(t, false)
-	p := b.Open(t, f.URL, browser.View{Width: 360})
+	p := b.Open(t, f.URL, consoletest.View{Width: 360})
 	until(p, `!!window.app && app.root.querySelector("[part=empty]").checkVisibility()`)
 	p.Looks("inbox-empty")
 	put(t, n, "1", `{"title":"שולם","text":"ההזמנה שלך (Pizza & Co.) מוכנה","url":"/orders/1"}`)
@@ -223,7 +224,7 @@ func TestInboxElementForEverybody(t *testing.T) {
 	put(t, n, "3", `{}`)
 	for _, width := range []int64{360, 1440} {
 		for _, dark := range []bool{false, true} {
-			p = b.Open(t, f.URL, browser.View{Dark: dark, Width: width})
+			p = b.Open(t, f.URL, consoletest.View{Dark: dark, Width: width})
 			until(p, `!!window.app && app.items.length === 3`)
 			p.Looks(fmt.Sprintf("inbox-%d-%t", width, dark))
 		}
@@ -234,7 +235,7 @@ func TestInboxElementForEverybody(t *testing.T) {
 		`getComputedStyle(app.root.querySelector("[part=heading]")).letterSpacing`:                                      "1px",
 		`app.box.style.setProperty("--expediter-paper", "rgb(1, 2, 3)"), getComputedStyle(app.box).backgroundColor`:     "rgb(1, 2, 3)",
 	} {
-		got := browser.Get(p, chromedp.Evaluate[string](script))
+		got := consoletest.Get(p, chromedp.Evaluate[string](script))
 		check.That(t, got == want, "%s: want %s, got %s", script, want, got)
 	}
 	p.Press(kb.Tab, kb.Tab, kb.ArrowDown, kb.Enter) // mark all, the first item, the second one

@@ -27,18 +27,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier"
-	"github.com/expediter-io/expediter/test/internal/browser"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(browser.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(consoletest.Tests{M: m}) }
 
 const someRules = `
 version: 1
@@ -78,7 +79,7 @@ func start(t *testing.T) *site {
 	check.OK(t, os.WriteFile(roots, authority, 0o600))
 
 	nc, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	n, err := notifier.Start(t.Context(), nc, notifier.Config{
 		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}, Rules: rules,
 		ChannelConfig: notifier.ChannelConfig{
@@ -105,13 +106,13 @@ func start(t *testing.T) *site {
 
 // Everybody can use the pages: on a telephone and a large screen, by day and by night.
 func TestPagesForEverybody(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	s := start(t)
 	for _, width := range []int64{360, 1440} {
 		for _, dark := range []bool{false, true} {
 			name := fmt.Sprintf("%d-%t", width, dark)
 			t.Run(name, func(t *testing.T) {
-				view := browser.View{Dark: dark, Width: width}
+				view := consoletest.View{Dark: dark, Width: width}
 				p := b.Open(t, s.preferences, view)
 				p.Looks("preferences-" + name)
 				for what, url := range map[string]string{"saved": s.preferences + "&saved=1", "unsubscribe": s.unsubscribe} {
@@ -122,7 +123,7 @@ func TestPagesForEverybody(t *testing.T) {
 				check.OK(t, s.Directory.OptOut(t.Context(), "CUSTOMER", "ada", name, "sms"))
 				p.Do(chromedp.Focus(chromedp.CSS("button")))
 				p.Submit(kb.Enter)
-				check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS(".note"))), "nothing was saved")
+				check.Says(t, consoletest.Get(p, chromedp.Text(chromedp.CSS(".note"))), "nothing was saved")
 			})
 		}
 	}
@@ -130,9 +131,9 @@ func TestPagesForEverybody(t *testing.T) {
 
 // Nothing but a keyboard is needed, and no script.
 func TestPreferencesByKeyboard(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	s := start(t)
-	for _, view := range []browser.View{{Width: 1440}, {Width: 360, NoScript: true}} {
+	for _, view := range []consoletest.View{{Width: 1440}, {Width: 360, NoScript: true}} {
 		before, _, err := s.Directory.Get(t.Context(), "CUSTOMER", "ada")
 		check.OK(t, err)
 		p := b.Open(t, s.preferences, view)
@@ -142,7 +143,7 @@ func TestPreferencesByKeyboard(t *testing.T) {
 		check.OK(t, err)
 		check.That(t, len(before.OptOut["*"]) != len(after.OptOut["*"]) && len(after.Mute) == 1, "%+v: %v became %v", view, before, after)
 	}
-	p := b.Open(t, s.unsubscribe, browser.View{Width: 360, NoScript: true})
+	p := b.Open(t, s.unsubscribe, consoletest.View{Width: 360, NoScript: true})
 	p.Press(kb.Tab)
 	p.Submit(kb.Enter)
 	r, _, err := s.Directory.Get(t.Context(), "CUSTOMER", "ada")
@@ -213,7 +214,7 @@ const (
 )
 
 // survive checks that each patch comes to the page of newcomers through disconnects, and none comes twice.
-func survive(t *testing.T, b *browser.Browser, page, enricher, server string) {
+func survive(t *testing.T, b *consoletest.Browser, page, enricher, server string) {
 	t.Helper()
 	const tabs, disconnects = 6, 100
 	random := crash.Random(t)
@@ -221,21 +222,21 @@ func survive(t *testing.T, b *browser.Browser, page, enricher, server string) {
 	entries := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
 	var left atomic.Int64
 	left.Store(disconnects)
-	var pages []*browser.Page
+	var pages []*consoletest.Page
 	for i := range tabs {
-		pages = append(pages, b.Open(t, cut(t, page, &left, random), browser.View{Width: 800}))
-		browser.Get(pages[i], chromedp.Evaluate[int](keepNews))
+		pages = append(pages, b.Open(t, cut(t, page, &left, random), consoletest.View{Width: 800}))
+		consoletest.Get(pages[i], chromedp.Evaluate[int](keepNews))
 	}
 	var late []time.Duration
 	for round := 0; left.Load() > 0; round++ {
 		search := fmt.Sprintf("search-%d", round)
 		places := ask(t, enricher, search)
 		for _, p := range pages {
-			browser.Get(p, chromedp.Evaluate[int](fmt.Sprintf(followSearch, search)))
+			consoletest.Get(p, chromedp.Evaluate[int](fmt.Sprintf(followSearch, search)))
 		}
 		stored := map[string]time.Time{}
 		for i, p := range pages {
-			seen := browser.Get(p, chromedp.Evaluate[[]news](`seen`, chromedp.EvalAwaitPromise))
+			seen := consoletest.Get(p, chromedp.Evaluate[[]news](`seen`, chromedp.EvalAwaitPromise))
 			for row, at := range shown(t, fmt.Sprintf("%s, page %d", search, i), places, seen) {
 				if _, ok := stored[row]; !ok {
 					stored[row] = storedAt(t, entries, places[row])
@@ -321,12 +322,12 @@ const pending = `document.querySelector("#found .warn") !== null || document.que
 
 // A newcomer sees a recipe made, a notification arrive and links appear, with nothing but a keyboard.
 func TestNewcomerSeesItHappen(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	home, running := up(t)
-	for _, view := range []browser.View{{Width: 360}, {Dark: true, Width: 1440}} {
+	for _, view := range []consoletest.View{{Width: 360}, {Dark: true, Width: 1440}} {
 		b.Open(t, home, view).Looks(fmt.Sprintf("newcomer-%d-%t", view.Width, view.Dark))
 	}
-	p := b.Open(t, home+"/?q=pizza", browser.View{Width: 1280})
+	p := b.Open(t, home+"/?q=pizza", consoletest.View{Width: 1280})
 	p.Do(chromedp.Focus(chromedp.CSS("#source")))
 	p.Press(kb.Tab, kb.Enter)
 	p.Do(chromedp.WaitVisible(chromedp.CSS("#imported .recipe")), chromedp.Focus(chromedp.CSS("input[name=name]")))
@@ -336,16 +337,16 @@ func TestNewcomerSeesItHappen(t *testing.T) {
 	p.Do(chromedp.WaitVisible(chromedp.CSS("#found a")))
 	p.Looks("newcomer")
 	settle(p)
-	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("#found"))), "https://wolt.com/")
+	check.Says(t, consoletest.Get(p, chromedp.Text(chromedp.CSS("#found"))), "https://wolt.com/")
 	t.Run("through disconnects", func(t *testing.T) {
 		survive(t, b, home, running.Await(`enrichers +(\S+)`)[1], running.Await(`NATS +(\S+)`)[1])
 	})
 }
 
 // settle waits until nothing is under way on a page.
-func settle(p *browser.Page) {
+func settle(p *consoletest.Page) {
 	p.Helper()
-	for browser.Get(p, chromedp.Evaluate[bool](pending)) {
-		pause.For(p.Context(), 100*time.Millisecond)
+	for consoletest.Get(p, chromedp.Evaluate[bool](pending)) {
+		retry.Sleep(p.Context(), 100*time.Millisecond)
 	}
 }

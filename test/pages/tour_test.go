@@ -20,12 +20,11 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/test/internal/browser"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -78,8 +77,8 @@ type tour struct {
 	*testing.T
 
 	site    string // its name
-	page    *browser.Page
-	view    browser.View
+	page    *consoletest.Page
+	view    consoletest.View
 	fill    map[string]string // by the name of a field
 	clicks  []string          // as they came
 	pages   map[string]string // an address of each kind that was reached
@@ -157,8 +156,8 @@ func escapedTwice(page, link string) bool {
 // arrive notes the page that is shown, and its controls, unless its kind was reached before.
 func (v *tour) arrive(how string, status int64) {
 	v.Helper()
-	at := browser.Get(v.page, chromedp.Location())
-	said, text := v.page.Complaints(), browser.Get(v.page, chromedp.Text(chromedp.CSS("main")))
+	at := consoletest.Get(v.page, chromedp.Location())
+	said, text := v.page.Complaints(), consoletest.Get(v.page, chromedp.Text(chromedp.CSS("main")))
 	if status >= http.StatusBadRequest && refused.MatchString(text) {
 		return
 	}
@@ -166,12 +165,12 @@ func (v *tour) arrive(how string, status int64) {
 		v.Errorf("%s leads to %s with status %d, and the browser complains of %q: %.600s", how, at, status, said, text)
 		return
 	}
-	check.Same(v.T, "filter that "+at+" does not show", browser.Get(v.page, chromedp.Evaluate[string](unshownFilter)), "")
+	check.Same(v.T, "filter that "+at+" does not show", consoletest.Get(v.page, chromedp.Evaluate[string](unshownFilter)), "")
 	if v.pages[kindOf(at)] != "" {
 		return
 	}
 	v.pages[kindOf(at)] = at
-	for _, c := range browser.Get(v.page, chromedp.Evaluate[[]control](listControls)) {
+	for _, c := range consoletest.Get(v.page, chromedp.Evaluate[[]control](listControls)) {
 		check.That(v.T, !c.Hidden, "%s: %q cannot be seen", at, c.Label)
 		check.That(v.T, !escapedTwice(at, c.To), "%s: %q has a part of the page's filter escaped twice: %s", at, c.Label, c.To)
 		if v.known[c.sign()] && c.Method != http.MethodPost || c.External || c.Method == http.MethodGet && len(v.fill) < 2 {
@@ -189,7 +188,7 @@ func (v *tour) arrive(how string, status int64) {
 	}
 	look := regexp.MustCompile(`=[^&]*|/jobs/(ENRICH_JOBS|EVENTS|IMPORT_JOBS|NOTIFICATIONS)`).ReplaceAllString(kindOf(at), "")
 	name := strings.Join(append([]string{v.site}, words.FindAllString(look, -1)...), "-")
-	if browser.Get(v.page, chromedp.Evaluate[bool](`document.querySelector("tbody tr, main dl, main li") === null`)) {
+	if consoletest.Get(v.page, chromedp.Evaluate[bool](`document.querySelector("tbody tr, main dl, main li") === null`)) {
 		name += "-none"
 	}
 	if !v.view.NoScript && !v.known[name] {
@@ -202,10 +201,10 @@ func (v *tour) arrive(how string, status int64) {
 func (v *tour) use(at visit) bool {
 	v.Helper()
 	check.Require(v.T, len(v.clicks) < mostClicks, "the tour has no end: %q", v.clicks)
-	if browser.Get(v.page, chromedp.Location()) != at.from {
+	if consoletest.Get(v.page, chromedp.Location()) != at.from {
 		v.page.Visit(at.from, v.view)
 	}
-	now := browser.Get(v.page, chromedp.Evaluate[[]control](listControls))
+	now := consoletest.Get(v.page, chromedp.Evaluate[[]control](listControls))
 	i := slices.IndexFunc(now, func(c control) bool { return c.sign() == at.sign() && c.Method == at.Method })
 	if i < 0 {
 		v.page.Complaints() // the thing is gone, and so may be its page
@@ -215,7 +214,7 @@ func (v *tour) use(at visit) bool {
 	want := check.Must(json.Marshal(of))(v.T) //nolint:musttag // for the script
 	began := time.Now()
 	status := v.page.Follow(fmt.Sprintf(useControl, want, check.Must(json.Marshal(v.fill))(v.T)))
-	if browser.Get(v.page, chromedp.Evaluate[bool](`document.querySelector("input[name=typed][autofocus]") !== null`)) {
+	if consoletest.Get(v.page, chromedp.Evaluate[bool](`document.querySelector("input[name=typed][autofocus]") !== null`)) {
 		if !v.view.NoScript && !v.known["ask"] {
 			v.known["ask"] = true
 			v.page.Everybody(v.site + "-ask")
@@ -289,7 +288,7 @@ func (v *tour) report() {
 		count[method]++
 	}
 	v.Logf("%d pages; %d links, %d filters and %d buttons: %q", len(v.pages), count["link"], count[http.MethodGet], count[http.MethodPost], v.clicks)
-	const folder = "../../pkg/service/console/"
+	const folder = "../../internal/console/"
 	for _, file := range check.Must(os.ReadDir(folder))(v.T) {
 		text, _ := os.ReadFile(folder + file.Name()) // a folder has none
 		for _, m := range routes.FindAllStringSubmatch(string(text), -1) {
@@ -303,7 +302,7 @@ func (v *tour) report() {
 }
 
 // begin opens the first page of a site. A person with a key has to sign in.
-func begin(t *testing.T, b *browser.Browser, name, at string, view browser.View, fill map[string]string) *tour {
+func begin(t *testing.T, b *consoletest.Browser, name, at string, view consoletest.View, fill map[string]string) *tour {
 	t.Helper()
 	v := &tour{
 		T: t, site: name, view: view, fill: fill, pages: map[string]string{}, deeds: map[string][]visit{},
@@ -329,7 +328,7 @@ func finds(context.Context) ([]console.Finding, error) {
 // Every page opens, and every link, filter and button of it does what it shows: with scripts and without, where there is everything, where
 // there are several accounts, and where there is nothing. Pages with scripts are for everybody.
 func TestEveryLinkAndButton(t *testing.T) {
-	b := browser.Start(t)
+	b := consoletest.Browse(t)
 	guard, secrets := consoletest.Keys(t)
 	fill := map[string]string{
 		"/dead?subject": "jobs.import.>", "/imports?id": "job-1", "/places?id": consoletest.PlaceID, "event": "evt 1", "password": secrets["operator"],
@@ -340,9 +339,9 @@ func TestEveryLinkAndButton(t *testing.T) {
 			s := startJobs(t, func(c *console.Config) { c.Access, c.Doctor = guard, finds })
 			s.trouble(t)
 			for !strings.Contains(s.Get("/", http.StatusOK, "Authorization", "Bearer "+secrets["viewer"]), `aria-label="Problems"`) {
-				pause.For(t.Context(), 100*time.Millisecond) // until the overview has seen it
+				retry.Sleep(t.Context(), 100*time.Millisecond) // until the overview has seen it
 			}
-			v := begin(t, b, "console", s.URL, browser.View{NoScript: noScript, Width: 1440}, fill)
+			v := begin(t, b, "console", s.URL, consoletest.View{NoScript: noScript, Width: 1440}, fill)
 			v.act("sign-in")
 			v.search(map[string]string{
 				"/dead?signature": "none", "/imports?id": "job-2", "/places?id": "none", "event": "evt-2", "subject": oddTask,
@@ -362,7 +361,7 @@ func TestEveryLinkAndButton(t *testing.T) {
 			if fill["password"] = secrets[name]; name == "viewer" { // who is offered no button, whatever the filter
 				fill = map[string]string{"password": secrets[name]}
 			}
-			v := begin(t, b, "accounts-"+name, s.URL, browser.View{NoScript: true, Width: 1440}, fill)
+			v := begin(t, b, "accounts-"+name, s.URL, consoletest.View{NoScript: true, Width: 1440}, fill)
 			v.act("sign-in")
 			check.That(t, name == "operator" || len(v.deeds) == 2, "a viewer is offered %v", v.deeds)
 			v.act("")
@@ -371,7 +370,7 @@ func TestEveryLinkAndButton(t *testing.T) {
 		check.That(t, !strings.Contains(log.String(), "denies"), "NATS denies the console something: %s", log)
 	})
 	t.Run("empty", func(t *testing.T) {
-		v := begin(t, b, "empty", consoletest.Start(t).URL, browser.View{Width: 1440}, nil) // no service answers its filters
+		v := begin(t, b, "empty", consoletest.Start(t).URL, consoletest.View{Width: 1440}, nil) // no service answers its filters
 		v.report()
 	})
 }

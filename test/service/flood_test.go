@@ -29,11 +29,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // otherFiles is how many files all floods but that of streams have open at most. Both ends of a connection are files of this

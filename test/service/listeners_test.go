@@ -14,13 +14,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // shop is a service with a route of each kind.
@@ -189,7 +189,7 @@ func TestStrandedMessagesAreCounted(t *testing.T) {
 		sh.send("jobs.import.foreign", 1)
 		sh.send("jobs.import.worked.a", 2)
 		pass()
-		elapse(2 * time.Second) // the second look
+		natstest.Pass(2 * time.Second) // the second look
 		sh.shows("2", "stream_jobs", jobs, "stranded")
 		for range 2 { // the second request finds that the first is not acknowledged
 			if _, err := foreign.Next(jetstream.FetchMaxWait(2 * time.Second)); err == nil {

@@ -13,12 +13,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -26,8 +27,8 @@ import (
 func declared(t *testing.T, js jetstream.JetStream, replicas int) {
 	t.Helper()
 	options := contracts.AssetOptions{MaxBytes: 1, Replicas: replicas, Services: []string{contracts.ServiceImporter}}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(options), provision.Options{})))
 }
 
 // imports describes a service that works the stream of imports.
@@ -87,16 +88,16 @@ func TestAMissingConsumerIsNamed(t *testing.T) {
 		nc, js := natstest.Connect(t, srv)
 		declared(t, js, 1)
 		s := importing(t, nc, 1)
-		elapse(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		check.OK(t, s.Ready()["imports"])
 		consumer, err := js.Consumer(t.Context(), jobs, "importer")
 		check.OK(t, err)
 		check.OK(t, js.DeleteConsumer(t.Context(), jobs, "importer"))
-		elapse(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		err = s.Ready()["imports"]
 		check.Contains(t, err, "consumer "+jobs+"/importer is missing")
 		check.OK(t, check.Err(js.CreateConsumer(t.Context(), jobs, consumer.CachedInfo().Config)))
-		elapse(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		check.Is(t, s.Ready()["imports"], nil)
 	})
 }
@@ -107,8 +108,8 @@ func TestCreateAssetsKeepsAConsumer(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
 	options := contracts.AssetOptions{AckWait: 7 * time.Second, MaxBytes: 1, Services: []string{contracts.ServiceImporter}}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(options), provision.Options{})))
 	err := service.Run(t.Context(), imports(service.BaseConfig{CreateAssets: true, NATSConfig: service.NATSConfig{NATSURL: srv.URL()}}))
 	check.Contains(t, err, jobs+"/importer", "ack_wait is 7s, must be 5s", "apply the declared settings)")
 	c := check.Must(js.Consumer(t.Context(), jobs, "importer"))(t)
@@ -129,9 +130,6 @@ func (sh *store) stored(says string) {
 	sh.shows(map[bool]string{true: "1", false: "0"}[says == ""], "service_ready", "store")
 }
 
-// elapse lets time pass.
-func elapse(d time.Duration) { time.Sleep(d) }
-
 // A store that does not acknowledge writes is named within 5 seconds, and is believed again at the first write that it
 // acknowledges, also when an answer was lost and the record has expired.
 func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
@@ -146,13 +144,13 @@ func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
 					}
 					return natstest.Relay
 				})
-				elapse(5 * time.Second)
+				natstest.Pass(5 * time.Second)
 				sh.stored(stream + " for ")
 				sh.stored("not acknowledged")
-				elapse(2 * time.Minute)
+				natstest.Pass(2 * time.Minute)
 				sh.stored(stream + " for 2m")
 				sh.proxy.Filter(nil)
-				elapse(5 * time.Second)
+				natstest.Pass(5 * time.Second)
 			}
 		}
 		sh.stored("")
@@ -164,18 +162,18 @@ func TestAStoreThatIsMissingOrFullIsNamed(t *testing.T) {
 	inStore(t, func(sh *store) {
 		s := check.Must(sh.js.Stream(sh.Context(), recipes))(sh)
 		check.OK(sh, sh.js.DeleteStream(sh.Context(), recipes))
-		elapse(5 * time.Second)
+		natstest.Pass(5 * time.Second)
 		sh.stored(recipes + " for ")
 		sh.stored("is missing")
 		full := s.CachedInfo().Config
 		full.MaxMsgs = 1
 		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), full)))
 		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), "$KV.recipes.x", nil)))
-		elapse(5 * time.Second)
+		natstest.Pass(5 * time.Second)
 		sh.stored("maximum messages")
 		full.MaxMsgs = -1
 		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), full)))
-		elapse(5 * time.Second)
+		natstest.Pass(5 * time.Second)
 		sh.stored("")
 	})
 }
@@ -183,7 +181,7 @@ func TestAStoreThatIsMissingOrFullIsNamed(t *testing.T) {
 // The record of a service is one in each store, no client of the store sees it, and it ends a minute after the service.
 func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 	inStore(t, func(sh *store) {
-		elapse(time.Hour)
+		natstest.Pass(time.Hour)
 		count := func(want uint64) {
 			sh.Helper()
 			for _, name := range []string{recipes, objects} {
@@ -201,7 +199,7 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 			sh.Errorf("the object store has %v, %v", all, err)
 		}
 		check.Is(sh, sh.service.Stop(), nil)
-		elapse(62 * time.Second)
+		natstest.Pass(62 * time.Second)
 		count(0)
 	})
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 )
 
 // lastSeen is the end of a problem, which differs each time.
@@ -78,7 +78,7 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						if text := lastSeen.ReplaceAllString(roll.Problem, ""); text != "" && (len(got) == 0 || got[len(got)-1] != text) {
 							got = append(got, text)
 						}
-						elapse(2 * time.Second)
+						natstest.Pass(2 * time.Second)
 					}
 				}
 				for step := range strings.FieldsSeq(test.script) {
@@ -88,7 +88,7 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						nc, _ := natstest.Connect(t, srv, links[id].Through())
 						services[id] = check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{})))(t)
 						t.Cleanup(func() { _ = services[id].Stop() }) // a killed one has no connection
-						elapse(time.Second)
+						natstest.Pass(time.Second)
 						if test.stuck {
 							links[id].Filter(natstest.Losing(to("$KV.jobs.ready.shop-")))
 						}
@@ -104,12 +104,12 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 					case '~':
 						look(7)
 					case '.':
-						elapse(2 * time.Second)
+						natstest.Pass(2 * time.Second)
 					case '!':
 						for _, link := range links {
 							link.Partition()
 						}
-						elapse(20 * time.Second)
+						natstest.Pass(20 * time.Second)
 						look(2)
 						for _, link := range links {
 							link.Heal()

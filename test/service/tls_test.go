@@ -1,4 +1,4 @@
-// Package service_test tests the services' connections: they need a server, which users of pkg/service must not get.
+// Package service_test tests the services' connections: they need a server, which users of internal/service must not get.
 package service_test
 
 import (
@@ -31,12 +31,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
-	"github.com/expediter-io/expediter/pkg/service"
 )
 
 func TestMain(m *testing.M) {
@@ -294,7 +294,7 @@ func TestMetricsSayWhenCertificatesEnd(t *testing.T) {
 		exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 		return answer.Body.String()
 	}
-	documented.Metrics(t, page(), func(name string) bool { return strings.HasPrefix(name, "certificate_") })
+	testbed.Metrics(t, page(), func(name string) bool { return strings.HasPrefix(name, "certificate_") })
 	value := regexp.MustCompile(`(?m)^certificate_expiration_timestamp_seconds\{certificate="(\w+)".*\} (\S+)$`)
 	ends := func() map[string]time.Duration {
 		all := map[string]time.Duration{}

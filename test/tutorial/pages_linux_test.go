@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
@@ -62,7 +62,7 @@ var readers = map[string]string{
 	"csv":  "cat > people.csv <<'END'\n%sEND\nexpediter users import people.csv --type CUSTOMER",
 	"json": "expediter users import - <<'END'\n%sEND",
 	"sql":  "psql -v ON_ERROR_STOP=1 <<'END'\n%sEND",
-	"yaml": "cat cmd/expediter/internal/sample/rules.yaml - > rules.yaml <<'END'\n%sEND\nexpediter rules check rules.yaml",
+	"yaml": "cat cmd/expediter/internal/pipeline/rules.yaml - > rules.yaml <<'END'\n%sEND\nexpediter rules check rules.yaml",
 }
 
 // pages has the environment and preparations that some pages need beside a server, and their output.
@@ -71,7 +71,7 @@ var pages = map[string]struct{ env, before, shows string }{
 	"docs/enricher.md": {shows: "https://wolt.com/"},
 	"docs/importer.md": {
 		env:    "IMPORTER_ALLOW_NETWORKS=127.0.0.0/8",
-		before: "SERVE=cmd/expediter/internal/sample/videos " + os.Args[0], shows: "olive oil\n[28.00s]",
+		before: "SERVE=cmd/expediter/internal/pipeline/videos " + os.Args[0], shows: "olive oil\n[28.00s]",
 	},
 	"docs/lock.md": {
 		before: `psql -c "CREATE TABLE report AS SELECT 'daily' AS name, '' AS body, 0::bigint AS epoch, 0::bigint AS revision"`,
@@ -105,8 +105,8 @@ var quoted = regexp.MustCompile(`^<!-- \S+\.(go|ts) -->$`)
 // runs elsewhere. A command fails unless its exit code is 0, or the one in its comment.
 func TestBlocksOfPages(t *testing.T) {
 	t.Parallel()
-	installed.Shell.Find(t)
-	programs := installed.Postgres.Find(t)
+	testbed.Shell.Find(t)
+	programs := testbed.Postgres.Find(t)
 	bin := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", bin, root+"/cmd/expediter").CombinedOutput()
 	check.Require(t, err == nil, "%v\n%s", err, out)

@@ -19,8 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 	"github.com/expediter-io/expediter/test/internal/folderproxy"
 )
@@ -49,7 +49,7 @@ func TestTutorial(t *testing.T) {
 		t.Skip("compiles programs for minutes")
 	}
 	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "tutorial.md")))(t)
-	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
+	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	bin := t.TempDir()
 	ty := &typist{T: t, changed: make(chan struct{}, 1), dir: t.TempDir(), env: append(folderproxy.Env(t, root), "GOBIN="+bin)}
 	ty.env = append(ty.env, "PATH="+bin+":"+os.Getenv("PATH"), "DATABASE_URL="+database)
@@ -129,7 +129,7 @@ func (ty *typist) apart() {
 		_, err = io.ReadFull(out, make([]byte, len("up\n")))
 	}
 	if err != nil {
-		installed.Refusedf(ty, "no network can be made where the ports of the pages are free: %v", err)
+		testbed.Refusedf(ty, "no network can be made where the ports of the pages are free: %v", err)
 	}
 	ty.space = []string{"nsenter", "--preserve-credentials", "--target", strconv.Itoa(of.Process.Pid), "--net"}
 	if os.Geteuid() != 0 {

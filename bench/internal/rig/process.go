@@ -14,11 +14,11 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/internal/testbed"
 )
 
 // Process is a child of this process, which it does not outlive.
-type Process struct{ *child.Process }
+type Process struct{ *testbed.Process }
 
 // ResidentBytes returns the memory of the process that is in RAM.
 func (p *Process) ResidentBytes() int64 { return ResidentBytes(p.PID()) }
@@ -50,7 +50,7 @@ func (p *Process) End() {
 
 // StartTask starts this program in a role, and hands it a task as JSON.
 func StartTask(role string, task any) (*Process, error) {
-	p, err := child.Start(io.Discard, role, task)
+	p, err := testbed.Start(io.Discard, role, task)
 	if err != nil {
 		return nil, fmt.Errorf("start a process: %w", err)
 	}
@@ -59,7 +59,7 @@ func StartTask(role string, task any) (*Process, error) {
 
 // ChildMain runs do with the task of this process, if it was started in the role. The standard input goes on behind the task.
 func ChildMain[T any](role string, do func(ctx context.Context, task T) error) {
-	if child.Role() != role {
+	if testbed.Role() != role {
 		return
 	}
 	var task T

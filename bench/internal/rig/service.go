@@ -19,9 +19,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // Service is the server of contestants: one process, or three.
@@ -166,7 +166,7 @@ func startEtcd(ctx context.Context, dir string) (*Service, error) {
 
 // startForeign starts a server that does not report when it is ready, and does not end with its input.
 func startForeign(ctx context.Context, cmd *exec.Cmd, address string) (*Service, error) {
-	started, err := child.Command(io.Discard, cmd)
+	started, err := testbed.Command(io.Discard, cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
@@ -289,7 +289,7 @@ func startPostgres(ctx context.Context, dir string) (*Service, error) {
 	}
 	s.Address = "postgres://bench@" + s.Address + "/postgres?sslmode=disable"
 	for exec.CommandContext(ctx, ready, "-q", "-d", s.Address).Run() != nil {
-		if !pause.For(ctx, 50*time.Millisecond) {
+		if !retry.Sleep(ctx, 50*time.Millisecond) {
 			s.Stop()
 			return nil, fmt.Errorf("postgres is not ready: %w", ctx.Err())
 		}

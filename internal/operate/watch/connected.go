@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // SubjectConnections is the subject of the question for the connections of the user's own account, and no other's.

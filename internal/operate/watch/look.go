@@ -11,12 +11,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/consumer"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/internal/operate/jobcount"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
@@ -55,7 +55,7 @@ func Look(ctx context.Context, from Source, name string, before State, details b
 		Account: from.Account, At: time.Now(), Asked: from.Asked, Answered: map[string]inspect.Info{}, Dead: before.Dead, Partial: before.Partial,
 		details: before.details,
 	}
-	var count *jobcount.Count
+	var count *consumer.Count
 	if MayHaveJobs(name) {
 		count = before.Count.Ask(ctx, from.Client, name)
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/internal/operate/jobcount"
+	"github.com/expediter-io/expediter/internal/consumer"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,15 +26,15 @@ func healthy() watch.State {
 		ID: "vm-1", Instance: "one", Stream: "ORDERS", Host: "vm", PID: 7, Ready: true, Slots: 10, Running: 10,
 		Handlers: []inspect.Handler{{Pattern: "jobs.pay.>", Consumer: "pay"}},
 	}
-	c := jobcount.Consumer{Queued: 500, Delivered: 10, Pulls: 1, Ours: true, Config: jetstream.ConsumerConfig{FilterSubjects: []string{"jobs.pay.>"}}}
+	c := consumer.Counted{Queued: 500, Delivered: 10, Pulls: 1, Ours: true, Config: jetstream.ConsumerConfig{FilterSubjects: []string{"jobs.pay.>"}}}
 	return watch.State{
 		Info: info, At: time.Now(), Workers: []inspect.Info{w}, Asked: true, Answered: map[string]inspect.Info{"pay": w}, Known: true,
-		Count: jobcount.Count{At: time.Now(), Consumers: map[jobcount.ConsumerID]jobcount.Consumer{{Name: "pay"}: c}},
+		Count: consumer.Count{At: time.Now(), Consumers: map[consumer.ID]consumer.Counted{{Name: "pay"}: c}},
 	}
 }
 
-// consumer changes the only consumer.
-func consumer(s *watch.State, change func(*jobcount.Consumer)) {
+// alter changes the only consumer.
+func alter(s *watch.State, change func(*consumer.Counted)) {
 	for id, c := range s.Count.Consumers {
 		change(&c)
 		s.Count.Consumers[id] = c
@@ -62,20 +62,20 @@ func scheduled(subject, cron string, ago time.Duration) func(*watch.State) {
 // died makes the worker answer no more.
 func died(s *watch.State) {
 	s.Workers = nil
-	consumer(s, func(c *jobcount.Consumer) { c.Pulls = 0 })
+	alter(s, func(c *consumer.Counted) { c.Pulls = 0 })
 }
 
 // stopped makes the worker end properly, and leave jobs.
 func stopped(s *watch.State) {
 	died(s)
-	consumer(s, func(c *jobcount.Consumer) { c.Delivered = 0 })
+	alter(s, func(c *consumer.Counted) { c.Delivered = 0 })
 }
 
 // foreign makes the only consumer one that has not the settings of a worker's, and from which nothing pulls.
 func foreign(s *watch.State) {
 	died(s)
 	s.Answered = nil
-	consumer(s, func(c *jobcount.Consumer) { c.Ours, c.Config.MaxDeliver, c.Config.MaxAckPending = false, -1, 1 })
+	alter(s, func(c *consumer.Counted) { c.Ours, c.Config.MaxDeliver, c.Config.MaxAckPending = false, -1, 1 })
 }
 
 func TestProblems(t *testing.T) {
@@ -90,7 +90,7 @@ func TestProblems(t *testing.T) {
 		"for a moment": {change: died, after: time.Second},
 		"all wait for a retry": {func(s *watch.State) {
 			died(s)
-			consumer(s, func(c *jobcount.Consumer) { c.Queued = 0 })
+			alter(s, func(c *consumer.Counted) { c.Queued = 0 })
 		}, 2 * time.Second, "worker.gone consumer ORDERS/pay: no worker of it answers: 0 jobs queued, 10 delivered"},
 		"frozen, its pull request is left": {
 			func(s *watch.State) { s.Workers = nil }, 2 * time.Second,
@@ -111,15 +111,15 @@ func TestProblems(t *testing.T) {
 		"stopped for good": {stopped, 11 * time.Second, "worker.gone consumer ORDERS/pay: no worker of it answers: 500 jobs queued, 0 delivered and not done. The last one, vm-1 on vm, has stopped"},
 		"no jobs, no worker": {change: func(s *watch.State) {
 			died(s)
-			consumer(s, func(c *jobcount.Consumer) { c.Queued, c.Delivered = 0, 0 })
+			alter(s, func(c *consumer.Counted) { c.Queued, c.Delivered = 0, 0 })
 		}, after: time.Hour},
 		"another program's consumer": {change: func(s *watch.State) {
 			s.Workers, s.Answered = nil, nil
-			consumer(s, func(c *jobcount.Consumer) { c.Ours = false })
+			alter(s, func(c *consumer.Counted) { c.Ours = false })
 		}, after: time.Hour},
 		"another program's batch": {change: func(s *watch.State) {
 			foreign(s)
-			consumer(s, func(c *jobcount.Consumer) { c.Config.AckWait = time.Minute })
+			alter(s, func(c *consumer.Counted) { c.Config.AckWait = time.Minute })
 		}, after: time.Minute - 1},
 		"another program's event": {change: func(s *watch.State) {
 			foreign(s)
@@ -127,12 +127,12 @@ func TestProblems(t *testing.T) {
 		}, after: time.Hour},
 		"another program's, pushed": {change: func(s *watch.State) {
 			foreign(s)
-			consumer(s, func(c *jobcount.Consumer) { c.Config.DeliverSubject = "x" })
+			alter(s, func(c *consumer.Counted) { c.Config.DeliverSubject = "x" })
 		}, after: time.Hour},
 		"nothing pulls": {foreign, 2 * time.Second, "worker.gone consumer ORDERS/pay: no worker of it answers: 500 jobs queued, 10 delivered and not done. Nothing pulls from it, and its max_deliver of -1 and max_ack_pending of 1 "},
 		"changed, and killed": {func(s *watch.State) {
 			died(s)
-			consumer(s, func(c *jobcount.Consumer) { c.Ours = false })
+			alter(s, func(c *consumer.Counted) { c.Ours = false })
 		}, 2 * time.Second, "worker.gone consumer ORDERS/pay: no worker of it answers: 500 jobs queued, 10 delivered and not done. The last one, vm-1 on vm, has ended"},
 		"workers that may not answer, or be asked": {change: func(s *watch.State) { s.Workers, s.Asked = nil, false }, after: time.Hour},
 		"every attempt fails":                      {failed(100, 100, 0, time.Second), 0, "handler.failing handler jobs.pay.> of ORDERS: 100 of the last 100 attempts failed, 0 were retries, the last at "},
@@ -142,7 +142,7 @@ func TestProblems(t *testing.T) {
 		"too few to tell":                          {change: failed(4, 4, 0, time.Second)},
 		"failed long ago, and no job is left": {change: func(s *watch.State) {
 			failed(5, 5, 0, time.Hour)(s)
-			consumer(s, func(c *jobcount.Consumer) { c.Queued, c.Delivered = 0, 0 })
+			alter(s, func(c *consumer.Counted) { c.Queued, c.Delivered = 0, 0 })
 		}},
 		"failed long ago, and jobs of others run": {change: failed(5, 5, 0, time.Hour)},
 		"failed long ago, and a job waits for a retry": {func(s *watch.State) {
@@ -171,7 +171,7 @@ func TestProblems(t *testing.T) {
 		"a day that never is":     {scheduled("jobs.pay.daily", "0 0 0 31 2 *", time.Hour), 2 * time.Second, "schedule.silent schedule jobs.pay.daily of ORDERS: it never runs"},
 		"runs that nobody takes":  {scheduled("jobs.mail.daily", "0 0 9 * * *", time.Second), 2 * time.Second, "schedule.untaken schedule jobs.mail.daily of ORDERS: no consumer takes its jobs"},
 		"its consumer is paused": {func(s *watch.State) {
-			consumer(s, func(c *jobcount.Consumer) { c.Paused = time.Hour })
+			alter(s, func(c *consumer.Counted) { c.Paused = time.Hour })
 		}, 0, "consumer.paused consumer ORDERS/pay: it is paused for another 1h0m0s"},
 		"stranded": {func(s *watch.State) { s.Stranded, s.Example = 3, "jobs.x" }, 2 * time.Second, "queue.stranded stream ORDERS: 3 messages that no consumer will ever deliver, such as jobs.x"},
 		"paused": {func(s *watch.State) {

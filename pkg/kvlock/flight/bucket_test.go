@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
@@ -176,7 +176,7 @@ type transients struct {
 
 func (s *transients) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := s.JetStream.CreateStream(ctx, cfg)
-	if jsretry.Transient(err) {
+	if jsapi.IsTransient(err) {
 		s.found()
 	}
 	return stream, err

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -102,9 +103,6 @@ func push(m *memory, keys ...string) {
 		m.Pushed(key, m.history.applied+1)
 	}
 }
-
-// pass lets fake time pass: only in a bubble.
-func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
 
 func manyKeys(n int) []string {
 	keys := make([]string, n)
@@ -226,20 +224,20 @@ func TestAges(t *testing.T) {
 		offer("short", time.Second)
 		offer("over", 0)
 		want(t, m, "over", 0)
-		pass(time.Second - 1)
+		natstest.Pass(time.Second - 1)
 		want(t, m, "short", 7)
-		pass(1)
+		natstest.Pass(1)
 		want(t, m, "short", 0)
-		pass(59*time.Second - 1)
+		natstest.Pass(59*time.Second - 1)
 		want(t, m, "k", 7)
-		pass(1)
+		natstest.Pass(1)
 		want(t, m, "k", 0)
 		offer("k", time.Hour)
 		m.Suspend()
 		want(t, m, "k", 0)
 		serve(m, time.Second)
 		want(t, m, "k", 7)
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		want(t, m, "k", 0)
 	})
 }
@@ -253,7 +251,7 @@ func TestEvictionKeepsWhatIsUsed(t *testing.T) {
 		offer := func(key string) { m.keep(Entry{Key: key, State: Done, Value: make([]byte, 800)}, time.Hour) }
 		missed := 0
 		for i := range 5000 {
-			pass(100 * time.Millisecond)
+			natstest.Pass(100 * time.Millisecond)
 			offer(fmt.Sprint("once", i))
 			for _, key := range hot {
 				if _, ok := m.recall(key); !ok {

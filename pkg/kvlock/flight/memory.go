@@ -14,7 +14,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -48,8 +48,8 @@ const (
 
 func (cfg MemoryConfig) validate() error {
 	return errors.Join(
-		mistake.If(cfg.MaxAge < 0, "kvlock: Memory.MaxAge is %s: want a positive duration", cfg.MaxAge),
-		mistake.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
+		validate.If(cfg.MaxAge < 0, "kvlock: Memory.MaxAge is %s: want a positive duration", cfg.MaxAge),
+		validate.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
 }
 
 // memory keeps results of a bucket in this process, none of them older than the last known change of its key. It is the mirror of the hub.

@@ -26,6 +26,9 @@ const quietInterval = 365 * 24 * time.Hour
 //go:linkname statszInterval github.com/nats-io/nats-server/v2/server.statsHBInterval
 var statszInterval time.Duration
 
+// Pass lets fake time pass, inside a Bubble or another function of testing/synctest. It costs no real time there.
+func Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time in a bubble
+
 // Bubble runs f under fake time (testing/synctest) with a server of its own:
 // a TTL of a week, an AckWait or a backoff passes in milliseconds, and at the
 // exact instant. The clock moves when every goroutine of the bubble waits.
@@ -33,7 +36,7 @@ var statszInterval time.Duration
 //	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 //		_, js := natstest.Connect(t, srv)
 //		...            // kv.Create(ctx, "k", nil, jetstream.KeyTTL(time.Minute))
-//		time.Sleep(time.Minute + time.Second)
+//		natstest.Pass(time.Minute + time.Second)
 //		...            // the key has expired
 //	})
 //

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )

@@ -28,7 +28,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -113,12 +113,12 @@ func urlOptions() []nats.Option {
 }
 
 // UntilAnswered calls ask until the cluster answers, and returns the answer: nil or a refusal. While the nodes elect a
-// leader, which can happen at any time on a busy machine, requests are lost or refused (jsretry.Transient). ask must be
+// leader, which can happen at any time on a busy machine, requests are lost or refused (jsapi.IsTransient). ask must be
 // safe to repeat: a request without an answer may have been carried out. The test fails after two minutes.
 func UntilAnswered(t testing.TB, ask func(ctx context.Context) error) error {
 	t.Helper()
-	err := jsretry.Do(t.Context(), patience, ask)
-	check.Require(t, !jsretry.Transient(err), "no answer within %s: %v", patience, err)
+	err := jsapi.Retry(t.Context(), patience, ask)
+	check.Require(t, !jsapi.IsTransient(err), "no answer within %s: %v", patience, err)
 	return err
 }
 
@@ -159,8 +159,7 @@ func Parallel(m *testing.M, n int) *testing.M {
 // Cluster runs n nodes for this test alone, ready to create streams with n
 // replicas (5 at most), and stops them when the test ends. Stores are in a
 // temporary directory, in RAM where there is room. Each node is a process of the test binary, which has to call
-// natsrun.NodeMain first in TestMain, as Main does. With an import of natstest/fastelection a fail-over takes one
-// second, not five.
+// natsrun.NodeMain first in TestMain, as Main does. A fail-over takes about five seconds.
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
 	cfg := natsrun.ClusterConfig{Nodes: n, ReadyTimeout: patience}

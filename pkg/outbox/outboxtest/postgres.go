@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/expediter-io/expediter/internal/private"
-	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 // patience bounds the start of the server.
@@ -123,7 +123,7 @@ func awaitPostgres() error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("the server does not start: %w", err)
 		}
-		pause.For(ctx, 20*time.Millisecond)
+		retry.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

@@ -12,9 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 // Config configures a [Store]. The zero value is ready to use.
@@ -46,9 +45,9 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	bad := subject.CheckLiteral(c.DeadSubject)
 	return errors.Join(
-		mistake.If(bad != nil, "deadletter: Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, bad),
-		mistake.If(c.RequestTimeout < 0, "deadletter: Config.RequestTimeout is %s: use a positive duration", c.RequestTimeout),
-		mistake.If(!safeName.MatchString(c.Stream),
+		validate.If(bad != nil, "deadletter: Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, bad),
+		validate.If(c.RequestTimeout < 0, "deadletter: Config.RequestTimeout is %s: use a positive duration", c.RequestTimeout),
+		validate.If(!safeName.MatchString(c.Stream),
 			"deadletter: Config.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", c.Stream))
 }
 
@@ -89,7 +88,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.Message, error) {
 	var found jsapi.Message
 	var ok bool
-	err := jsretry.Do(ctx, patience, func(context.Context) (err error) {
+	err := jsapi.Retry(ctx, patience, func(context.Context) (err error) {
 		found, ok, err = s.api.Get(ctx, stream, q)
 		return err
 	})
@@ -106,7 +105,7 @@ func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.M
 // remove removes a message of a stream, and reports whether it existed. It also returns true when one of several tries may have removed it.
 func (s *Store) remove(ctx context.Context, stream string, sequence uint64) (removed bool, err error) {
 	doubted := false
-	err = jsretry.Do(ctx, patience, func(context.Context) error {
+	err = jsapi.Retry(ctx, patience, func(context.Context) error {
 		existed, err := s.api.Delete(ctx, stream, sequence)
 		removed, doubted = existed || doubted, doubted || err != nil
 		return err
@@ -131,7 +130,7 @@ func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, 
 
 // ask asks a question, and repeats it while the servers are not ready. RequestTimeout bounds each request.
 func (s *Store) ask(ctx context.Context, method string, question, answer any) error {
-	return jsretry.Do(ctx, patience, func(context.Context) error { return s.api.Ask(ctx, method, question, answer) })
+	return jsapi.Retry(ctx, patience, func(context.Context) error { return s.api.Ask(ctx, method, question, answer) })
 }
 
 // unheard returns the error of a message that was sent to a stream. No stream responds while the stream has no leader, or if no stream

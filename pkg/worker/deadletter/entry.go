@@ -15,7 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // Kind is the kind of a message of the dead letter stream.
@@ -86,7 +86,7 @@ func (s *Store) isInternal(subject string) bool {
 		return false
 	}
 	_, rest, _ = strings.Cut(rest, ".")
-	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
+	return strings.HasPrefix(rest, jobmsg.TokenReplay+".") || strings.HasPrefix(rest, jobmsg.TokenPart+".")
 }
 
 // classify reads from subject and headers the fields that filters and groups need. It returns false when the body is needed, too.
@@ -220,7 +220,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry
 		e.Problem = fmt.Errorf("%w: message %d is not in stream %s: acknowledged late, removed or dropped", ErrGone, about.Sequence, l.Stream)
 	default:
 		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.Time, found.Header, found.Data, found.Subject
-		l.ID = key.ID(found.Header, l.Stream, about.Sequence)
+		l.ID = jobmsg.ID(found.Header, l.Stream, about.Sequence)
 	}
 	return e, nil
 }

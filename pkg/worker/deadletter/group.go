@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -325,12 +325,12 @@ func (f Filter) Validate() error {
 		bad = subject.CheckPattern(f.Subject)
 	}
 	return errors.Join(
-		mistake.If(!slices.Contains([]Kind{"", KindLetter, KindStranded, KindUnreadable}, f.Kind),
+		validate.If(!slices.Contains([]Kind{"", KindLetter, KindStranded, KindUnreadable}, f.Kind),
 			"deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindLetter, KindStranded, KindUnreadable),
-		mistake.If(f.Stream != "" && !safeName.MatchString(f.Stream),
+		validate.If(f.Stream != "" && !safeName.MatchString(f.Stream),
 			"deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream),
-		mistake.If(bad != nil, "deadletter: Filter.Subject is %q: %w", f.Subject, bad),
-		mistake.If(!f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until),
+		validate.If(bad != nil, "deadletter: Filter.Subject is %q: %w", f.Subject, bad),
+		validate.If(!f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until),
 			"deadletter: Filter.Since (%s) must be before Filter.Until (%s)", f.Since, f.Until))
 }
 

@@ -3,7 +3,7 @@ package deadletter
 import (
 	"testing"
 
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 

@@ -50,13 +50,13 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 					// The server forgets its state that is not stored.
 					check.OK(t, srv.Restart(t.Context()))
 
-					pass(time.Second)
+					natstest.Pass(time.Second)
 				}
 
 				waits := b.messages(t, "JOBS")
 				check.Require(t, (waits == 1) == (c.published && !c.worked), "%d jobs wait before the second attempt", waits)
 
-				pass(later)
+				natstest.Pass(later)
 				b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
 				check.Same(t, "times published", int(b.messages(t, "JOBS"))+ran, 1)
@@ -80,7 +80,7 @@ func TestInterruptedReplayFindsTheJobBehindOthers(t *testing.T) {
 		_, err := b.open(t, dying).Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1})
 		check.Require(t, errors.Is(err, errCut), "%v, want the cut", err)
 
-		pass(48 * time.Hour)
+		natstest.Pass(48 * time.Hour)
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
 	})
@@ -165,7 +165,7 @@ func TestUnsettledReplayIsNamed(t *testing.T) {
 		b := setup(t, srv)
 		b.put(t, letter(1, func(l *worker.DeadLetter) { l.Worker = "" }))
 		b.die(t, "jobs.", false)
-		pass(time.Hour)
+		natstest.Pass(time.Hour)
 
 		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
 		check.That(t, errors.Is(outcomes[0].Err, deadletter.ErrUnsettled) && b.messages(t, "JOBS") == 0, "%v, want ErrUnsettled", outcomes[0].Err)
@@ -178,7 +178,7 @@ func TestUnsettledReplayIsNamed(t *testing.T) {
 		// Within the window the server itself knows whether it was published.
 		b.put(t, letter(2, func(l *worker.DeadLetter) { l.Worker = "" }))
 		b.die(t, "jobs.", true)
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
 		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
@@ -222,7 +222,7 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 				return step.Do(ctx, job, "second", func(context.Context) error {
 					failed++
 					if failed <= 2 {
-						return worker.Cancel(errors.New("burnt"))
+						return worker.Discard(errors.New("burnt"))
 					}
 					return nil
 				})

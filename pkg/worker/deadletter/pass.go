@@ -11,8 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 // maxTasks is the largest number of letters that are worked on at once.
@@ -92,7 +91,7 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 	}
 	turn := p.limiter.Reserve().Delay()
 	p.start(line, func() (*Outcome, error) {
-		if !backoff.Sleep(waiting, turn) {
+		if !retry.Sleep(waiting, turn) {
 			return nil, fmt.Errorf("deadletter: %w", waiting.Err())
 		}
 		return s.work(ctx, p, m.Sequence)
@@ -103,7 +102,7 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 // work handles one letter of a pass, and tries again while the servers are not ready. Each try finds out how far the last one came, like a
 // later call. It returns nil when there is no letter.
 func (s *Store) work(ctx context.Context, p *pass, letter uint64) (o *Outcome, err error) {
-	err = jsretry.Do(ctx, jsretry.Wait, func(context.Context) (err error) { // RequestTimeout bounds each request
+	err = jsapi.Retry(ctx, jsapi.RetryWait, func(context.Context) (err error) { // RequestTimeout bounds each request
 		o, err = s.workOnce(ctx, p, letter, o)
 		return err
 	})

@@ -19,9 +19,9 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/header"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // ReplayOptions configures a replay. The zero value is ready to use.
@@ -199,7 +199,7 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 			return 0, err
 		}
 	}
-	t, err := s.begin(ctx, e, worker.ReplayBegun, opts.Again)
+	t, err := s.begin(ctx, e, jobmsg.ReplayBegun, opts.Again)
 	if err != nil {
 		return 0, err
 	}
@@ -259,7 +259,7 @@ func (s *Store) message(ctx context.Context, e *Entry, payload []byte, resume bo
 		if strings.HasPrefix(name, "Nats-") && name != jetstream.MsgTTLHeader {
 			continue
 		}
-		if err := header.CheckName(name); err != nil {
+		if err := validate.HeaderName(name); err != nil {
 			return nil, fmt.Errorf("deadletter: letter %d: %w, or publish the payload by hand and discard the letter", e.Sequence, err)
 		}
 		msg.Header[name] = values
@@ -268,7 +268,7 @@ func (s *Store) message(ctx context.Context, e *Entry, payload []byte, resume bo
 	msg.Header.Set(worker.HeaderID, l.ID)
 	msg.Header.Set(worker.HeaderReplay, strconv.Itoa(replays+1))
 	msg.Header.Set(worker.HeaderReplayOf, fmt.Sprintf("%s:%d", s.cfg.Stream, e.Sequence))
-	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(math.MaxUint64, 10))
+	msg.Header.Set(jobmsg.HeaderReplayRecord, strconv.FormatUint(math.MaxUint64, 10))
 	msg.Header.Set(nats.MsgIdHdr, messageID(s.cfg.Stream, e))
 	msg.Header.Set(jetstream.ExpectedStreamHeader, l.Stream)
 	msg.Header.Del(worker.HeaderResume)
@@ -302,7 +302,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, msg *nats.Msg) 
 		return published, err
 	}
 	maps.Copy(msg.Header, expect)
-	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
+	msg.Header.Set(jobmsg.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
 	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	// A process that continues an old replay looks for the job first, see look. So this message must not be sent long after the record was
@@ -344,7 +344,7 @@ func isFatal(err error) bool {
 			return true
 		}
 	}
-	return jsretry.Transient(err) && !jsapi.IsFull(err)
+	return jsapi.IsTransient(err) && !jsapi.IsFull(err)
 }
 
 // errRemoval is in the error behind a removal that may have been done.

@@ -30,7 +30,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	// The job itself went through this stream a moment ago, so its ID is remembered.
 	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.mail.1", []byte(`{"n":1}`), jetstream.WithMsgID("id-1"))))
 
-	b.work(t, 1, worker.Cancel(errors.New("smtp: code 1")))
+	b.work(t, 1, worker.Discard(errors.New("smtp: code 1")))
 
 	died := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
 	check.Require(t, len(died) == 1 && died[0].Letter.ID == "id-1" && b.messages(t, "JOBS") == 0, "letters: %+v", died)
@@ -179,7 +179,7 @@ func TestInterruptedReplayIsDiscarded(t *testing.T) {
 			for _, c := range []deadletter.Result{{Skipped: 1}, want} {
 				r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
 				check.That(t, err == nil && r == c, "%+v, %v; want %+v", r, err, c)
-				pass(2 * time.Minute)
+				natstest.Pass(2 * time.Minute)
 			}
 			b.wantLeft(t, map[bool]uint64{true: 1}[published], 0)
 		})
@@ -226,7 +226,7 @@ func TestReplayIsOfSeveralAtOnce(t *testing.T) {
 			begun, far := time.Now(), *b
 			far.store = b.open(t, watched{JetStream: b.js, published: func(subject string) {
 				if strings.HasPrefix(subject, "jobs.") {
-					pass(time.Second)
+					natstest.Pass(time.Second)
 				}
 			}})
 			want := test.limit
@@ -428,7 +428,7 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 	}
 
 	first := insert()
-	b.work(t, 1, worker.Cancel(errors.New("boom")))
+	b.work(t, 1, worker.Discard(errors.New("boom")))
 
 	again := insert()
 	check.Require(t, again.Duplicate && again.State == worker.StateDead, "while dead: %+v", again)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 const (
@@ -86,7 +86,7 @@ func (s *Store) read(ctx context.Context, getter *directget.Getter, r span, yiel
 		if err := s.isAll(ctx, &r); !errors.Is(err, errBehind) || failures == tries {
 			return err
 		}
-		backoff.Sleep(ctx, firstPause<<failures)
+		retry.Sleep(ctx, firstPause<<failures)
 		failures++
 	}
 	return nil

@@ -203,6 +203,3 @@ func (b *bundle) die(t testing.TB, to string, after bool) {
 	_, err := dying.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 	check.Require(t, errors.Is(err, errCut), "%v, want the cut", err)
 }
-
-// pass lets fake time pass. It is for bubbles only.
-func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there

@@ -9,10 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -121,9 +119,9 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 	if info.State.NumSubjects > maxSubjects {
 		return found, nil
 	}
-	var takers *listing.Takers
-	err = jsretry.Do(ctx, patience, func(context.Context) (err error) {
-		takers, err = listing.ListTakers(ctx, s.api, stream)
+	var takers *jobmsg.Takers
+	err = jsapi.Retry(ctx, patience, func(context.Context) (err error) {
+		takers, err = jobmsg.ListTakers(ctx, s.api, stream)
 		return err
 	})
 	if err != nil {
@@ -155,7 +153,7 @@ func StrandedIn(ctx context.Context, js jetstream.JetStream, stream string) (Unc
 }
 
 // untaken counts the messages whose subjects no consumer takes.
-func (s *Store) untaken(ctx context.Context, stream string, takers *listing.Takers) ([]SubjectCount, error) {
+func (s *Store) untaken(ctx context.Context, stream string, takers *jobmsg.Takers) ([]SubjectCount, error) {
 	var detail struct {
 		State struct {
 			Subjects map[string]uint64 `json:"subjects"`
@@ -166,7 +164,7 @@ func (s *Store) untaken(ctx context.Context, stream string, takers *listing.Take
 	}
 	var all []SubjectCount
 	for name, count := range detail.State.Subjects {
-		if key.KindOf(name) == key.Job && takers.Of(name) == nil {
+		if jobmsg.KindOf(name) == jobmsg.Job && takers.Of(name) == nil {
 			all = append(all, SubjectCount{Messages: count, Subject: name})
 		}
 	}
@@ -174,7 +172,7 @@ func (s *Store) untaken(ctx context.Context, stream string, takers *listing.Take
 }
 
 // passed counts the messages before the ack floors of the consumers that take them.
-func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers *listing.Takers) ([]SubjectCount, error) {
+func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers *jobmsg.Takers) ([]SubjectCount, error) {
 	counts, left := make(map[SubjectCount]uint64), maxNamed // without Messages
 	for _, t := range takers.All {
 		for _, filter := range t.Filters {

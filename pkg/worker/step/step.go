@@ -10,7 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
 
@@ -52,7 +52,7 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 		if err != nil {
 			return nil, err
 		}
-		data, err := codec.Encode(result)
+		data, err := jobmsg.Encode(result)
 		if err != nil {
 			return nil, fmt.Errorf("step: %q: its result has no JSON: %w", name, err)
 		}
@@ -61,7 +61,7 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 	if data == nil {
 		return result, failed
 	}
-	if err := codec.Decode(data, &result); err != nil {
+	if err := jobmsg.Decode(data, &result); err != nil {
 		return result, &RecordError{Cause: err, Job: job.ID, Step: name}
 	}
 	return result, failed

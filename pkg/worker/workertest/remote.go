@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/internal/testbed"
 )
 
 // recordings are the calls of a Recorder by name.
@@ -89,7 +89,7 @@ func role(t *testing.T) string {
 // serveIfChild runs the service and ends the process, if the process was started to be the service of this test.
 func serveIfChild(t *testing.T, suite Suite) {
 	t.Helper()
-	child.Main(t.Name(), func(ctx context.Context, is task) error {
+	testbed.Main(t.Name(), func(ctx context.Context, is task) error {
 		nc, err := nats.Connect(is.NATS, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 		if err != nil {
 			return fmt.Errorf("connect to %s: %w", is.NATS, err)
@@ -107,12 +107,12 @@ func serveIfChild(t *testing.T, suite Suite) {
 }
 
 // spawn starts the service in a process of its own.
-func (s *stage) spawn() (*child.Process, error) {
+func (s *stage) spawn() (*testbed.Process, error) {
 	only := strings.Split(s.role, "/")
 	for i, part := range only {
 		only[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-	p, err := child.Start(s.t.Output(), s.role, task{AckWait: s.ackWait, NATS: s.srv.URL()},
+	p, err := testbed.Start(s.t.Output(), s.role, task{AckWait: s.ackWait, NATS: s.srv.URL()},
 		"-test.run="+strings.Join(only, "/"), "-test.count=1")
 	if err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)

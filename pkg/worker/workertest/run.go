@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/codec"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 const (
@@ -74,7 +74,7 @@ func Run[T any](
 	payload := o.Payload
 	if payload == nil {
 		var err error
-		if payload, err = codec.Encode(args); err != nil {
+		if payload, err = jobmsg.Encode(args); err != nil {
 			t.Fatalf("workertest: encode the arguments: %v", err)
 		}
 	}

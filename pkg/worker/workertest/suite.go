@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -109,9 +109,9 @@ func (s Suite) withDefaults() Suite {
 
 func (s Suite) validate() error {
 	return errors.Join(
-		mistake.If(s.Job == nil, "workertest: Suite.Job is nil: make the nth job"),
-		mistake.If(s.Service == nil, "workertest: Suite.Service is nil: give the service to test"),
-		mistake.If(s.Jobs < minJobs, "workertest: Suite.Jobs is %d: use at least %d", s.Jobs, minJobs))
+		validate.If(s.Job == nil, "workertest: Suite.Job is nil: make the nth job"),
+		validate.If(s.Service == nil, "workertest: Suite.Service is nil: give the service to test"),
+		validate.If(s.Jobs < minJobs, "workertest: Suite.Jobs is %d: use at least %d", s.Jobs, minJobs))
 }
 
 // try runs a scenario and returns its error.

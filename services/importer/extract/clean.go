@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/text/language"
 
-	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"

@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/guardeddial"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 )
 

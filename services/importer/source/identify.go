@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/idna"
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/charset"
 )
 

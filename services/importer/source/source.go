@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/charset"
 	"github.com/expediter-io/expediter/services/importer/extract"

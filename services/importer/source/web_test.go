@@ -22,9 +22,9 @@ import (
 	"golang.org/x/text/encoding/htmlindex"
 	"golang.org/x/text/encoding/unicode"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -280,7 +280,7 @@ func codes(m *source.Material) string {
 // A worker that is killed while yt-dlp is at work leaves no process, and its folder goes when the next one starts.
 func TestWorkerKilledWhileFetching(t *testing.T) {
 	type task struct{ CAFile, Proxy, TempDir string }
-	child.Main("fetcher", func(ctx context.Context, is task) error {
+	testbed.Main("fetcher", func(ctx context.Context, is task) error {
 		s := sources(t, source.Config{TempDir: is.TempDir, YouTube: &source.YouTube{
 			CAFile: is.CAFile, Proxy: is.Proxy, SocketTimeout: time.Hour, Timeout: time.Hour,
 		}})
@@ -289,7 +289,7 @@ func TestWorkerKilledWhileFetching(t *testing.T) {
 	})
 	t.Parallel()
 	y, _, dir := tube(t, map[string]sourcetest.Video{"stalling000": {Stall: true}})
-	worker, err := child.Start(t.Output(), "fetcher", task{y.CAFile, y.Proxy, dir}, "-test.run=^TestWorkerKilledWhileFetching$")
+	worker, err := testbed.Start(t.Output(), "fetcher", task{y.CAFile, y.Proxy, dir}, "-test.run=^TestWorkerKilledWhileFetching$")
 	check.OK(t, err)
 	check.Until(t, time.Minute, "yt-dlp asks for the video", func() bool { return y.Looks("stalling000") > 0 })
 	_, err = os.Stat("/proc/self/cwd")

@@ -26,9 +26,9 @@ import (
 	"golang.org/x/image/font/opentype"
 	"golang.org/x/image/math/fixed"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -80,7 +80,7 @@ var (
 // tube starts a YouTube and sources that fetch from it.
 func tube(t *testing.T, videos map[string]sourcetest.Video, change ...func(*source.Config)) (*sourcetest.YouTube, *source.Sources, string) {
 	t.Helper()
-	installed.YtDlp.Find(t)
+	testbed.YtDlp.Find(t)
 	y := sourcetest.StartYouTube(t, videos)
 	config := source.Config{
 		TempDir: t.TempDir(), YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy, SocketTimeout: 20 * time.Second},
@@ -545,8 +545,8 @@ func photoAs(t *testing.T, ending string) []byte {
 // A photo is read, passed on, and good enough for the rules.
 func TestPhotoIsRead(t *testing.T) {
 	t.Parallel()
-	installed.Tesseract.Find(t)
-	installed.HEIF.Find(t)
+	testbed.Tesseract.Find(t)
+	testbed.HEIF.Find(t)
 	server := site(t, map[string]http.HandlerFunc{
 		"/recipe.heic": text("image/heic", string(photoAs(t, "heic"))),
 		"/recipe.jpg":  text("application/octet-stream", string(photo(t))), "/recipe": text("image/png", string(photo(t))),
@@ -587,7 +587,7 @@ func TestPhotoIsRead(t *testing.T) {
 // A fraction that the program misreads ends as a marked amount, and one that it reads well as it is on the page.
 func TestMisreadFractionsAreMarked(t *testing.T) {
 	t.Parallel()
-	installed.Tesseract.Find(t)
+	testbed.Tesseract.Find(t)
 	page := image.NewGray(image.Rect(0, 0, 1100, 900))
 	draw.Draw(page, page.Rect, image.White, image.Point{}, draw.Src)
 	face := check.Must(opentype.NewFace(check.Must(opentype.Parse(goregular.TTF))(t), &opentype.FaceOptions{Size: 28, DPI: 72}))(t)

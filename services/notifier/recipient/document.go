@@ -42,7 +42,8 @@ type Edit struct {
 	// Body is the new document, a JSON object.
 	Body json.RawMessage
 
-	// Check is called with the recipient before and after the edit, maybe more than once, and its error ends the edit. Defaults to no check.
+	// Check is called with the recipient before and after the edit, maybe more than once, and its error ends the edit. Defaults to no
+	// check.
 	Check func(before, after contracts.Recipient) error
 
 	// Merge reports whether Body is a merge patch (RFC 7396): fields that it does not name stay, and null
@@ -234,7 +235,7 @@ func (p *person) edit(e *Edit, refused error) (adds bool, err error) {
 	}
 	for category, channels := range p.OptOut {
 		for _, channel := range channels {
-			if !e.Own && !slices.Contains(next.OptOut[category], channel) {
+			if !e.Own && !OptedOut(next.OptOut, category, channel) {
 				return false, fmt.Errorf("%w: that of %q on %q, which opt_out leaves out, stays", ErrKept, category, channel)
 			}
 		}

@@ -25,8 +25,8 @@ func write(t *testing.T, d *recipient.Directory, e recipient.Edit) recipient.Doc
 	return check.Must(d.Write(t.Context(), "CUSTOMER", "ada", e))(t)
 }
 
-// Of all edits of one revision at most one is made, of edits of any revision all, as are drops of addresses, and no write takes an opt-out
-// back that is stored at the same time.
+// Of all edits of one revision at most one is made, of edits of any revision all, as are drops of addresses, and no write takes an
+// opt-out back that is stored at the same time.
 func TestWritersAtATime(t *testing.T) {
 	t.Parallel()
 	d, _ := open(t)
@@ -150,6 +150,7 @@ func TestWhatAWriteKeeps(t *testing.T) {
 		"replaced":                {recipient.Edit{Body: json.RawMessage(`{"locale":"fr"}`)}, `{"locale":"fr","opt_out":{"news":["email"]},` + ids + `}`, nil},
 		"merged":                  {recipient.Edit{Body: json.RawMessage(`{"locale":null,"addresses":{"email":null},"mute":{"*":null}}`), Merge: true}, `{"opt_out":{"news":["email"]},` + ids + `,"vip":true}`, nil},
 		"an opt-out by another":   {recipient.Edit{Body: json.RawMessage(`{"opt_out":{"ads":["sms"]}}`)}, "", recipient.ErrKept},
+		"a wider opt-out":         {recipient.Edit{Body: json.RawMessage(`{"opt_out":{"news":null,"*":["*"]}}`), Merge: true}, `{"addresses":{"email":"a@x.example"},"locale":"he","mute":{"*":"2030-01-01T00:00:00Z"},"opt_out":{"*":["*"]},` + ids + `,"vip":true}`, nil},
 		"an opt-out of one's own": {recipient.Edit{Body: json.RawMessage(`{"opt_out":null,"mute":null,"addresses":null}`), Merge: true, Own: true}, `{"locale":"he",` + ids + `,"vip":true}`, nil},
 		"an address of one's own": {recipient.Edit{Body: json.RawMessage(`{"addresses":{"email":"b@x.example"},"endpoints":{"email":{"main":{"unverified":false}}},"mute":null}`), Merge: true, Own: true}, `{"addresses":{"email":"b@x.example"},"endpoints":{"email":{"main":{"unverified":true}}},"locale":"he","opt_out":{"news":["email"]},` + ids + `,"vip":true}`, nil},
 		"what is not one's own":   {recipient.Edit{Body: json.RawMessage(`{"vip":false}`), Merge: true, Own: true}, "", contracts.ErrInvalid},

@@ -12,9 +12,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 // maxMistakes is the number of mistakes that are reported. A text with more was not meant as rules.
@@ -276,7 +276,7 @@ func oneOf[T ~string](p *parser, n *yaml.Node, path string, allowed ...T) T {
 	return text
 }
 
-func isName(s string) bool { return len(s) <= contracts.MaxName && token.IsSafe(s) }
+func isName(s string) bool { return len(s) <= contracts.MaxName && subject.IsSafeToken(s) }
 
 // clip shortens a text of the file for a mistake.
 func clip(s string) string { return redact.Shorten(s, contracts.MaxName) }

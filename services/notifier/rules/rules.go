@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/expediter-io/expediter/internal/limited"
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
@@ -52,7 +52,7 @@ type Route struct {
 	// Category groups routes that users can switch off together. "" is none.
 	Category string `json:"category,omitempty"`
 
-	// Digest lets rows be delivered together on some of the channels. nil is never.
+	// Digest lets notifications be delivered together on some of the channels. nil is never.
 	Digest *Digest `json:"digest,omitempty"`
 
 	// Later are more channels, on which the user is notified some time after the others.
@@ -71,7 +71,7 @@ type Route struct {
 	Throttle *contracts.Throttle `json:"throttle,omitempty"`
 }
 
-// Starts returns the channels on which a user has a row from the beginning: all of Channels, the first of Fallback, and the
+// Starts returns the channels on which a user has a notification from the beginning: all of Channels, the first of Fallback, and the
 // channels of Later.
 func (r Route) Starts() []string {
 	starts := slices.Clip(r.Channels)
@@ -84,7 +84,7 @@ func (r Route) Starts() []string {
 	return starts
 }
 
-// All returns all channels on which a user may have a row.
+// All returns all channels on which a user may have a notification.
 func (r Route) All() []string {
 	starts := r.Starts()
 	if len(r.Fallback) > 1 {
@@ -105,7 +105,7 @@ type Check func(eventType string, route Route) (problem string)
 
 // Load reads a file, see [Parse].
 func Load(path string, channels []string, checks ...Check) (*Rules, error) {
-	data, err := limited.ReadFile(path, MaxFile)
+	data, err := private.ReadFile(path, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
@@ -176,10 +176,9 @@ type Category struct {
 
 // Title returns the title of a category, and the language of the title, "" when it is not known.
 func (c Category) Title(reader string) (title, language string) {
-	for tag := range locale.Fitting(reader) {
-		if title, found := c.titles[tag]; found && tag != locale.Default {
-			return title, tag
-		}
+	// Nobody says what language the default titles are in. That of templates is en, too, unless it is set.
+	if tag := locale.Among("en", slices.Collect(maps.Keys(c.titles))...).Best(reader); tag != locale.Default {
+		return c.titles[tag], tag
 	}
 	words := strings.ReplaceAll(strings.ReplaceAll(c.Name, "_", " "), "-", " ")
 	return cmp.Or(c.titles[locale.Default], strings.ToUpper(words[:1])+words[1:]), ""

@@ -17,7 +17,7 @@ import (
 	text "text/template"
 	"text/template/parse"
 
-	"github.com/expediter-io/expediter/internal/limited"
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
 
@@ -52,7 +52,7 @@ func Load(folder string, cfg Config) (*Set, error) {
 
 // Parse reads templates. The error is an [*Error] with every mistake of every file, unless the folder cannot be read.
 func Parse(folder fs.FS, cfg Config) (*Set, error) {
-	p := &parser{folder: folder, functions: boundedFunctions(), kinds: cfg.Channels}
+	p := &parser{folder: folder, functions: boundedFunctions(), kinds: cfg.Channels, language: cmp.Or(cfg.Language, "en")}
 	p.functions["link"], p.functions["path"] = linker(cfg.LinkHosts), path
 	if p.kinds == nil {
 		p.kinds = Channels()
@@ -76,7 +76,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 		slices.SortStableFunc(p.errs.Mistakes, func(a, b Mistake) int { return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line) })
 		return nil, &p.errs
 	}
-	set := &Set{kinds: p.kinds, language: cmp.Or(cfg.Language, "en")}
+	set := &Set{kinds: p.kinds, language: p.language}
 	set.byName.Store(&byName)
 	return set, nil
 }
@@ -95,6 +95,7 @@ type parser struct {
 	folder    fs.FS
 	functions map[string]any
 	kinds     map[string]Kind
+	language  string // of default
 	shared    map[sharedKey]map[string]snippet
 }
 
@@ -113,9 +114,9 @@ func (p *parser) template(name string) texts {
 	entries, err := fs.ReadDir(p.folder, name)
 	if err != nil {
 		p.mistakef(name, 0, "%v", err)
-		return nil
+		return texts{}
 	}
-	all := texts{}
+	all := texts{by: map[string]map[string]parts{}, choices: map[string]locale.Choice{}}
 	for _, entry := range entries {
 		file := name + "/" + entry.Name()
 		tag, part, _ := strings.Cut(entry.Name(), ".")
@@ -133,7 +134,7 @@ func (p *parser) template(name string) texts {
 			continue
 		}
 		of := locale.Normalize(tag)
-		read := all[of][channel]
+		read := all.by[of][channel]
 		into := map[string]*executor{"subject": &read.subject, "txt": &read.text, "html": &read.html}[part]
 		switch {
 		case into == nil && read.push == nil:
@@ -144,10 +145,10 @@ func (p *parser) template(name string) texts {
 			p.mistakef(file, 0, "is there twice: case and old codes do not matter in a locale")
 			continue
 		}
-		if all[of] == nil {
-			all[of] = map[string]parts{}
+		if all.by[of] == nil {
+			all.by[of] = map[string]parts{}
 		}
-		all[of][channel] = read
+		all.by[of][channel] = read
 	}
 	p.complete(name, all)
 	return all
@@ -171,7 +172,7 @@ func (p *parser) misnamed(tag, channel, part string, isFolder bool) string {
 
 // read reads a file, "" when that is a mistake.
 func (p *parser) read(name string) string {
-	data, err := limited.ReadFS(p.folder, name, MaxFile)
+	data, err := private.ReadFS(p.folder, name, MaxFile)
 	if err != nil {
 		p.mistakef(name, 0, "%v", err)
 		return ""
@@ -280,7 +281,7 @@ func Version(folder string) string {
 		names, _ := fs.Glob(root, pattern) // the pattern is right
 		for _, name := range names[:min(len(names), maxFolder)] {
 			if !strings.HasPrefix(name, ".") {
-				data, _ := limited.ReadFS(root, name, MaxFile) // none of a folder
+				data, _ := private.ReadFS(root, name, MaxFile) // none of a folder
 				sum.Write(fmt.Appendf(nil, "%q %d\n%s", name, len(data), data))
 			}
 		}

@@ -231,44 +231,64 @@ func (p parts) lacks(kind Kind) string {
 	return "a subject and a txt"
 }
 
-// texts has the texts of one template by locale, and by channel, "" for all channels.
-type texts map[string]map[string]parts
+// texts has the texts of one template.
+type texts struct {
+	by      map[string]map[string]parts // by locale, and by channel, "" for all channels
+	choices map[string]locale.Choice    // by channel with files of its own, and by ""
+}
 
-// find returns the parts for a channel in the best fitting of the locales that have all parts that the channel needs.
-func (t texts) find(reader, name string, kind Kind) (parts, bool) {
-	for tag := range locale.Fitting(reader) {
-		if p := t[tag][name].over(t[tag][""]); p.lacks(kind) == "" {
-			p.locale = tag
-			return p, true
+// of returns the parts of a locale for a channel.
+func (t texts) of(tag, on string) parts {
+	p := t.by[tag][on].over(t.by[tag][""])
+	p.locale = tag
+	return p
+}
+
+// find returns the parts for a channel in the locale that fits a reader best.
+func (t texts) find(reader, on string, kind Kind) (parts, bool) {
+	choice, own := t.choices[on]
+	if !own {
+		choice = t.choices[""]
+	}
+	p := t.of(choice.Best(reader), on)
+	return p, p.lacks(kind) == ""
+}
+
+// among returns the choice among the locales that have a text for a channel.
+func (t texts) among(inDefault, on string) locale.Choice {
+	var tags []string
+	for tag, by := range t.by {
+		_, own := by[on]
+		if _, common := by[""]; own || common {
+			tags = append(tags, tag)
 		}
 	}
-	return parts{}, false
+	return locale.Among(inDefault, tags...)
 }
 
 // complete reports the parts that a template lacks: each locale needs all parts that a channel with files in it shows, and default
-// has to have a text for each channel of the others.
+// has to have a text for each channel of the others. It makes the choices among the locales.
 func (p *parser) complete(name string, all texts) {
-	used := map[string]bool{"": len(all) == 0}
-	for _, by := range all {
+	used := map[string]bool{"": len(all.by) == 0}
+	for _, by := range all.by {
 		for channel := range by {
 			used[channel] = true
 		}
 	}
 	for _, channel := range slices.Sorted(maps.Keys(used)) {
-		_, there := all[locale.Default][channel]
-		_, found := all.find(locale.Default, channel, p.kind(channel))
+		all.choices[channel] = all.among(p.language, channel)
+		_, there := all.by[locale.Default][channel]
 		switch {
-		case there, found, !used[channel]:
+		case there, all.of(locale.Default, channel).lacks(p.kind(channel)) == "", !used[channel]:
 		case channel == "":
 			p.mistakef(name, 0, "default.subject and default.txt are missing")
 		default:
 			p.mistakef(name, 0, "other locales have no text for %s: default.%[1]s.txt, or default.subject and default.txt, are missing", channel)
 		}
 	}
-	for _, locale := range slices.Sorted(maps.Keys(all)) {
-		by := all[locale]
-		for _, channel := range slices.Sorted(maps.Keys(by)) {
-			if lacks := by[channel].over(by[""]).lacks(p.kind(channel)); lacks != "" {
+	for _, locale := range slices.Sorted(maps.Keys(all.by)) {
+		for _, channel := range slices.Sorted(maps.Keys(all.by[locale])) {
+			if lacks := all.of(locale, channel).lacks(p.kind(channel)); lacks != "" {
 				p.mistakef(name, 0, "%s needs %s", strings.TrimSuffix(locale+"."+channel, "."), lacks)
 			}
 		}
@@ -291,11 +311,11 @@ var digestText = sync.OnceValues(func() (*Set, error) {
 // fallback returns the text for a message without a template; only digests have one.
 func fallback(m channel.Message) texts {
 	if m.EventType != contracts.EventTypeDigest {
-		return nil
+		return texts{}
 	}
 	set, err := digestText()
 	if err != nil {
-		return nil
+		return texts{}
 	}
 	return (*set.byName.Load())["digest"]
 }

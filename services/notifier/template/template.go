@@ -82,7 +82,7 @@ type Data struct {
 	// Channel is the channel that the text is for.
 	Channel string
 
-	// CreatedAt is the time at which the row was planned, in the user's zone.
+	// CreatedAt is the time at which the notification was planned, in the user's zone.
 	CreatedAt time.Time
 
 	// EventID is the id of the event.
@@ -121,8 +121,8 @@ func (s *Set) Names() []string { return slices.Sorted(maps.Keys(*s.byName.Load()
 // Locales returns the locales that a template has texts for, as files are named, in alphabetical order: default alone for a template
 // that does not exist.
 func (s *Set) Locales(name string) []string {
-	if all := (*s.byName.Load())[name]; len(all) > 0 {
-		return slices.Sorted(maps.Keys(all))
+	if all := (*s.byName.Load())[name]; len(all.by) > 0 {
+		return slices.Sorted(maps.Keys(all.by))
 	}
 	return []string{locale.Default}
 }
@@ -144,7 +144,7 @@ func (s *Set) Has(name string, channels ...string) bool {
 	all, found := (*s.byName.Load())[name]
 	for _, on := range channels {
 		if found {
-			_, found = all.find(locale.Default, on, s.kind(on))
+			found = all.of(locale.Default, on).lacks(s.kind(on)) == ""
 		}
 	}
 	return found
@@ -174,7 +174,7 @@ func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 func (s *Set) render(m channel.Message, on, unsubscribe string) (Text, error) {
 	name := cmp.Or(m.Template, m.EventType)
 	all := (*s.byName.Load())[name]
-	if all == nil {
+	if all.by == nil {
 		all = fallback(m)
 	}
 	kind := s.kind(on)

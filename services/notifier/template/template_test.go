@@ -81,7 +81,7 @@ func TestLocalesFallBack(t *testing.T) {
 	for locale, want := range map[string]string{
 		"": "default", "fr": "default", "en": "en", "EN": "en", "en-gb": "en-GB", "en_GB": "en-GB", "en-US": "en", "en-GB-oed": "en-GB",
 		"he-IL": "iw", "zh": "zh", "zh-SG": "zh", "zh-Hant-TW": "zh-Hant", "zh-TW": "zh-Hant", "zh-HK": "zh-Hant", "zh_MO": "zh-Hant",
-		"he": "iw", "no": "nb", "no-NO": "nb", "tl": "fil", "tl-PH": "fil", "es-MX": "es-419", "es": "default", "in": "default", "-": "default", "en-": "en", "--x": "default", "default": "default",
+		"he": "iw", "no": "nb", "no-NO": "nb", "tl": "fil", "tl-PH": "fil", "es-MX": "es-419", "es": "es-419", "nn": "nb", "da": "nb", "zh-CN": "zh", "in": "default", "-": "default", "en-": "en", "--x": "default", "default": "default",
 	} {
 		got, err := set.Render(channel.Message{Template: "x", Locale: locale}, "email", "")
 		check.That(t, err == nil && got.Subject == want, "%q is notified in %s, want %s (%v)", locale, got.Subject, want, err)

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service"
 )
 
 const (

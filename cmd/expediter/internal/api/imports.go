@@ -11,11 +11,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 // Submission is a source to import.
@@ -94,7 +94,7 @@ func jobPath(id string) string { return "/v1/imports/" + service.PathEscape(id) 
 
 // Recipe returns a recipe. The error wraps ErrNotFound when there is no such recipe, and ErrNoRoute when another
 // service keeps the recipes.
-func (c *Client) Recipe(ctx context.Context, id string) (stored kvstore.Stored, err error) {
+func (c *Client) Recipe(ctx context.Context, id string) (stored store.Stored, err error) {
 	_, err = c.Do(ctx, http.MethodGet, "/v1/recipes/"+service.PathEscape(id), nil, nil, &stored)
 	return stored, err
 }
@@ -124,7 +124,7 @@ func (c *Client) Follow(ctx context.Context, id string, report func(importer.Job
 		case time.Since(f.heard) > patience:
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		pause.For(ctx, cmp.Or(c.Pause, defaultPause))
+		retry.Sleep(ctx, cmp.Or(c.Pause, defaultPause))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/operate"
-	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/internal/service/audit"
 )
 
 func newAudit(g *globals) *cobra.Command {

@@ -19,7 +19,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -129,7 +128,7 @@ func (nobody) Search(context.Context, match.Place) ([]provider.Venue, error) { r
 // IMPORTER and SITE to where they are.
 func importing(ts *testscript.TestScript, _ bool, _ []string) {
 	files := http.NewServeMux()
-	files.Handle("/", http.FileServerFS(sample.Videos()))
+	files.Handle("/", http.FileServerFS(pipeline.Videos()))
 	files.HandleFunc("/stall.vtt", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	site := httptest.NewServer(files)
 	ts.Defer(site.Close)

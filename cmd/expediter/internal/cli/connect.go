@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/expediter-io/expediter/internal/denied"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/service"
 )
 
 type natsFlags struct {

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
-	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
+	"github.com/expediter-io/expediter/internal/service/audit"
 )
 
 type consoleFlags struct {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -174,7 +174,7 @@ func (e *enrichment) ask(ctx context.Context, places []contracts.Restaurant) err
 				left = append(left, at)
 			}
 		}
-		if open = left; time.Now().After(until) || len(open) > 0 && !pause.For(ctx, askAgain-time.Since(sent)) {
+		if open = left; time.Now().After(until) || len(open) > 0 && !retry.Sleep(ctx, askAgain-time.Since(sent)) {
 			break
 		}
 	}

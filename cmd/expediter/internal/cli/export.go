@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -79,7 +79,7 @@ func (f *natsFlags) exportFrom(
 
 // records returns a client that repeats its requests while a cluster is not ready. The caller closes it.
 func (f *natsFlags) records(js jetstream.JetStream) (*kvrecord.Client, error) {
-	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: f.timeout, Timeout: max(f.timeout, jsretry.Wait)})
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: f.timeout, Timeout: max(f.timeout, jsapi.RetryWait)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 	}
@@ -242,7 +242,7 @@ func purge(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client
 	for _, filter := range of.filters {
 		subjects, err := subjectsUnder(ctx, records.Stream(of.stream), filter)
 		if err == nil && len(subjects) > 0 && !dry {
-			err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+			err = jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error {
 				stream, err := js.Stream(ctx, of.stream)
 				if err != nil {
 					return err

@@ -30,7 +30,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	sources "github.com/expediter-io/expediter/services/importer/source"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const (
@@ -371,7 +371,7 @@ func (f *followFlags) failure(job importer.Job) error {
 	return fmt.Errorf("the import failed: %s", text)
 }
 
-func (f *serviceFlags) writeRecipe(stored kvstore.Stored, format string) error {
+func (f *serviceFlags) writeRecipe(stored store.Stored, format string) error {
 	r := &stored.Recipe
 	var data []byte
 	var err error

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // mostLooked is the largest number of messages of a stream that a list reads, in 100 requests of constant cost.
@@ -86,9 +86,9 @@ func (f *jobsFlags) selecting(cmd *cobra.Command) {
 
 func (f *jobsFlags) ref(job string) worker.JobRef {
 	if sequence, err := strconv.ParseUint(job, 10, 64); err == nil {
-		return worker.JobRef{Key: f.Key, Sequence: sequence}
+		return worker.JobRef{Sequence: sequence}
 	}
-	return worker.JobRef{Key: f.Key, Subject: job}
+	return worker.JobByKey(job, f.Key)
 }
 
 // listed returns a job as a line of JSON among many, without what can be large or secret: the headers and the payload.

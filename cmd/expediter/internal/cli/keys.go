@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/internal/limited"
-	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/service/access"
 )
 
 type keysFlags struct {
@@ -132,7 +132,7 @@ func (g *globals) callerKey(path string) (string, error) {
 	}
 	if path != "" {
 		source = "--key-file " + path
-		data, err := limited.ReadFile(path, maxKey)
+		data, err := private.ReadFile(path, maxKey)
 		if err != nil {
 			return "", fmt.Errorf("--key-file: %w", err)
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // completeTime bounds the completion of a name, in which a shell stands still.

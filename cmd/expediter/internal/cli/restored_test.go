@@ -11,12 +11,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
 
 // A server that goes on from a copy of its store gives tokens a second time. After the command it does not, also when the bucket was
@@ -73,7 +74,7 @@ var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 // The commands of docs/backup.md, by the nats CLI and with the accounts of deploy/nats: what was backed up is on the other server.
 func TestTheCommandsOfTheBackupPage(t *testing.T) {
 	t.Parallel()
-	installed.NATS.Find(t)
+	testbed.NATS.Find(t)
 	page := check.Must(os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "backup.md")))(t)
 	blocks := shellBlock.FindAllSubmatch(page, -1)
 	check.Require(t, len(blocks) == 2, "the page has %d blocks of commands, want a backup and a restore", len(blocks))
@@ -103,8 +104,8 @@ func TestTheCommandsOfTheBackupPage(t *testing.T) {
 			}
 			assets := contracts.AssetOptions{Services: []string{service}}
 			if fill {
-				check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(assets), contracts.ApplyOptions{})))
-				check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(assets), contracts.ApplyOptions{})))
+				check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(assets), provision.Options{})))
+				check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(assets), provision.Options{})))
 				fillService(t, js, account, service)
 			}
 			for _, c := range contracts.Assets(assets) {

@@ -26,13 +26,13 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
-	"github.com/expediter-io/expediter/internal/limited"
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/rows"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
@@ -216,7 +216,7 @@ func (g *globals) read(ctx context.Context, path string, most int64) ([]byte, er
 		return nil, err
 	}
 	defer source.Close()
-	data, err := limited.Read(source, most)
+	data, err := private.Read(source, most)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", inputName(path), err)
 	}
@@ -333,13 +333,13 @@ func ExitCode(err error) int {
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, deadletter.ErrNotFound),
 		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, inapp.ErrNotFound):
 		return ExitNotFound
-	case errors.Is(err, errUnavailable), errors.Is(err, errDenied), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
+	case errors.Is(err, errUnavailable), errors.Is(err, errDenied), errors.Is(err, jsapi.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
 		errors.Is(err, kvrecord.ErrUnavailable): // also after their own deadlines
 		return ExitUnavailable
 	case errors.Is(err, errPending), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
 		errors.Is(err, notify.ErrNotEnded):
 		return ExitTimeout
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsretry.Transient(err):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsapi.IsTransient(err):
 		return ExitUnavailable
 	}
 	return ExitFailure

@@ -21,8 +21,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -122,7 +122,7 @@ func TestExitCodeOfASilentServer(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		nats.ErrNoResponders, nats.ErrTimeout, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, kvlock.ErrUnavailable,
-		fmt.Errorf("%w: %w", jsretry.ErrNotReady, context.DeadlineExceeded), fmt.Errorf("%w: %w", kvrecord.ErrUnavailable, context.DeadlineExceeded),
+		fmt.Errorf("%w: %w", jsapi.ErrNotReady, context.DeadlineExceeded), fmt.Errorf("%w: %w", kvrecord.ErrUnavailable, context.DeadlineExceeded),
 	} {
 		check.Same(t, err.Error(), ExitCode(fmt.Errorf("list: %w", err)), ExitUnavailable)
 	}

@@ -23,15 +23,14 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/tour"
+	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -132,7 +131,7 @@ func (f upFlags) explain(err error) error {
 // openCatalog opens a venue file, or the sample's without a path.
 func openCatalog(path string) (provider.Provider, error) {
 	if path == "" {
-		known, err := catalog.Read(sample.Catalog(), contracts.ProviderWolt)
+		known, err := catalog.Read(pipeline.Catalog(), contracts.ProviderWolt)
 		return distant{known}, err
 	}
 	return catalog.Open(path, contracts.ProviderWolt)
@@ -237,7 +236,7 @@ func (f upFlags) tryEmit(server string) string {
 	if server != nats.DefaultURL {
 		flag = " --server " + server
 	}
-	return fmt.Sprintf("  echo '%s' | expediter emit --wait%s -\n  expediter inbox%s carla\n", sample.Event, flag, flag)
+	return fmt.Sprintf("  echo '%s' | expediter emit --wait%s -\n  expediter inbox%s carla\n", pipeline.Event, flag, flag)
 }
 
 // errBroken is returned when an invariant did not hold in the demo.
@@ -334,6 +333,6 @@ type distant struct{ provider.Provider }
 func (d distant) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(place.Name))
-	pause.For(ctx, 300*time.Millisecond+time.Duration(sum.Sum32()%2000)*time.Millisecond)
+	retry.Sleep(ctx, 300*time.Millisecond+time.Duration(sum.Sum32()%2000)*time.Millisecond)
 	return d.Provider.Search(ctx, place)
 }

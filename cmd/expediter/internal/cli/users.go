@@ -323,7 +323,7 @@ func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, pat
 		return fmt.Errorf("%w; resume with --skip %d", err, run.done)
 	}
 	if bad > 0 {
-		return fmt.Errorf("no valid user: %d of %d", bad, run.done-f.skip)
+		return fmt.Errorf("%d of %d users are not valid", bad, run.done-f.skip)
 	}
 	return nil
 }

@@ -16,9 +16,8 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -76,11 +75,11 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	started := time.Now()
-	s, err := sample.Load()
+	s, err := pipeline.Load()
 	if err != nil {
 		return Report{}, err
 	}
-	venues, err := catalog.Read(sample.Catalog(), contracts.ProviderWolt)
+	venues, err := catalog.Read(pipeline.Catalog(), contracts.ProviderWolt)
 	if err != nil {
 		return Report{}, err
 	}
@@ -115,7 +114,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 // demo is one run.
 type demo struct {
 	cfg      Config
-	sample   sample.Sample
+	sample   pipeline.Sample
 	provider *counting
 	pipeline *pipeline.Pipeline
 	client   *http.Client
@@ -233,7 +232,7 @@ func ended(ctx context.Context, js jetstream.JetStream, name string) error {
 		if left == 0 {
 			return nil
 		}
-		if !pause.For(ctx, 10*time.Millisecond) {
+		if !retry.Sleep(ctx, 10*time.Millisecond) {
 			return fmt.Errorf("%d jobs of %s have not ended: %w", left, name, context.Cause(ctx))
 		}
 	}
@@ -271,7 +270,7 @@ func (c *counting) Search(ctx context.Context, place match.Place) ([]provider.Ve
 	c.mu.Lock()
 	c.calls[place.Name+"\x00"+place.Address+"\x00"+place.City]++
 	c.mu.Unlock()
-	pause.For(ctx, distance)
+	retry.Sleep(ctx, distance)
 	return c.Provider.Search(ctx, place)
 }
 

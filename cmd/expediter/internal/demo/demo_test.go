@@ -20,7 +20,6 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -81,7 +80,7 @@ func queueAgain(ctx context.Context, p *pipeline.Pipeline) error {
 // The demo is worth nothing if it cannot fail.
 func TestRunNamesWhatIsBroken(t *testing.T) {
 	t.Parallel()
-	s := check.Must(sample.Load())(t)
+	s := check.Must(pipeline.Load())(t)
 	n := len(s.Places)
 	for _, tc := range []struct {
 		name string

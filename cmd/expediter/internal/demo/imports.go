@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 // owners is the number of people that import each source of the sample at the same time.
@@ -62,7 +62,7 @@ func (s *site) count() (n int) {
 // importAll has several people import each source at the same moment, each job submitted to both instances, and checks
 // the outcome.
 func (d *demo) importAll(ctx context.Context) error {
-	witness := &site{files: http.FileServerFS(sample.Videos()), asked: map[string]int{}}
+	witness := &site{files: http.FileServerFS(pipeline.Videos()), asked: map[string]int{}}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -144,7 +144,7 @@ func (d *demo) importOne(ctx context.Context, job contracts.ImportJob) (last imp
 func (d *demo) countRecipes(ctx context.Context) error {
 	r := &d.report.Importer
 	for owner := range owners {
-		list, _, err := d.pipeline.Importers[0].Recipes().List(ctx, kvstore.Query{OwnerID: ownerID(owner)})
+		list, _, err := d.pipeline.Importers[0].Recipes().List(ctx, store.Query{OwnerID: ownerID(owner)})
 		if err != nil {
 			return err
 		}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
@@ -135,8 +135,8 @@ func (d *demo) notifyAll(ctx context.Context) error {
 // happened returns the n-th event of a type.
 func happened(kind string, n int) contracts.Event {
 	e := contracts.Event{
-		EventID: fmt.Sprintf("demo-%s-%d", kind, n), EventType: kind, AggregateType: sample.Restaurant.Type,
-		RestaurantID: json.RawMessage(`"` + sample.Restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
+		EventID: fmt.Sprintf("demo-%s-%d", kind, n), EventType: kind, AggregateType: pipeline.Restaurant.Type,
+		RestaurantID: json.RawMessage(`"` + pipeline.Restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
 	}
 	if kind == "RESERVATION_CONFIRMED" {
 		e.RecipientType, e.UserID = contracts.RecipientCustomer, customer(n+1)
@@ -166,7 +166,7 @@ func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event
 		if ended >= want {
 			break
 		}
-		if !pause.For(ctx, 20*time.Millisecond) {
+		if !retry.Sleep(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("%d of %d rows ended: %w", ended, want, context.Cause(ctx))
 		}
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 )
 
 // set returns the mistake of other values of variables: NAME=value, or NAME for none.

@@ -12,12 +12,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
-	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
 // onDisks are three servers with users, each on a disk of its own.
@@ -37,7 +38,7 @@ func newOnDisks(t *testing.T) *onDisks {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		disk := filepath.Join(dir, name)
 		check.OK(t, os.Mkdir(disk, 0o700))
-		if err := smalldisk.Mount(t, disk); err != nil {
+		if err := testbed.Mount(t, disk); err != nil {
 			t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
 		}
 		s.disks = append(s.disks, disk)
@@ -52,8 +53,8 @@ func newOnDisks(t *testing.T) *onDisks {
 			js = natstest.InAccount(t, nc, strings.ToUpper(service))
 		}
 		options := contracts.AssetOptions{Replicas: len(s.disks), Services: []string{service}}
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
-		check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})))
+		check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
+		check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(options), provision.Options{})))
 	}
 	return s
 }
@@ -62,7 +63,7 @@ func newOnDisks(t *testing.T) *onDisks {
 func (s *onDisks) fill(disks ...string) {
 	s.Helper()
 	for _, disk := range disks {
-		smalldisk.Fill(s, disk)
+		testbed.Fill(s, disk)
 	}
 	nc, _ := natstest.ConnectURL(s.T, s.URLs(), s.users.As("admin"))
 	sys, _ := natstest.ConnectURL(s.T, s.URLs(), s.users.As("sys"))

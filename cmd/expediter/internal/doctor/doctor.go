@@ -21,12 +21,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
-	"github.com/expediter-io/expediter/pkg/service/console"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
@@ -445,7 +444,7 @@ func (e *examination) stream(t target, name string) (*jetstream.StreamInfo, erro
 		return a.info, a.err
 	}
 	defer close(a.done)
-	a.err = jsretry.Do(e.ctx, once, func(ctx context.Context) error {
+	a.err = jsapi.Retry(e.ctx, once, func(ctx context.Context) error {
 		stream, err := t.js.Stream(ctx, name)
 		if err == nil {
 			a.info = stream.CachedInfo()

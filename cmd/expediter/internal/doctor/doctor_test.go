@@ -32,7 +32,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/cli"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -85,7 +85,7 @@ func (s *site) configure() {
 	gateway.TLS = &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12}
 	gateway.StartTLS()
 	s.Cleanup(gateway.Close)
-	venues := check.Must(io.ReadAll(sample.Catalog()))(s.T)
+	venues := check.Must(io.ReadAll(pipeline.Catalog()))(s.T)
 	write("texts/HELLO/default.subject", "Hello\n")
 	write("texts/HELLO/default.txt", "Hello\n")
 	keys := filepath.Join(dir, "keys.json")

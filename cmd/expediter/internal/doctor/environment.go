@@ -16,11 +16,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -155,7 +155,7 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 	case keysFile:
 		e.checkKeys(of, path)
 	case certificateFile, identityFile:
-		data, _ := limited.ReadFile(path, limited.MaxPEM) // its service reports a file that cannot be read
+		data, _ := private.ReadFile(path, private.MaxPEM) // its service reports a file that cannot be read
 		first := true
 		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 			certificate, err := x509.ParseCertificate(block.Bytes)
@@ -205,7 +205,7 @@ func secrets(environment map[string]string) (all []string) {
 	for name, value := range environment {
 		if path, file := strings.CutSuffix(name, "_FILE"); file && secretName.MatchString(path) {
 			if info, err := os.Stat(value); err == nil && info.Mode().IsRegular() {
-				data, _ := limited.ReadFile(value, limited.MaxPEM) // a check finds mistakes
+				data, _ := private.ReadFile(value, private.MaxPEM) // a check finds mistakes
 				add(strings.Split(string(data), "\n")...)
 			}
 		}

@@ -17,12 +17,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // farSides are the variables with the addresses that services call.
@@ -116,7 +116,7 @@ func (e *examination) roots(variable string) *x509.CertPool {
 	if err != nil {
 		return nil
 	}
-	if data, err := limited.ReadFile(e.Environment["NOTIFIER_ROOT_CAS"], limited.MaxPEM); err == nil {
+	if data, err := private.ReadFile(e.Environment["NOTIFIER_ROOT_CAS"], private.MaxPEM); err == nil {
 		pool.AppendCertsFromPEM(data)
 	}
 	return pool

@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
 // varz has the checked settings and figures of a server.

@@ -18,13 +18,13 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/internal/inspect"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 func stop(s *site) { s.stop() }
@@ -292,7 +292,7 @@ func TestAServiceThatIsGone(t *testing.T) {
 		check.Says(t, found[0].Problem, "the enricher is gone", `on host "n1\x1b[2J" with version "v1"`)
 		_, cure, _ = strings.Cut(found[0].Cure, "not to come back: nats ")
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", installed.NATS.Find(t)[0]+" "+cure)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", testbed.NATS.Find(t)[0]+" "+cure)
 	cmd.Env = append(os.Environ(), "NATS_URL="+g.env["NATS_URL"], "NATS_NKEY="+g.env["NATS_NKEY"])
 	out, err := cmd.CombinedOutput()
 	check.That(t, err == nil, "%s: %v: %s", cure, err, out)

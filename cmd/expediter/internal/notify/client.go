@@ -216,7 +216,7 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 	return paged(func(cursor string) ([]json.RawMessage, string, error) {
 		var page notifier.UserPage
 		q.Cursor = cursor
-		err := retry(func() error { return c.Ask(ctx, "users.list", q, &page) })
+		err := repeat(func() error { return c.Ask(ctx, "users.list", q, &page) })
 		return page.Users, page.Next, err
 	})
 }
@@ -224,7 +224,7 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 // ImportUsers puts users, which are lines of JSON, and returns the outcome of each line. It tries again when the notifier
 // does not answer, or could not store a line. Users that are stored already stay unchanged.
 func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notifier.ImportedUser, err error) {
-	err = retry(func() error {
+	err = repeat(func() error {
 		answer, err := c.request(ctx, "notifier.v1.users.import", lines)
 		if err == nil {
 			results, err = imported(answer)

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
@@ -65,7 +65,7 @@ func silent(err error) bool {
 // Publish implements Target. The notifier accepts the event, and recognises its id for ever.
 func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error) {
 	var done notifier.Accepted
-	err := retry(func() error { return c.Ask(ctx, "publish", e, &done) })
+	err := repeat(func() error { return c.Ask(ctx, "publish", e, &done) })
 	switch {
 	case errors.Is(err, ErrMismatch):
 		return Mismatch, nil
@@ -79,8 +79,8 @@ func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error
 	return Accepted, nil
 }
 
-// retry asks a notifier that exists and does not answer up to three times.
-func retry(ask func() error) (err error) {
+// repeat asks a notifier that exists and does not answer up to three times.
+func repeat(ask func() error) (err error) {
 	for range 3 {
 		if err = ask(); !errors.Is(err, api.ErrUnavailable) {
 			break
@@ -209,11 +209,10 @@ func (t Tally) Open() int {
 // the last known states of the rows that were read. For a refused event, which has no rows, the error wraps
 // ErrUnplanned.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
-	wait := firstPause
+	looks := 0
 	again := func() bool {
-		waited := wait
-		wait = min(2*wait, lastPause)
-		return pause.For(ctx, waited)
+		looks++
+		return retry.Sleep(ctx, retry.Wait(looks-1, firstPause, lastPause))
 	}
 	for {
 		e, err := c.Event(ctx, eventID)
@@ -238,7 +237,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		}
 		if err == nil && of.Open() == 0 {
 			tally.add(of)
-			if q.Cursor, wait = page.Next, firstPause; q.Cursor == "" {
+			if q.Cursor, looks = page.Next, 0; q.Cursor == "" {
 				return nil
 			}
 			continue

@@ -25,16 +25,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
+	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/natsotel"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -149,7 +150,7 @@ func (p program) handle(w *worker.Worker) error {
 		case "fail":
 			return errors.New("bank: 503 Service Unavailable")
 		case "discard":
-			return worker.Cancel(errors.New("bank: 404 Not Found"))
+			return worker.Discard(errors.New("bank: 404 Not Found"))
 		case "poison":
 			os.Exit(3)
 		case "once": // a failure now and then is healthy
@@ -226,8 +227,8 @@ func (r *rig) options() contracts.AssetOptions {
 // apply makes what the services need.
 func (r *rig) apply() {
 	r.Helper()
-	check.OK(r.T, check.Err(contracts.Apply(r.Context(), r.js, contracts.Assets(r.options()), contracts.ApplyOptions{})))
-	check.OK(r.T, check.Err(contracts.ApplyConsumers(r.Context(), r.js, contracts.Consumers(r.options()), contracts.ApplyOptions{})))
+	check.OK(r.T, check.Err(provision.Apply(r.Context(), r.js, contracts.Assets(r.options()), provision.Options{})))
+	check.OK(r.T, check.Err(provision.ApplyConsumers(r.Context(), r.js, provision.Consumers(r.options()), provision.Options{})))
 }
 
 // makeOwn makes the stream and the consumer of a user.
@@ -397,7 +398,7 @@ func (r *rig) alerts(before, first, second map[string]float64) []string {
 	text += "  promql_expr_test:\n  - {expr: 'count by (alertname) (count_over_time(ALERTS{alertstate=\"firing\"}[70m]))', eval_time: 80m}\n"
 	file := filepath.Join(r.TempDir(), "alerts.yaml")
 	check.OK(r.T, os.WriteFile(file, []byte(text), 0o600))
-	command := exec.CommandContext(r.Context(), installed.Promtool.Find(r.T)[0], "test", "rules", file)
+	command := exec.CommandContext(r.Context(), testbed.Promtool.Find(r.T)[0], "test", "rules", file)
 	out, _ := command.CombinedOutput() // it fails with what fires
 	check.That(r.T, !strings.Contains(string(out), "yaml:"), "%s", out)
 	var all []string

@@ -1,4 +1,12 @@
-// Package pipeline runs all services of Expediter in this process, on an embedded NATS server.
+// Package pipeline runs all services of Expediter in this process, on an embedded NATS server, and has sample data for them.
+//
+// The sample of the enricher's work is written by hand: places as a search would return them, the searches,
+// and a catalogue of venues. Names, addresses and ratings are fiction, and the telephone
+// numbers are from ranges that are never assigned.
+//
+// Most places are in the catalogue under another spelling, in another script, or can be recognised by telephone or
+// position only. Some are not in it, although a venue with a similar name is near. A few may be any of several
+// branches.
 package pipeline
 
 import (
@@ -14,12 +22,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/importer"
@@ -194,7 +202,7 @@ func (p *Pipeline) apply(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	_, err = contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{Replicas: p.replicas()}), contracts.ApplyOptions{})
+	_, err = provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{Replicas: p.replicas()}), provision.Options{})
 	return err
 }
 
@@ -253,7 +261,7 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) (err error) {
 	settings := cfg.Notifier
 	samples := len(cfg.Notifiers) > 0 && settings.Rules == "" && cfg.Rules == nil
 	if samples {
-		cfg.Rules = sample.Rules()
+		cfg.Rules = Rules()
 	}
 	if cfg.Rules != nil {
 		if settings.Rules, err = p.writeRules(cfg.Rules); err != nil {
@@ -276,13 +284,13 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) (err error) {
 // enlist adds the sample's recipients to the directory. A recipient of an earlier run stays unchanged, even if it was
 // erased.
 func enlist(ctx context.Context, directory *recipient.Directory) error {
-	for _, r := range sample.Recipients() {
+	for _, r := range Recipients() {
 		_, found, err := directory.Get(ctx, r.RecipientType, r.UserID)
 		if errors.Is(err, recipient.ErrForgotten) {
 			continue
 		}
 		if err == nil && !found {
-			err = directory.Put(ctx, r, sample.Restaurant)
+			err = directory.Put(ctx, r, Restaurant)
 		}
 		if err != nil {
 			return fmt.Errorf("write the sample's recipients: %w", err)

@@ -21,15 +21,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -188,7 +188,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		return service.BaseConfig{CreateAssets: true, Exports: exports, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 	}
 	nc, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	e, err := enricher.Start(t.Context(), nc, enricher.Config{
 		BaseConfig: base("enricher"), Enabled: true, Providers: []provider.Provider{&mirror{}},
 	})
@@ -197,7 +197,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	i := check.Must(importer.Start(t.Context(), nc, importer.Config{BaseConfig: base("importer")}))(t)
 	t.Cleanup(func() { check.Is(t, i.Stop(), nil) })
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(sample.Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
+	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
 	n, err := notifier.Start(t.Context(), nc, notifier.Config{
 		BaseConfig: base("notifier"), Channels: []notifier.Channel{{Channel: mute{}, Endpoints: true}}, Rules: rules,
 	})
@@ -221,7 +221,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, exports := range all {
 		pages.WriteString(page(t, exports.Metrics))
 	}
-	documented.Metrics(t, pages.String(), func(name string) bool {
+	testbed.Metrics(t, pages.String(), func(name string) bool {
 		return !strings.HasPrefix(name, "outbox_") && !strings.HasPrefix(name, "console_") && !strings.HasPrefix(name, "certificate_") // nothing here has TLS
 	})
 }
@@ -235,7 +235,7 @@ func page(t *testing.T, metrics http.Handler) string {
 		if text := answer.Body.String(); strings.Contains(text, "\nstream_jobs{") && strings.Contains(text, "\njetstream_storage_used_bytes ") {
 			return text
 		}
-		check.Require(t, pause.For(t.Context(), 10*time.Millisecond), "the service shows no jobs")
+		check.Require(t, retry.Sleep(t.Context(), 10*time.Millisecond), "the service shows no jobs")
 	}
 }
 

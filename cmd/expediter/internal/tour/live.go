@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
-	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/services/importer"
 )
 

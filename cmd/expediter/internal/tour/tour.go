@@ -17,10 +17,10 @@ import (
 	"sync"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
@@ -72,7 +72,7 @@ type search struct {
 
 // Add adds the routes of the page to a router.
 func Add(router *service.Router, cfg Config) error {
-	s, err := sample.Load()
+	s, err := pipeline.Load()
 	if err != nil {
 		return err
 	}
@@ -191,8 +191,8 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 	}
 	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")})
 	e := contracts.Event{
-		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: sample.Restaurant.Type,
-		RestaurantID: json.RawMessage(sample.Restaurant.ID), UserID: guest,
+		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: pipeline.Restaurant.Type,
+		RestaurantID: json.RawMessage(pipeline.Restaurant.ID), UserID: guest,
 		Payload: payload,
 	}
 	body, err := json.Marshal(e)

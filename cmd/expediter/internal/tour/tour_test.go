@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
+	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"

@@ -22,13 +22,13 @@ type node = map[string]any
 // streams. schemas are the files of the schemas.
 func descriptions(root string, schemas map[string][]byte) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	for _, service := range []string{contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier} {
+	for _, service := range []string{contracts.ServiceNotifier} {
 		folder := "services/" + service + "/internal/httpapi/"
 		doc, err := read(root, folder+"openapi.yaml")
 		if err != nil {
 			return nil, err
 		}
-		shared, err := read(root, "pkg/service/openapi.yaml")
+		shared, err := read(root, "internal/service/openapi.yaml")
 		if err != nil {
 			return nil, err
 		}

@@ -12,9 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,13 +25,12 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/directget"
+	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/internal/directget"
-	"github.com/expediter-io/expediter/pkg/internal/inbox"
-	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/internal/validate"
 )
 
 // Store gives one process access to a bucket: reads, conditional writes and pushed changes.
@@ -104,9 +104,9 @@ func (cfg Config) WithDefaults() Config {
 func (cfg Config) Validate() error {
 	return errors.Join(
 		CheckBucket(cfg.Bucket),
-		mistake.If(cfg.OpTimeout < 0 || cfg.OpTimeout > MaxTTL,
+		validate.If(cfg.OpTimeout < 0 || cfg.OpTimeout > MaxTTL,
 			"kvlock: OpTimeout is %s: want a positive duration, at most %s", cfg.OpTimeout, MaxTTL),
-		mistake.If(len(cfg.Instance) > MaxInstanceBytes,
+		validate.If(len(cfg.Instance) > MaxInstanceBytes,
 			"kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
 }
 
@@ -173,7 +173,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 	if err := CheckBucket(bucket); err != nil {
 		return nil, err
 	}
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	for n := 0; ; n++ {
 		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
 		stream, err := js.Stream(try, name)
 		cancel()
@@ -185,7 +185,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: make it with %s", bucket, err, maker)
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
-		case backoff.Pause(ctx, wait):
+		case retry.Backoff(ctx, n, minSettleWait, maxSettleWait):
 		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
 		default:
@@ -249,12 +249,12 @@ func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
 // CreateStream makes the stream of a bucket unless one of its name exists; an existing stream stays as it is. kind names it in errors.
-// While a cluster is not ready it tries again, for up to jsretry.Wait.
+// While a cluster is not ready it tries again, for up to jsapi.RetryWait.
 func CreateStream(ctx context.Context, js jetstream.JetStream, kind, bucket string, sc jetstream.StreamConfig) error {
 	if err := CheckBucket(bucket); err != nil {
 		return err
 	}
-	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+	err := jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, sc)
 		return err
 	})
@@ -268,15 +268,15 @@ func CreateStream(ctx context.Context, js jetstream.JetStream, kind, bucket stri
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 	name := fmt.Sprintf("kvlock: bucket %q was not made with %s", bucket, Maker)
 	return errors.Join(
-		mistake.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket again", name),
-		mistake.If(sc.SubjectDeleteMarkerTTL != 0,
+		validate.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket again", name),
+		validate.If(sc.SubjectDeleteMarkerTTL != 0,
 			"%s: limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off",
 			name, sc.SubjectDeleteMarkerTTL),
-		mistake.If(sc.MaxMsgsPerSubject != 1,
+		validate.If(sc.MaxMsgsPerSubject != 1,
 			"%s: history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", name, sc.MaxMsgsPerSubject),
-		mistake.If(sc.DiscardNewPerSubject, "%s: DiscardNewPerSubject is on: no claim could be renewed; turn it off", name),
-		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: many keys could not be read in one round trip", name),
-		mistake.If(sc.PersistMode == jetstream.AsyncPersistMode,
+		validate.If(sc.DiscardNewPerSubject, "%s: DiscardNewPerSubject is on: no claim could be renewed; turn it off", name),
+		validate.If(!sc.AllowDirect, "%s: AllowDirect is off: many keys could not be read in one round trip", name),
+		validate.If(sc.PersistMode == jetstream.AsyncPersistMode,
 			"%s: PersistMode is async: acknowledged claims are lost when the server is killed", name),
 		CheckKept(name, sc))
 }
@@ -284,13 +284,13 @@ func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 // CheckKept returns an error unless the messages of a stream stay until their TTL and its writes are acknowledged. name begins each error.
 func CheckKept(name string, sc jetstream.StreamConfig) error {
 	return errors.Join(
-		mistake.If(sc.MaxAge != 0, "%s: MaxAge is %s: it would end claims and values before their TTL; set it to 0", name, sc.MaxAge),
-		mistake.If(sc.Discard != jetstream.DiscardNew && (sc.MaxBytes > 0 || sc.MaxMsgs > 0),
+		validate.If(sc.MaxAge != 0, "%s: MaxAge is %s: it would end claims and values before their TTL; set it to 0", name, sc.MaxAge),
+		validate.If(sc.Discard != jetstream.DiscardNew && (sc.MaxBytes > 0 || sc.MaxMsgs > 0),
 			"%s: Discard is old: when it is full it would evict entries in use; set it to new", name),
-		mistake.If(sc.Retention != jetstream.LimitsPolicy,
+		validate.If(sc.Retention != jetstream.LimitsPolicy,
 			"%s: Retention is %s: messages would go when a consumer saw them; set it to limits", name, sc.Retention),
-		mistake.If(sc.Mirror != nil, "%s: it is a mirror: its writes go elsewhere; name the origin", name),
-		mistake.If(sc.NoAck || sc.Sealed, "%s: NoAck or Sealed is on: no write would be acknowledged", name))
+		validate.If(sc.Mirror != nil, "%s: it is a mirror: its writes go elsewhere; name the origin", name),
+		validate.If(sc.NoAck || sc.Sealed, "%s: NoAck or Sealed is on: no write would be acknowledged", name))
 }
 
 // Package kvlock publishes and explains these.
@@ -301,28 +301,27 @@ var (
 	ErrUnavailable = errors.New("kvlock: JetStream unavailable")
 )
 
-// MaxKeyBytes bounds a key.
-const MaxKeyBytes = 1024
-
-// reservedPrefix begins the keys that are not for callers (ADR-8).
-const reservedPrefix = "_kv"
-
-// CheckKey returns an error for a text that is not a KV key of NATS (ADR-8), in particular for the wildcards '*' and '>'.
-func CheckKey(key string) error {
-	switch {
-	case key == "":
-		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
-	case len(key) > MaxKeyBytes:
-		return fmt.Errorf("%w: %d bytes, the limit is %d: hash it", ErrInvalidKey, len(key), MaxKeyBytes)
-	case strings.HasPrefix(key, reservedPrefix):
-		return fmt.Errorf("%w %q: keys that begin with %q are reserved", ErrInvalidKey, key, reservedPrefix)
-	case key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, ".."):
-		return fmt.Errorf("%w %q: a dot separates two parts, none of which is empty", ErrInvalidKey, key)
+// MarkRestored makes the generation of a bucket greater than all earlier ones. Two round trips.
+func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
+	look, cancel := context.WithTimeout(ctx, jsapi.RetryWait) // operators seldom set a deadline
+	defer cancel()
+	info, err := StreamInfo(look, js, bucket, StreamName(bucket), Maker)
+	if err != nil {
+		return err
 	}
-	for i := range len(key) {
-		if c := key[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-/_=.", c) >= 0) {
-			return fmt.Errorf("%w %q: byte %d is %q, only letters, digits and -/_=. are allowed: encode or hash it", ErrInvalidKey, key, i, c)
-		}
+	cfg := info.Config
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	generation := max(generationOf(info)+1, uint64(max(0, time.Now().UnixNano())))
+	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
+	err = jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error {
+		_, err := js.UpdateStream(ctx, cfg)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
 	}
 	return nil
 }

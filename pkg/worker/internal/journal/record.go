@@ -15,7 +15,7 @@ import (
 
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/internal/compress"
+	"github.com/expediter-io/expediter/internal/compress"
 )
 
 const (

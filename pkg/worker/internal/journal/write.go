@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/internal/retry"
 )
 
 // Bounds of the wait between two tries of a write whose outcome is unknown. A leader change takes seconds, a lost answer
@@ -179,5 +179,5 @@ func (j *Journal) until() time.Time { return time.Now().Add(j.server.cfg.Settle)
 // pause waits for about d and reports whether there is time for another try.
 func pause(ctx context.Context, d time.Duration, until time.Time) bool {
 	left := time.Until(until)
-	return left > 0 && backoff.Pause(ctx, min(d, left))
+	return left > 0 && retry.Jitter(ctx, min(d, left))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -117,7 +117,7 @@ func connect(url string, opts ...nats.Option) (js jetstream.JetStream, closed fu
 // come kills the process when it has come to its point as often as it was told.
 func (p *process) come(at point) {
 	if p.Point == at && p.passed.Add(1) == int64(p.After) {
-		child.Die()
+		testbed.Die()
 	}
 }
 
@@ -160,7 +160,7 @@ func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
 	if p.Point == inShutdown && p.passed.Add(1) >= int64(p.After) { // the other handlers are somewhere
 		p.cancel()
 		<-ctx.Done()
-		child.Die()
+		testbed.Die()
 	}
 	if job.Args%2 == 1 {
 		tell := func(what string) error { return p.note(ctx, what, job.ID, job.Deliveries, false) }

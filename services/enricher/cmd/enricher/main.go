@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/services/enricher"
 )
 

@@ -17,12 +17,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -49,8 +49,8 @@ func TestSharedClaims(t *testing.T) {
 			i := newInstance(t, srv, &far{})
 			all, err := lookups(contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{place("Pizza House")}}, "r", i.names)
 			check.OK(t, err)
-			call, first := i.claims.join(all[0].claim())
-			check.Require(t, first, "somebody claims already")
+			call, end := i.claims.join(all[0].key() + "\n" + all[0].fingerprint)
+			check.Require(t, end != nil, "somebody claims already")
 			began := time.Now()
 			answer := make(chan contracts.EnrichResponse, 1)
 			go func() {
@@ -61,7 +61,7 @@ func TestSharedClaims(t *testing.T) {
 			check.That(t, len(answer) == 0, "answered before the other request knew")
 			if c.come != nil {
 				c.come(call)
-				i.claims.end(all[0].claim(), call)
+				end()
 			}
 			wantStatus(t, state(t, <-answer, 0), c.status)
 			took := time.Since(began)
@@ -103,10 +103,10 @@ func TestTTL(t *testing.T) {
 				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
 			}
 			check.That(t, entry.TTL >= c.least && entry.TTL <= c.most, "kept for %s, want %s to %s", entry.TTL, c.least, c.most)
-			elapse(entry.TTL - entry.Age() - time.Second)
+			natstest.Pass(entry.TTL - entry.Age() - time.Second)
 			entry, err = i.flight.Get(t.Context(), entry.Key)
 			check.That(t, err == nil && entry.State == flight.Done, "a second before its time it is %v, %v", entry.State, err)
-			elapse(2 * time.Second)
+			natstest.Pass(2 * time.Second)
 			entry, err = i.flight.Get(t.Context(), entry.Key)
 			check.That(t, err == nil && entry.State == flight.Absent, "a second after its time it is %v, %v", entry.State, err)
 		})
@@ -116,7 +116,7 @@ func TestTTL(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		entry, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
 		check.That(t, err == nil && entry.State == flight.Pending && entry.TTL == time.Minute, "claim is %+v, %v, want one of 60 s", entry, err)
-		elapse(time.Minute + time.Second)
+		natstest.Pass(time.Minute + time.Second)
 		entry, err = i.flight.Get(t.Context(), entry.Key)
 		check.That(t, err == nil && entry.State == flight.Absent, "after 61 s it is %v, %v", entry.State, err)
 	})
@@ -139,8 +139,8 @@ func TestUnusableJobs(t *testing.T) {
 		"empty":            {nil, worker.ReasonUndecodable},
 		"missing field":    {alter(func(j *contracts.EnrichJob) { j.Name = "" }), worker.ReasonUndecodable},
 		"wrong type":       {[]byte(`{"provider":7}`), worker.ReasonUndecodable},
-		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonCancelled},
-		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonCancelled},
+		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonDiscarded},
+		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonDiscarded},
 		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
@@ -159,7 +159,7 @@ func TestUnusableJobs(t *testing.T) {
 			letter := deadLetter(t, i)
 			check.That(t, letter.Reason == c.reason, "dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
 			i.wantJobs(t, 2)
-			elapse(61 * time.Second)
+			natstest.Pass(61 * time.Second)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, i.outcomes(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
 		})
@@ -450,11 +450,11 @@ func TestBadDaysOfAProvider(t *testing.T) {
 			got := outcomes(t, i, "req-1", time.Hour)["ChIJ123"]
 			check.Require(t, got.Status == contracts.StatusPending && got.Reason == contracts.ReasonProviderError && got.URL == nil,
 				"told %+v, want PENDING because of the provider", got)
-			elapse(time.Second)
+			natstest.Pass(time.Second)
 			check.Says(t, deadLetter(t, i).Error, "wolt: ")
 			check.Equal(t, map[contracts.Outcome]int64{contracts.OutcomeError: 1}, i.Stats().Outcomes)
 			far.set(nil)
-			elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
+			natstest.Pass(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
 			i.ask(t, "req-2", pizzaHouse())
 			got = outcomes(t, i, "req-2", time.Hour)["ChIJ123"]
 			check.That(t, got.Status == contracts.StatusFound && got.URL != nil && *got.URL == remoteURL,
@@ -509,7 +509,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.under--
 		c.mu.Unlock()
 	}()
-	if !pause.For(r.Context(), c.slow) {
+	if !retry.Sleep(r.Context(), c.slow) {
 		return nil, r.Context().Err()
 	}
 	return c.next.RoundTrip(r)
@@ -549,7 +549,7 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 			}
 			list := places(40)
 			all[0].ask(t, "req-1", list)
-			elapse(20 * time.Second)
+			natstest.Pass(20 * time.Second)
 			if dies {
 				all[1].js.Conn().Close()
 			}
@@ -620,7 +620,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
 		began := time.Now()
 		for n, at := range []time.Duration{61 * time.Second, 130 * time.Second} {
-			elapse(at - time.Since(began))
+			natstest.Pass(at - time.Since(began))
 			resp := i.ask(t, fmt.Sprintf("req-%d", n+1), []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 			got := len(i.log.events("wolt_lock_acquired"))
@@ -630,7 +630,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		}
 		reasons := i.log.reasons()
 		check.That(t, len(reasons) == 1 && reasons[0] == "lock_held", "skipped for %q, want that the place is queued already", reasons)
-		if entry, err := i.flight.Get(t.Context(), pizzaKey); err != nil || entry.State != flight.Pending || !entry.Handoff {
+		if entry, err := i.flight.Get(t.Context(), pizzaKey); err != nil || entry.State != flight.Pending || !entry.HandOff {
 			t.Errorf("the latest claim is %+v, %v, want one that the job may adopt", entry, err)
 		}
 		i.work(t)
@@ -638,7 +638,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 			wantStatus(t, i.outcomes(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 		}
 		check.Same(t, "the provider was asked, times", p.total(), 1)
-		elapse(time.Second) // the job is confirmed after the result
+		natstest.Pass(time.Second) // the job is confirmed after the result
 		ever, now := i.jobs(t)
 		check.That(t, ever == 1 && now == 0, "%d jobs were queued and %d are, want one that is done", ever, now)
 	})
@@ -662,7 +662,7 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		}
 		began := time.Now()
 		for n, at := range []time.Duration{time.Second, 62 * time.Second, 130 * time.Second} {
-			elapse(at - time.Since(began))
+			natstest.Pass(at - time.Since(began))
 			i.ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")})
 		}
 		n := p.count("Pizza House")

@@ -16,12 +16,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -142,7 +143,7 @@ func newInstance(t *testing.T, srv *natsrun.Server, p provider.Provider, mutate 
 func newInstanceOn(t *testing.T, srv *natsrun.Server, p provider.Provider, options []nats.Option, mutate ...func(*Config)) *instance {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	log := &journal{}
 	cfg := Config{Deprecated: true, Enabled: true, Logger: slog.New(log), Providers: []provider.Provider{p}}
 	if time.Now().Year() > 2000 { // not under fake time: a busy machine is not a store that is down
@@ -244,12 +245,12 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 			return states
 		}
 		if resp.Skipped != "" {
-			pause.For(t.Context(), wait)
+			retry.Sleep(t.Context(), wait)
 			continue
 		}
 		told, err := i.hear(t.Context(), id)
 		if errors.Is(err, ErrUnknownRequest) || errors.Is(err, kvlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-			pause.For(t.Context(), wait)
+			retry.Sleep(t.Context(), wait)
 			continue
 		}
 		check.Is(t, err, nil, id)
@@ -357,9 +358,6 @@ func (j *journal) reasons() []string {
 	slices.Sort(reasons)
 	return slices.Compact(reasons)
 }
-
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }
 
 // take reads n events of a subscription.
 func take(t *testing.T, sub *Subscription, n int) []Update {
@@ -566,12 +564,12 @@ func TestRequestTTL(t *testing.T) {
 		i := newInstance(t, srv, &far{}, func(c *Config) { c.RequestTTL = 10 * time.Minute })
 		i.ask(t, "req-1", places(1))
 		i.ask(t, "req-2", places(1))
-		elapse(9 * time.Minute)
+		natstest.Pass(9 * time.Minute)
 		i.ask(t, "req-2", places(2))
-		elapse(2 * time.Minute)
+		natstest.Pass(2 * time.Minute)
 		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest)
 		subscribe(t, i, "req-2", "").Close()
-		elapse(9 * time.Minute)
+		natstest.Pass(9 * time.Minute)
 		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-2", "")), ErrUnknownRequest)
 	})
 }
@@ -594,11 +592,11 @@ func TestWait(t *testing.T) {
 		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 			switch place.Name {
 			case "Slow Kitchen":
-				elapse(20 * time.Second)
+				natstest.Pass(20 * time.Second)
 			case "Nowhere":
 				return nil, nil
 			}
-			elapse(time.Second)
+			natstest.Pass(time.Second)
 			return venueOf(place)
 		}}
 		i := newInstance(t, srv, p)

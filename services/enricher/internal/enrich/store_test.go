@@ -20,12 +20,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -140,7 +140,7 @@ func TestSubscribersTryAgain(t *testing.T) {
 				outcome <- states
 				failed <- err
 			}()
-			elapse(10 * time.Minute)
+			natstest.Pass(10 * time.Minute)
 			i.triesInVain()
 			bringBack()
 			i.work(t)
@@ -160,9 +160,9 @@ func TestSubscribersTryAgain(t *testing.T) {
 // triesInVain lets time pass until the instance has failed once more to claim or to queue a place.
 func (i *instance) triesInVain() {
 	for before := i.Stats().Skipped; maps.Equal(i.Stats().Skipped, before); {
-		elapse(10 * time.Millisecond)
+		natstest.Pass(10 * time.Millisecond)
 	}
-	elapse(time.Second) // for all that it tries together
+	natstest.Pass(time.Second) // for all that it tries together
 }
 
 // TestSlowQueue: the queue acknowledges after the request had to be answered. The job is queued all the same, in the
@@ -178,7 +178,7 @@ func TestSlowQueue(t *testing.T) {
 		i.ask(t, "req-1", places(2))
 		took := time.Since(began)
 		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
-		elapse(500 * time.Millisecond)
+		natstest.Pass(500 * time.Millisecond)
 		check.OK(t, deaf.Unsubscribe())
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
@@ -196,7 +196,7 @@ func TestLostJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		i.work(t)
-		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{Handoff: true})))
+		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{HandOff: true})))
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		i.outcomes(t, "req-1")
@@ -371,7 +371,7 @@ func TestJobOfAnotherDescription(t *testing.T) {
 		p := &far{}
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{described(func(r *contracts.Restaurant) { r.Name = "Burger Saloon" })})
-		elapse(61 * time.Second) // its claim has expired, its job waits
+		natstest.Pass(61 * time.Second) // its claim has expired, its job waits
 		i.ask(t, "req-2", []contracts.Restaurant{described(func(*contracts.Restaurant) {})})
 		i.work(t)
 		got := i.outcomes(t, "req-2")["p-real"]
@@ -386,7 +386,7 @@ func TestEntryWithoutADescription(t *testing.T) {
 	t.Parallel()
 	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
 	all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"}))(t)
-	check.OK(t, all[0].record(&entry))
+	check.OK(t, all[0].learn(&entry))
 	check.Same(t, "reason", all[0].state.Reason, contracts.ReasonProviderError)
 }
 
@@ -398,11 +398,11 @@ func TestEntryThatChanges(t *testing.T) {
 	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
 	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
 		entry.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
-		check.OK(t, all[0].record(&entry))
+		check.OK(t, all[0].learn(&entry))
 		check.Same(t, "url", *all[0].state.URL, url)
 	}
 	entry.Value = entry.Value[:9]
-	if err := all[0].record(&entry); err == nil || all[0].settled {
+	if err := all[0].learn(&entry); err == nil || all[0].settled {
 		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
 	}
 }
@@ -681,7 +681,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		count := reads(t, srv)
 		before := count()
 		for range 5 {
-			elapse(time.Minute / 2)
+			natstest.Pass(time.Minute / 2)
 			for n, r := range other.ask(t, "req-2", places(10)).Results {
 				s, _ := r.State(contracts.ProviderWolt)
 				check.That(t, s.Status == contracts.StatusFound, "place %d is %+v", n, s)
@@ -712,7 +712,7 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
 			slow := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
-				elapse(8 * time.Second) // for as long as a provider may take by default
+				natstest.Pass(8 * time.Second) // for as long as a provider may take by default
 				return venueOf(place)
 			}}
 			client := newInstance(t, srv, slow) // has a connection of its own, and works nothing

@@ -7,16 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/natsotel"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/natsotel"
-	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -83,7 +82,7 @@ func (s *Service) Policy() worker.Policy {
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
 	t, err := s.jobLookup(job.Args)
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	claim, err := s.flight.Resume(ctx, t.key(), job.Args.Claim, flight.ResumeOptions{
 		Attempt: job.Attempt, Fingerprint: t.fingerprint, TTL: s.cfg.LeaseTTL, Yield: true,
@@ -100,7 +99,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", reasonReplaced))
 		return nil
 	case errors.Is(err, flight.ErrInvalidRef), errors.Is(err, kvlock.ErrInvalidKey): // no retry can fix the job
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	case err != nil:
 		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key(), err))
 	}
@@ -114,7 +113,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	}
 	for { // the provider is not to be asked twice for one answer because the store does not answer
 		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
-		if !errors.Is(err, kvlock.ErrUnavailable) || !pause.For(ctx, storeSnooze) {
+		if !errors.Is(err, kvlock.ErrUnavailable) || !retry.Sleep(ctx, storeSnooze) {
 			return s.unstored(ctx, t, err)
 		}
 	}
@@ -204,7 +203,7 @@ func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult
 func (s *Service) complete(ctx context.Context, t *lookup, claim *flight.Claim, result contracts.EnrichResult) error {
 	value, err := contracts.Encode(result)
 	if err != nil {
-		return worker.Cancel(fmt.Errorf("enricher: result of %s: %w", t.key(), err))
+		return worker.Discard(fmt.Errorf("enricher: result of %s: %w", t.key(), err))
 	}
 	ttl := s.ttl(result.Outcome)
 	_, err = claim.Complete(ctx, value, ttl)
@@ -236,8 +235,7 @@ func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	case contracts.OutcomeAmbiguous, contracts.OutcomeError:
 		return unresolvedTTL
 	}
-	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
-	return max(jittered.Truncate(time.Second), time.Second)
+	return max(retry.Spread(d, 0.1).Truncate(time.Second), time.Second)
 }
 
 // failed decides the outcome of a job whose look-up failed. The end of the worker or of the claim is no failure.
@@ -264,7 +262,7 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
 		s.logger.WarnContext(ctx, "enricher: subscribers will receive the result by the expiry of the claim", "key", t.key(), "error", err)
 	}
-	return worker.Cancel(cause)
+	return worker.Discard(cause)
 }
 
 // errorResult returns the result of a look-up that failed and is not tried again for now.
@@ -309,7 +307,7 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	var claim *flight.Claim
 	switch {
 	case err != nil:
-	case entry.State == flight.Pending && (entry.Handoff || contracts.EnrichJobMsgID(entry.Claim) == jobID):
+	case entry.State == flight.Pending && (entry.HandOff || contracts.EnrichJobMsgID(entry.Claim) == jobID):
 		claim, err = s.flight.Resume(ctx, key, entry.Ref(), flight.ResumeOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})
 	default:
 		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})

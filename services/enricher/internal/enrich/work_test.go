@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -79,9 +80,9 @@ func TestProviderFailsForGood(t *testing.T) {
 		reason worker.Reason
 		stack  bool
 	}{
-		"error":     {failTimes(3, errFar), 3, worker.ReasonCancelled, false},
-		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonCancelled, true},
-		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonCancelled, false},
+		"error":     {failTimes(3, errFar), 3, worker.ReasonDiscarded, false},
+		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonDiscarded, true},
+		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonDiscarded, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			p := &far{search: c.search}
@@ -92,16 +93,16 @@ func TestProviderFailsForGood(t *testing.T) {
 				t.Errorf("told %+v, want PENDING because of the provider", got)
 			}
 			check.Same(t, "asked, times", p.total(), c.calls)
-			elapse(time.Second) // the dead letter comes after the result
+			natstest.Pass(time.Second) // the dead letter comes after the result
 			letter := deadLetter(t, i)
 			check.That(t, letter.Reason == c.reason && letter.Attempts == c.calls && (letter.Stack != "") == c.stack,
 				"dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
-			elapse(50 * time.Second)
+			natstest.Pass(50 * time.Second)
 			resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			if got := state(t, resp, 0); got.Reason != contracts.ReasonProviderError || resp.Pending != 0 {
 				t.Errorf("within the minute it is %+v with %d pending, want the reason and none", got, resp.Pending)
 			}
-			elapse(10 * time.Second)
+			natstest.Pass(10 * time.Second)
 			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, i.outcomes(t, "req-3")["id-Pizza-House"], contracts.StatusFound)
 		})
@@ -177,12 +178,12 @@ func TestClaimLostInMidSearch(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		<-held.begun
 		check.OK(t, i.flight.Invalidate(t.Context(), pizzaKey))
-		elapse(8 * time.Second) // the renewal finds out
+		natstest.Pass(8 * time.Second) // the renewal finds out
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 		close(held.open)
 		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		wantStatus(t, i.outcomes(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		check.Same(t, "asked, times", p.total(), 1)
 	})
 }
@@ -200,10 +201,10 @@ func TestStoreAwayAfterTheSearch(t *testing.T) {
 		// A bucket that is full does not answer, as far as anybody can tell.
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 })
 		close(held.open)
-		elapse(6 * time.Second)
+		natstest.Pass(6 * time.Second)
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
 		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		elapse(time.Minute)
+		natstest.Pass(time.Minute)
 		check.Same(t, "asked, times", p.total(), 1)
 	})
 }
@@ -224,7 +225,7 @@ func TestRedelivery(t *testing.T) {
 		go func() { done <- first.Work(t.Context(), job) }()
 		<-held.begun
 		for range 10 { // for longer than any lease
-			elapse(3 * time.Second)
+			natstest.Pass(3 * time.Second)
 			var snooze *worker.SnoozeError
 			again := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 2, EnqueuedAt: time.Now()}}
 			if err := second.Work(t.Context(), again); !errors.As(err, &snooze) || snooze.Delay < minHeldSnooze || snooze.Delay > maxHeldSnooze {
@@ -277,7 +278,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		<-begun
 		stop()
 		entry, err := first.flight.Get(t.Context(), pizzaKey)
-		check.That(t, err == nil && entry.State == flight.Pending && entry.Handoff,
+		check.That(t, err == nil && entry.State == flight.Pending && entry.HandOff,
 			"after the stop the entry is %+v, %v, want one that waits to be resumed", entry, err)
 		var attempt int
 		second := newInstance(t, srv, &far{})
@@ -356,14 +357,14 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			t.Helper()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
-			elapse(requeueAge - entry.Age() - 10*time.Millisecond)
+			natstest.Pass(requeueAge - entry.Age() - 10*time.Millisecond)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			i.background.Wait()
 			ever, _ := i.jobs(t)
 			check.That(t, ever == 0, "a claim whose holder may still be at it was not left alone")
-			elapse(20 * time.Millisecond)
+			natstest.Pass(20 * time.Millisecond)
 			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
-			elapse(100 * time.Millisecond)
+			natstest.Pass(100 * time.Millisecond)
 			return state(t, i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")}), 0)
 		},
 	} {
@@ -394,7 +395,7 @@ type drowsy struct {
 }
 
 func (q drowsy) PublishMsg(_ context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	elapse(q.d)
+	natstest.Pass(q.d)
 	return q.JetStream.PublishMsg(context.Background(), msg, opts...) // the caller's is over
 }
 
@@ -410,7 +411,7 @@ func TestLateJob(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		slow.background.Wait()
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		if ever, _ := i.jobs(t); ever != 1 || p.total() != 1 {
 			t.Errorf("%d jobs were queued, and the provider was asked %d times, want one each", ever, p.total())
 		}
@@ -421,7 +422,7 @@ func TestLateJob(t *testing.T) {
 func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
-			elapse(25 * time.Second)
+			natstest.Pass(25 * time.Second)
 			return venueOf(place)
 		}}
 		sent := jobMessages(t, srv)
@@ -432,7 +433,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 			_, err := i.hear(t.Context(), "req-1")
 			outcome <- err
 		}()
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		i.work(t)
 		check.Is(t, <-outcome, nil)
 		check.Same(t, "messages were sent to the queue", sent(), 1)
@@ -458,7 +459,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 			}()
 		}
 		for range 11 { // as long as the claim lives, almost
-			elapse(5 * time.Second)
+			natstest.Pass(5 * time.Second)
 			for n, i := range instances {
 				i.ask(t, fmt.Sprintf("again-%d", n), []contracts.Restaurant{place("Pizza House")})
 			}
@@ -470,7 +471,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 		for range listeners {
 			wantStatus(t, <-outcome, contracts.StatusFound)
 		}
-		elapse(time.Second) // the job is confirmed after the result
+		natstest.Pass(time.Second) // the job is confirmed after the result
 		ever, now = instances[0].jobs(t)
 		check.That(t, ever == 1 && now == 0, "%d jobs were queued and %d are, want one that is done", ever, now)
 		if n := instances[0].Stats().Jobs + instances[1].Stats().Jobs; n != 1 || p.total() != 1 {
@@ -499,7 +500,7 @@ func TestRequeueWithoutAQueue(t *testing.T) {
 				done <- err
 			}()
 		}
-		elapse(away)
+		natstest.Pass(away)
 		const perTry = 3 // nobody answers
 		n := sent()
 		check.That(t, n != 0 && n <= int(away/requeueAge)*perTry, "%d messages were sent within %s by %d listeners", n, away, listeners)
@@ -546,7 +547,7 @@ func TestRequeuesAreForgotten(t *testing.T) {
 		}
 		again := flight.Entry{Key: "wolt.0", Claim: "b"}
 		check.That(t, r.begin(again, time.Minute), "another claim of the place was taken for the same")
-		elapse(2 * time.Minute)
+		natstest.Pass(2 * time.Minute)
 		again.Claim = "a"
 		check.That(t, r.begin(again, time.Minute) && len(r.until) == 1, "%d claims are remembered", len(r.until))
 	})
@@ -559,7 +560,7 @@ const conformJobs = 20
 func TestWorkConforms(t *testing.T) {
 	workertest.Conform(t, workertest.Suite{
 		Prepare: func(ctx context.Context, js jetstream.JetStream) error {
-			return check.Err(contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}))
+			return check.Err(provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{}))
 		},
 		Effects: conformEffects, Job: conformJob, Jobs: conformJobs, Service: conformService,
 		Stream: contracts.StreamEnrichJobs,

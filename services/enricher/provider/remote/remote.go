@@ -24,8 +24,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/internal/remote"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -324,9 +324,9 @@ func (c *Client) refused(answer remote.Answer) *provider.Error {
 	failure.Status = answer.Status
 	switch answer.Status {
 	case http.StatusTooManyRequests:
-		failure.RetryAfter = cmp.Or(retryafter.Parse(answer.Header, time.Second, maxRetryAfter), rateLimitPause)
+		failure.RetryAfter = cmp.Or(retry.After(answer.Header, time.Second, maxRetryAfter), rateLimitPause)
 	case http.StatusServiceUnavailable:
-		failure.RetryAfter = retryafter.Parse(answer.Header, time.Second, maxRetryAfter)
+		failure.RetryAfter = retry.After(answer.Header, time.Second, maxRetryAfter)
 	}
 	return failure
 }

@@ -20,8 +20,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/time/rate"
 
+	"github.com/expediter-io/expediter/internal/service/servicetest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/remote"
@@ -125,9 +126,6 @@ func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*rem
 	})
 }
 
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }
-
 // text answers with a status, a JSON body and headers.
 func text(status int, body string, header ...string) answer {
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -153,7 +151,7 @@ func disconnect(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler
 func drip(w http.ResponseWriter, r *http.Request) {
 	text(200, "{")(w, r)
 	for http.NewResponseController(w).Flush() == nil && r.Context().Err() == nil {
-		elapse(time.Second)
+		natstest.Pass(time.Second)
 		_, _ = io.WriteString(w, " ")
 	}
 }
@@ -246,7 +244,7 @@ func TestOnlyAnEmptyListIsNone(t *testing.T) {
 			s.answers(tt.answer)
 			check.Says(s.T, s.wants(tt.kind).Error(), tt.says)
 			s.answers(text(200, good))
-			elapse(5 * time.Minute)
+			natstest.Pass(5 * time.Minute)
 			check.Is(s.T, s.search(), nil, "when the fault is over")
 		})
 	}
@@ -276,16 +274,16 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 		s.answers(text(429, "", "Retry-After", "12"))
 		_ = s.wants(provider.KindRateLimited)
 		s.answers(text(200, good))
-		elapse(12*time.Second - time.Nanosecond)
+		natstest.Pass(12*time.Second - time.Nanosecond)
 		failed := s.wants(provider.KindRateLimited)
 		check.That(s.T, s.called() == 1 && failed.RetryAfter == time.Second && s.Held(), "%d calls, %v; want none in the pause", s.called(), failed)
-		elapse(time.Nanosecond)
+		natstest.Pass(time.Nanosecond)
 		check.Is(s.T, s.search(), nil)
 		// Pauses are kept, and the breaker stays closed, however many there are.
 		s.answers(text(429, "", "Retry-After", "1"))
 		for range 8 {
 			_ = s.wants(provider.KindRateLimited)
-			elapse(time.Second)
+			natstest.Pass(time.Second)
 		}
 		check.Same(s.T, "calls", s.called(), 2+8)
 	})
@@ -303,16 +301,16 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 				closed(s.search())
 			}
 			// Open: no call is made, and the error says for how long.
-			elapse(4 * time.Second)
+			natstest.Pass(4 * time.Second)
 			failed := s.wants(provider.KindUnavailable)
 			check.That(s.T, errors.Is(failed, remote.ErrCircuitOpen) && failed.RetryAfter == 26*time.Second && s.Held(), "error = %v, want 26s", failed)
 			// Half open: one call, which fails, and it is open again.
-			elapse(27 * time.Second)
+			natstest.Pass(27 * time.Second)
 			closed(s.search())
 			check.Is(s.T, s.search(), remote.ErrCircuitOpen)
 			// Half open: one call, which succeeds, and it is closed.
 			s.answers(text(200, good))
-			elapse(31 * time.Second)
+			natstest.Pass(31 * time.Second)
 			for range 3 {
 				check.Is(s.T, s.search(), nil)
 			}
@@ -337,16 +335,16 @@ func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 			for range 10 {
 				check.Require(s.T, !errors.Is(s.search(), remote.ErrCircuitOpen), "a place is held")
 			}
-			elapse(time.Second)
+			natstest.Pass(time.Second)
 		}
 		s.answers(text(200, good))
 		check.Is(s.T, s.search(), nil)
 		s.answers(text(500, ""))
-		elapse(30 * time.Second)
+		natstest.Pass(30 * time.Second)
 		for i := range 5 {
 			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), remote.ErrCircuitOpen), "place %d is held", i)
 		}
-		elapse(31 * time.Second)
+		natstest.Pass(31 * time.Second)
 		check.Is(s.T, s.searchFor("bad-0"), remote.ErrCircuitOpen)
 		s.answers(text(200, good))
 		check.Is(s.T, s.search(), nil)
@@ -366,9 +364,9 @@ func TestCallsInProgressDoNotProlongThePause(t *testing.T) {
 			_ = s.wants(provider.KindUnavailable)
 		}
 		s.answers(text(200, good))
-		elapse(30*time.Second - time.Nanosecond)
+		natstest.Pass(30*time.Second - time.Nanosecond)
 		check.Is(s.T, s.search(), remote.ErrCircuitOpen)
-		elapse(time.Nanosecond)
+		natstest.Pass(time.Nanosecond)
 		check.Is(s.T, s.search(), nil)
 	})
 }
@@ -380,7 +378,7 @@ func TestATrialWhoseCallerGivesUpLeavesItToTheNext(t *testing.T) {
 		for range 5 {
 			_ = s.wants(provider.KindUnavailable)
 		}
-		elapse(30 * time.Second)
+		natstest.Pass(30 * time.Second)
 		s.answers(hang)
 		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 		defer cancel()

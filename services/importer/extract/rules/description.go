@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -495,7 +494,7 @@ func isFood(text string) bool { return holdsFood(words.Stems(words.Split(words.P
 
 func holdsFood(stems []string) bool {
 	for i := range stems {
-		if used, dependent := lexicon.Food(stems, i); used > 0 && !dependent {
+		if used, dependent := words.Food(stems, i); used > 0 && !dependent {
 			return true
 		}
 	}

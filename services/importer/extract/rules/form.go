@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -31,7 +30,7 @@ var headingsText string
 // phrases has the words of written recipes by their kind; longest has the number of words of the longest that begins with a word.
 var phrases, longest = func() (map[string]bool, map[string]int) {
 	all, longest := map[string]bool{}, map[string]int{}
-	for kind, phrase := range lexicon.Lists(headingsText) {
+	for kind, phrase := range words.Lists(headingsText) {
 		ws := words.Split(strings.ReplaceAll(phrase, "~", " "))
 		all[key(kind, ws)] = true
 		longest[key(kind, ws[:1])] = max(longest[key(kind, ws[:1])], len(ws))
@@ -62,7 +61,7 @@ func said(kind string, ws []words.Word, i int) int {
 // anyOf returns a pattern for the words of a kind, or for those of them in scripts that write no spaces.
 func anyOf(kind string, unspaced bool) string {
 	var list []string
-	for k, word := range lexicon.Lists(headingsText) {
+	for k, word := range words.Lists(headingsText) {
 		if k == kind && (!unspaced || strings.ContainsFunc(word, isUnspaced)) {
 			list = append(list, regexp.QuoteMeta(word))
 		}
@@ -256,7 +255,7 @@ func (l *line) set(text string) {
 	}
 	begins := false // with an action
 	if ws := slices.DeleteFunc(slices.Clone(l.ws), isMark); len(ws) > 1 || unspaced && len(ws) > 0 {
-		begins = isVerb(ws[0]) || lexicon.Verb(words.Stem(ws[0].Lower)) >= lexicon.Motion && !isFood(ws[0].Text)
+		begins = isVerb(ws[0]) || words.Verb(words.Stem(ws[0].Lower)) >= words.Motion && !isFood(ws[0].Text)
 		l.acts = begins || isVerb(ws[len(ws)-1])
 	}
 	for i := 1; l.ends && i < len(l.ws); i++ { // "The evening before, mix everything."

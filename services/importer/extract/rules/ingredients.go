@@ -10,9 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -61,9 +60,9 @@ var modifiers, preparations, passing, talkTitles = lists["modifier"], lists["pre
 func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 	acted := false
 	for i := 0; i < len(s.Words); {
-		if a, ok := talk.ActionAt(s, i); ok && a.Force >= lexicon.Motion && a.Form <= talk.FormIng && !a.Negated {
+		if a, ok := talk.ActionAt(s, i); ok && a.Force >= words.Motion && a.Form <= talk.FormIng && !a.Negated {
 			acted = true
-			if used, _ := lexicon.Food(s.Stems, i); used <= 1 {
+			if used, _ := words.Food(s.Stems, i); used <= 1 {
 				i++
 				continue
 			}
@@ -75,7 +74,7 @@ func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 			i += used
 			continue
 		}
-		if used, dependent := lexicon.Food(s.Stems, i); used > 0 {
+		if used, dependent := words.Food(s.Stems, i); used > 0 {
 			from, end := begin(s, i), foodsEnd(s, i+used)
 			if !dependent || end > i+used || holdsFood(s.Stems[from:i]) {
 				g.add(s, from, end, measure.Amount{}, acted && isStep)
@@ -90,7 +89,7 @@ func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 // foodsEnd returns the end of the foods from a position on.
 func foodsEnd(s *talk.Sentence, end int) int {
 	for end < len(s.Words) && !isVerbHere(s, end) {
-		more, _ := lexicon.Food(s.Stems, end)
+		more, _ := words.Food(s.Stems, end)
 		if more == 0 {
 			break
 		}
@@ -101,7 +100,7 @@ func foodsEnd(s *talk.Sentence, end int) int {
 
 func isVerbHere(s *talk.Sentence, i int) bool {
 	a, ok := talk.ActionAt(s, i)
-	return ok && a.Form == talk.FormBase && s.Words[i-1].Lower != "," && a.Force == lexicon.Strong && !strings.HasSuffix(s.Words[i].Lower, "s")
+	return ok && a.Form == talk.FormBase && s.Words[i-1].Lower != "," && a.Force == words.Strong && !strings.HasSuffix(s.Words[i].Lower, "s")
 }
 
 // begin goes back over the modifiers before a food.
@@ -132,7 +131,7 @@ func (g *gatherer) amount(s *talk.Sentence, i int) int {
 		if w.Kind != words.Letters {
 			break
 		}
-		if food, dependent := lexicon.Food(s.Stems, at); food > 0 {
+		if food, dependent := words.Food(s.Stems, at); food > 0 {
 			from, end := max(begin(s, at), i+used), foodsEnd(s, at+food)
 			if dependent && end == at+food && from == at && a.Unit.Name == "" {
 				return 0
@@ -368,7 +367,7 @@ func goesOn(s *talk.Sentence) bool {
 	}
 	tells := measured(s)
 	for i := range s.Words {
-		if a, ok := talk.ActionAt(s, i); ok && a.Force >= lexicon.Motion && a.Form <= talk.FormIng {
+		if a, ok := talk.ActionAt(s, i); ok && a.Force >= words.Motion && a.Form <= talk.FormIng {
 			return false
 		}
 		if _, used := measure.ReadUntil(s.Words, i); used > 0 {

@@ -8,7 +8,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -37,7 +36,7 @@ var notesText string
 // remarkPhrases matches the notes after the name of an ingredient, or before it. Go's word boundaries know ASCII only.
 var remarkPhrases = func() *regexp.Regexp {
 	lists := [2]string{"plus (?:more|extra)[^,;)]*", "適量"} // with and without spaces around
-	for lang, phrase := range lexicon.Lists(notesText) {
+	for lang, phrase := range words.Lists(notesText) {
 		i := 0
 		if lang == "ja" || lang == "zh" || lang == "th" {
 			i = 1

@@ -27,10 +27,9 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/language/display"
 
-	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -336,7 +335,7 @@ var wordsText string
 // lists has the words of each kind; a kind of two letters is a language.
 var lists = func() map[string]map[string]bool {
 	out := map[string]map[string]bool{}
-	for kind, word := range lexicon.Lists(wordsText) {
+	for kind, word := range words.Lists(wordsText) {
 		if out[kind] == nil {
 			out[kind] = map[string]bool{}
 		}
@@ -393,7 +392,7 @@ func guess(ws []words.Word) (tag string, english, total int) {
 			continue
 		}
 		total++
-		if stem := []string{words.Stem(w.Lower)}; lists["en"][w.Lower] || lexicon.Verb(stem[0]) > lexicon.None || isFoodWord(stem) {
+		if stem := []string{words.Stem(w.Lower)}; lists["en"][w.Lower] || words.Verb(stem[0]) > words.None || isFoodWord(stem) {
 			english++
 		}
 		if tag := words.ScriptOf(w.Lower); tag != "" {
@@ -418,7 +417,7 @@ func guess(ws []words.Word) (tag string, english, total int) {
 }
 
 func isFoodWord(stems []string) bool {
-	used, _ := lexicon.Food(stems, 0)
+	used, _ := words.Food(stems, 0)
 	return used > 0
 }
 
@@ -459,7 +458,7 @@ func afterPlan(s *talk.Sentence, from int) int {
 
 // isBase reports whether the word at i is a verb of the kitchen in the form of an order.
 func isBase(s *talk.Sentence, i int) bool {
-	return i < len(s.Words) && lexicon.Verb(s.Stems[i]) != lexicon.None && talk.IsBase(s.Words[i].Lower)
+	return i < len(s.Words) && words.Verb(s.Stems[i]) != words.None && talk.IsBase(s.Words[i].Lower)
 }
 
 var tidier = strings.NewReplacer(" ,", ",", " .", ".", " ?", "?", " !", "!", " ;", ";", " n't", "n't", " 's", "'s",

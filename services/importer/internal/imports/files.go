@@ -14,11 +14,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -67,7 +67,7 @@ func OpenFiles(ctx context.Context, js jetstream.JetStream, logger *slog.Logger,
 	}
 	var large jetstream.Stream
 	var records *kvrecord.Client
-	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+	err = jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) (err error) {
 		large, err = js.Stream(ctx, "OBJ_"+contracts.ObjectsImportSteps)
 		return err
 	})

@@ -18,19 +18,19 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/workertest"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 func TestAnImportEndsInARecipe(t *testing.T) {
@@ -40,7 +40,7 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	check.That(t, queued.Status == contracts.ImportQueued && queued.SourceID == "youtube:v1" && queued.Run == 1, "submitted: %+v", queued)
 	i.work(t)
 	stored := i.ready(t, "j1")
-	check.That(t, stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == kvstore.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
+	check.That(t, stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == store.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
 		"stored: %+v", stored)
 	check.Same(t, "dead letters", i.settled(t), 0)
 	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.reportedTo("j1"))
@@ -62,7 +62,7 @@ func TestDuplicatesAreOneImport(t *testing.T) {
 	a.ready(t, "j1")
 	a.settled(t)
 	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
-	list, _, err := a.recipes.List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	list, _, err := a.recipes.List(t.Context(), store.Query{OwnerID: "ada"})
 	check.That(t, err == nil && len(list) == 1, "recipes: %+v, %v", list, err)
 	if known, created, err := b.Submit(t.Context(), Submission{ImportJob: req}); err != nil || created || known.Status != contracts.ImportReady {
 		t.Errorf("submitted once more: %+v, new: %t, %v", known, created, err)
@@ -158,7 +158,7 @@ func TestJobIsQueuedOnceHoweverLongItWaits(t *testing.T) {
 		for range 3 {
 			i.submit(t, job("j", "v"))
 			check.Same(t, "messages are queued", i.queued(t), 1)
-			elapse(10 * time.Minute)
+			natstest.Pass(10 * time.Minute)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func conform(t *testing.T, hold func(*instance, func(context.Context, string) er
 	t.Helper()
 	workertest.Conform(t, workertest.Suite{
 		Prepare: func(ctx context.Context, js jetstream.JetStream) error {
-			return check.Err(contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}))
+			return check.Err(provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{}))
 		},
 		Effects: conformEffects, Job: conformJob, Stream: contracts.StreamImportJobs,
 		Service: func(ctx context.Context, env workertest.Env) error { return conformService(ctx, env, hold) },
@@ -247,7 +247,7 @@ func conformJob(n int) *nats.Msg {
 }
 
 func conformService(ctx context.Context, env workertest.Env, hold func(*instance, func(context.Context, string) error)) error {
-	recipes, err := kvstore.New(env.JS, env.Logger)
+	recipes, err := store.New(env.JS, env.Logger)
 	if err != nil {
 		return err
 	}
@@ -276,11 +276,11 @@ func conformService(ctx context.Context, env workertest.Env, hold func(*instance
 
 // conformEffects counts the recipes of each job in the list of their owner, and those that a ready job has none of.
 func conformEffects(ctx context.Context, js jetstream.JetStream) (map[string]int, error) {
-	recipes, err := kvstore.New(js, slog.New(slog.DiscardHandler))
+	recipes, err := store.New(js, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	list, _, err := recipes.List(ctx, kvstore.Query{OwnerID: "ada"})
+	list, _, err := recipes.List(ctx, store.Query{OwnerID: "ada"})
 	effects := map[string]int{}
 	for _, r := range list {
 		effects[r.JobID]++
@@ -298,14 +298,14 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		i.far.fetch = func(_ context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
 			fetched++
 			for _, share := range []float64{0.25, 0.25, 0.5, 0.4, 2, 0.75} {
-				elapse(500 * time.Millisecond)
+				natstest.Pass(500 * time.Millisecond)
 				progress(share)
 				if share == 0.5 { // the next one is too soon
-					elapse(400 * time.Millisecond)
+					natstest.Pass(400 * time.Millisecond)
 					progress(0.6)
 				}
 			}
-			elapse(10 * time.Second)
+			natstest.Pass(10 * time.Second)
 			if fetched == 1 {
 				return nil, &source.Error{Code: contracts.CodeTimeout, Message: "later", Retryable: true, Err: errors.New("later")}
 			}
@@ -536,7 +536,7 @@ func TestTheEndOfTheCallerEndsThePause(t *testing.T) {
 func TestAnotherContentIsNoFile(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	s := check.Must(OpenFiles(t.Context(), js, nil, 100, time.Hour))(t)
 	defer s.Close()
 	check.OK(t, check.Err(s.Put(t.Context(), "ada", "soup.vtt", []byte("soup"))))
@@ -553,19 +553,19 @@ func TestAnotherContentIsNoFile(t *testing.T) {
 func TestFileIsSentAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+		check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 		s := check.Must(OpenFiles(t.Context(), js, nil, 100, time.Hour))(t)
 		defer s.Close()
 		content := []byte("soup")
 		for range 10 {
 			check.OK(t, check.Err(s.Put(t.Context(), "ada", "soup.vtt", content)))
 			for range 29 {
-				elapse(time.Minute)
+				natstest.Pass(time.Minute)
 				check.OK(t, check.Err(s.Get(t.Context(), sha256.Sum256(content))))
 			}
-			elapse(30 * time.Second)
+			natstest.Pass(30 * time.Second)
 		}
-		elapse(time.Hour)
+		natstest.Pass(time.Hour)
 		check.Is(t, check.Err(s.Get(t.Context(), sha256.Sum256(content))), source.ErrNoFile)
 	})
 }
@@ -576,7 +576,7 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 	for size, most := range map[int]int{60 << 10: 4, 1: 254} {
 		natstest.RunBubble(t, fmt.Sprint(size), func(t *testing.T, srv *natsrun.Server) {
 			_, js := natstest.Connect(t, srv)
-			check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+			check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 			objects := check.Must(js.Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps))(t).CachedInfo().Config
 			objects.MaxBytes = 1 << 20
 			check.OK(t, check.Err(js.UpdateStream(t.Context(), objects)))
@@ -608,12 +608,10 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 			a = open()
 			defer a.Close()
 			check.Same(t, "files after a restart", fill(2000), 0)
-			elapse(15 * time.Minute)
+			natstest.Pass(15 * time.Minute)
 			check.Same(t, "files after a quarter of the time", fill(3000), (most+3)/4)
-			elapse(time.Hour)
+			natstest.Pass(time.Hour)
 			check.Same(t, "files after all of it", fill(4000), most)
 		})
 	}
 }
-
-func elapse(d time.Duration) { time.Sleep(d) }

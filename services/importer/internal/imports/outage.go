@@ -16,13 +16,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/natsotel"
+	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/natsotel"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -562,9 +562,7 @@ func (p RetryPolicy) Validate() error {
 
 // Pause returns the pause after a failed attempt, counted from 0.
 func (p RetryPolicy) Pause(attempt int) time.Duration {
-	delay := float64(p.Base) * float64(uint64(1)<<min(attempt, 30))
-	spread := delay * jitter * (rand.Float64()*2 - 1)
-	return max(minPause, time.Duration(delay+spread))
+	return max(minPause, retry.Spread(retry.Wait(attempt, p.Base, maxBase<<maxRetries), jitter))
 }
 
 // verdict reports whether and when to try again after an error.
@@ -595,7 +593,7 @@ func (p RetryPolicy) Do(
 		}
 		wait := max(p.Pause(attempt), v.After)
 		onRetry(attempt+1, wait, err)
-		if !pause.For(ctx, wait) {
+		if !retry.Sleep(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}

@@ -22,10 +22,10 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"

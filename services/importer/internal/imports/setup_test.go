@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -25,7 +26,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice/recipeservicetest"
 )
@@ -189,7 +189,7 @@ type instance struct {
 	chef    *chef
 	keeper  *keeper
 	js      jetstream.JetStream
-	recipes *kvstore.Store
+	recipes *store.Bucket
 }
 
 func newInstance(t *testing.T, srv *natsrun.Server, mutate ...func(*instance, *Config)) *instance {
@@ -201,8 +201,8 @@ func newInstance(t *testing.T, srv *natsrun.Server, mutate ...func(*instance, *C
 func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mutate ...func(*instance, *Config)) *instance {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	recipes, err := kvstore.New(js, slog.New(slog.DiscardHandler))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
+	recipes, err := store.New(js, slog.New(slog.DiscardHandler))
 	check.OK(t, err)
 	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}, js: js, recipes: recipes}
 	cfg := Config{Logger: slog.New(slog.DiscardHandler), Store: i.keeper}
@@ -274,7 +274,7 @@ func (i *instance) until(t *testing.T, id string, wanted ...func(Job) bool) Job 
 }
 
 // ready follows a job until it is, and returns its recipe.
-func (i *instance) ready(t *testing.T, id string) kvstore.Stored {
+func (i *instance) ready(t *testing.T, id string) store.Stored {
 	t.Helper()
 	j := i.until(t, id)
 	check.Require(t, j.Status == contracts.ImportReady, "job %s: %+v", id, j)

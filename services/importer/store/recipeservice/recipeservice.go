@@ -19,10 +19,10 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/remote"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -167,7 +167,7 @@ func refusal(op string, got remote.Answer) error {
 		code == http.StatusRequestTimeout, code == http.StatusTooEarly:
 		failed.Retryable = true
 	}
-	failed.RetryAfter = retryafter.Parse(got.Header, 0, time.Hour)
+	failed.RetryAfter = retry.After(got.Header, 0, time.Hour)
 	var said struct {
 		Error   any    `json:"error"`
 		Message string `json:"message"`

@@ -15,7 +15,7 @@ import (
 	"github.com/wneessen/go-mail"
 	"github.com/wneessen/go-mail/smtp"
 
-	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 

@@ -97,7 +97,7 @@ func New(cfg Config) (*Email, error) {
 	if err == nil {
 		err = encodeDomain(from)
 	}
-	if err != nil {
+	if err != nil || encode(from.Name) != from.Name {
 		bad(`From is %q: want "Name <name@example.com>"`, cfg.From)
 	}
 	if (cfg.User == "") != (cfg.Password == "") {
@@ -225,7 +225,12 @@ func encode(value string) string {
 func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Text, unsubscribe string) (*mail.Msg, error) {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(e.from)
-	msg.AddToMailAddress(to)
+	if name := encode(to.Name); name != to.Name {
+		msg.AddBccMailAddress(to) // for the envelope: the library writes no header of it
+		msg.SetGenHeaderPreformatted("To", name+" "+(&netmail.Address{Address: to.Address}).String())
+	} else {
+		msg.AddToMailAddress(to)
+	}
 	msg.SetMessageIDWithValue(m.ID + "@" + e.from.Address[strings.LastIndexByte(e.from.Address, '@')+1:])
 	// The separator is a hash of both parts, so it is the same in every attempt and occurs in neither.
 	msg.SetBoundary(fmt.Sprintf("part_%.16x", sha256.Sum256([]byte(text.Text+"\x00"+text.HTML))))

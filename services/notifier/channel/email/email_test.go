@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/mail"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -143,19 +144,25 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 	}
 }
 
-// TestEncodedWordsStayText: what looks like encoded words in a text is shown as it is, and not decoded by the reader.
+// TestEncodedWordsStayText: what looks like encoded words in a text or a name is shown as it is, and not decoded by the reader.
 func TestEncodedWordsStayText(t *testing.T) {
 	t.Parallel()
 	p := newPost(t)
 	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "text", "") })
+	_, err := New(Config{Address: "localhost:25", From: `"=?utf-8?q?Bank?=" <a@example.org>`, Templates: texts(t, "x", "x", "")})
+	check.Contains(t, err, "From is")
 	for i, word := range []string{
 		"=?utf-8?b?4oCuZ25wLmV4ZQ==?=", "=?utf-8?q?x=0D=0ABcc:_eve?=", "a =?us-ascii?Q?evil=2Eexample?= b", "=?", "=?é?=",
 		strings.Repeat("=?iso-8859-1?q?=2E?= ", 8) + "end",
 	} {
 		payload := check.Must(json.Marshal(map[string]string{"v": word}))(t)
-		check.OK(t, check.Err(e.Send(t.Context(), message(func(m *channel.Message) { m.Payload = payload }))))
+		to := strconv.Quote(word) + " <ada@example.org>"
+		check.OK(t, check.Err(e.Send(t.Context(), message(func(m *channel.Message) { m.Address, m.Payload = to, payload }))))
 		letters, _ := p.taken()
 		header, _ := read(t, letters[i].raw)
+		name, err := (&mime.WordDecoder{}).DecodeHeader(header.Get("To"))
+		check.That(t, err == nil && letters[i].to == "ada@example.org" && header.Get("Bcc") == "" &&
+			strings.NewReplacer(`"`, "", " <ada@example.org>", "").Replace(name) == word, "%q is read as %q: %v", word, name, err)
 		subject, err := (&mime.WordDecoder{}).DecodeHeader(header.Get("Subject"))
 		check.That(t, err == nil && subject == word, "%q is read as %q: %v", word, subject, err)
 	}

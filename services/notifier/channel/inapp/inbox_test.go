@@ -165,17 +165,14 @@ func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, _ := open(t, srv, func(s *deliveries.Store) { s.ItemKeep = 50 * day })
 		send(t, b, message("u", "e", time.Now()))
-		elapse(30 * day)
+		natstest.Pass(30 * day)
 		check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)))
-		elapse(19 * day)
+		natstest.Pass(19 * day)
 		check.Is(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), nil)
-		elapse(2 * day)
+		natstest.Pass(2 * day)
 		check.Is(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), inapp.ErrNotFound)
 	})
 }
-
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) }
 
 // One item that cannot be read hides no other, and is reported.
 func TestAnUnreadableItem(t *testing.T) {
@@ -270,7 +267,7 @@ func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 		told(t, f, "meanwhile")
 		quietly(t, f, time.Minute)
 		check.OK(t, srv.Restart(t.Context()))
-		elapse(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		send(t, b, message("u", "after", time.Now()))
 		told(t, f, "after")
 		quietly(t, f, time.Minute)
@@ -288,7 +285,7 @@ func TestFeedThatIsReadSlowlyMissesNothing(t *testing.T) {
 			want = append(want, fmt.Sprintf("e%03d", i))
 			send(t, b, message("u", want[i], time.Now()))
 		}
-		elapse(time.Second) // all have come, or were dropped
+		natstest.Pass(time.Second) // all have come, or were dropped
 		told(t, f, want...)
 		quietly(t, f, time.Minute)
 	})

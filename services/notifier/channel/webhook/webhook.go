@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/guardeddial"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/guardeddial"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
 )

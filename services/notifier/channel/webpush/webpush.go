@@ -23,9 +23,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/guardeddial"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
 	"github.com/expediter-io/expediter/services/notifier/template"
@@ -72,9 +72,9 @@ var _ channel.Channel = (*WebPush)(nil)
 func New(cfg Config) (*WebPush, error) {
 	var errs []error
 	to, isMail := strings.CutPrefix(cfg.Subject, "mailto:")
-	_, err := mail.ParseAddress(to)
+	address, err := mail.ParseAddress(to)
 	site, siteErr := url.Parse(cfg.Subject)
-	if isMail && err != nil || !isMail && (siteErr != nil || site.Scheme != "https" || site.Host == "") {
+	if isMail && (err != nil || address.Address != to) || !isMail && (siteErr != nil || site.Scheme != "https" || site.Host == "") {
 		errs = append(errs, fmt.Errorf("webpush: Subject is %q: want a URL such as mailto:push@example.com or https://example.com", cfg.Subject))
 	}
 	if cfg.Templates == nil {

@@ -253,7 +253,7 @@ func TestTokenIsForTheOrigin(t *testing.T) {
 
 func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, subject := range []string{"mailto:", "mailto:push", "https://", "https:example.com", "http://example.com", "https://exa mple.com", ""} {
+	for _, subject := range []string{"mailto:", "mailto:push", "mailto: push@example.com", "mailto:Ops <push@example.com>", "https://", "https:example.com", "http://example.com", "https://exa mple.com", ""} {
 		_, err := New(Config{Subject: subject})
 		check.Contains(t, err, fmt.Sprintf("Subject is %q", subject))
 	}

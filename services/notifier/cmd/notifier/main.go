@@ -5,7 +5,7 @@ import (
 	"os"
 	_ "time/tzdata" // quiet hours are in the zones of users, also on a machine without zone files
 
-	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 

@@ -3,7 +3,7 @@
 // An endpoint is an address on a channel, such as the URL of a webhook. An endpoint that has failed without a success for days
 // is disabled for all processes. Its state is kept in a bucket, which is written when an endpoint begins to fail, when it works
 // again, and when it is disabled, and never while it works. Each process by itself leaves an endpoint alone for a while that it
-// did not reach several times in a row.
+// did not reach several times in a notification.
 package health
 
 import (
@@ -19,10 +19,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -117,7 +117,7 @@ func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, er
 
 // Run reads the records again, as Open does, every few seconds until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	pause.Every(ctx, every, func(ctx context.Context) {
+	retry.Every(ctx, every, func(ctx context.Context) {
 		if err := s.read(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.WarnContext(ctx, "notifier: the health of endpoints is not up to date", "error", err)
 		}

@@ -3,8 +3,8 @@ package httpapi
 import (
 	"testing"
 
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/servicetest"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/servicetest"
 )
 
 func TestEveryRouteIsDescribed(t *testing.T) {

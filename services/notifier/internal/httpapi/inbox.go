@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 

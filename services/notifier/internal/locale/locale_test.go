@@ -2,6 +2,7 @@ package locale_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -34,5 +35,52 @@ func TestFitting(t *testing.T) {
 			rest = rest[i+1:]
 		}
 		check.Same(t, reader+" ends in the default", len(rest), 0)
+	}
+}
+
+func TestBest(t *testing.T) {
+	t.Parallel()
+	for _, test := range [][]string{ // reader, wanted, language of Default, texts
+		{"nn", "nb", "en", "da", "nb", "sv"},
+		{"nn-NO", "nb-no", "en", "nb-no"},
+		{"nb", "nn", "en", "nn"},
+		{"no-NO", "da", "en", "da"},
+		{"da", "nb", "en", "nb", "sv"},
+		{"sv", "default", "en", "da", "nb"},
+		{"bs", "hr", "en", "hr"},
+		{"gsw", "de", "en", "de"},
+		{"de", "default", "en", "gsw"},
+		{"nn", "nb", "da", "nb"},
+		{"nn", "nn", "nb", "nn"},
+		{"nn", "default", "nb", "da"},
+		{"zh-CN", "zh-hans", "en", "zh-hans", "zh-hant"},
+		{"zh", "zh-hans", "en", "zh-hans", "zh-hant"},
+		{"zh-HK", "zh-tw", "en", "zh-cn", "zh-tw"},
+		{"zh-Hant-HK", "zh-hk", "en", "zh", "zh-hk", "zh-tw"},
+		{"zh-TW", "zh", "en", "zh"},
+		{"sr-ME", "sr-latn", "en", "sr", "sr-latn"},
+		{"sr", "sr-latn", "en", "sr-latn"},
+		{"de-AT", "de-de", "en", "de-de"},
+		{"pt-BR", "pt-pt", "en", "pt-pt"},
+		{"pt-AO", "pt-pt", "en", "pt", "pt-pt"},
+		{"es-MX", "es-419", "en", "es", "es-419"},
+		{"iw-IL", "he", "en", "he"},
+		{"in_ID", "id", "en", "id"},
+		{"tl-PH", "fil", "en", "fil"},
+		{"en-US", "default", "en", "en-gb", "he"},
+		{"en-AU", "en-gb", "en", "en-gb"},
+		{"de-AT", "default", "de", "he"},
+		{"en-US", "en", "en", "en"},
+		{"", "default", "en", "de"},
+		{"und", "default", "en", "de"},
+		{"default", "default", "en", "de"},
+		{"uk", "default", "en", "ru"},
+		{"klingon-x", "klingon-x", "en", "klingon-x"},
+		{"klingon-x", "default", "en", "de"},
+		{"de-klingon", "de", "en", "de"},
+		{"de", "default", "en"},
+	} {
+		got := locale.Among(test[2], append(test[3:], locale.Default)...).Best(test[0])
+		check.Same(t, test[0]+" of "+strings.Join(test[2:], " "), got, test[1])
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )

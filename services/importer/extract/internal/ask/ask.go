@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/remote"
-	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/retryafter"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -123,7 +123,7 @@ func retryAfter(header http.Header) time.Duration {
 	if millis, err := strconv.ParseUint(header.Get("Retry-After-Ms"), 10, 31); err == nil {
 		return min(time.Duration(millis)*time.Millisecond, maxRetryAfter)
 	}
-	return retryafter.Parse(header, 0, maxRetryAfter)
+	return retry.After(header, 0, maxRetryAfter)
 }
 
 // Bounds of the parts other than the transcript, in bytes, and in entries for chapters.

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/text/message"
 	"golang.org/x/text/number"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
@@ -68,7 +67,7 @@ var vocabulary, units, timeUnits = parseTables()
 func parseTables() (vocabulary map[string]phrases, units phrases, times map[string]Unit) {
 	vocabulary, times = map[string]phrases{"": {}}, map[string]Unit{}
 	units = phrases{unclear: {{words: []string{unclear}, unit: Unit{Class: Unclear}}}}
-	for tag, entry := range lexicon.Lists(wordsText) {
+	for tag, entry := range words.Lists(wordsText) {
 		if vocabulary[tag] == nil {
 			vocabulary[tag] = phrases{}
 		}
@@ -81,7 +80,7 @@ func parseTables() (vocabulary map[string]phrases, units phrases, times map[stri
 			}
 		}
 	}
-	for name, form := range lexicon.Lists(unitsText) {
+	for name, form := range words.Lists(unitsText) {
 		form, implied, _ := strings.Cut(form, "=")
 		form, languages, some := strings.Cut(form, "@")
 		u := newUnit(name, implied)

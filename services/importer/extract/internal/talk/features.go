@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -86,7 +85,7 @@ func observe(f *Features, s *Sentence) {
 		if s.Words[i].Kind != words.Mark {
 			count++
 		}
-		if feature, ok := things[lexicon.Thing(s.Stems, i)]; ok {
+		if feature, ok := things[words.Thing(s.Stems, i)]; ok {
 			f[feature] = 1
 		}
 		f.numbers(s, i)
@@ -117,7 +116,7 @@ func (f *Features) numbers(s *Sentence, i int) {
 	if a, used := measure.ReadAmount(s.Words, i); used > 0 {
 		next := i + used
 		for next < min(len(s.Words), i+used+3) {
-			if n, _ := lexicon.Food(s.Stems, next); n > 0 && (a.Unit.Name != "" || !a.Number.Vague) {
+			if n, _ := words.Food(s.Stems, next); n > 0 && (a.Unit.Name != "" || !a.Number.Vague) {
 				f[AmountFood] = 1
 			}
 			next++
@@ -132,10 +131,10 @@ func (f *Features) numbers(s *Sentence, i int) {
 }
 
 // forms are the features of verbs by their form.
-var forms = map[lexicon.Force]map[Form]int{
-	lexicon.Strong: {FormBase: StrongBase, FormIng: StrongIng, FormPast: StrongPast, FormElse: StrongElse},
-	lexicon.Motion: {FormBase: MotionBase, FormElse: MotionElse},
-	lexicon.Light:  {FormBase: LightBase},
+var forms = map[words.Force]map[Form]int{
+	words.Strong: {FormBase: StrongBase, FormIng: StrongIng, FormPast: StrongPast, FormElse: StrongElse},
+	words.Motion: {FormBase: MotionBase, FormElse: MotionElse},
+	words.Light:  {FormBase: LightBase},
 }
 
 func (f *Features) action(s *Sentence, a Action) {
@@ -144,7 +143,7 @@ func (f *Features) action(s *Sentence, a Action) {
 		return
 	}
 	f[NoVerb] = 0
-	if a.Force == lexicon.Strong && f[StrongBase]+f[StrongIng]+f[StrongPast] > 0 {
+	if a.Force == words.Strong && f[StrongBase]+f[StrongIng]+f[StrongPast] > 0 {
 		f[StrongMore] = 1
 	}
 	if feature, ok := forms[a.Force][a.Form]; ok {
@@ -163,11 +162,11 @@ func (f *Features) action(s *Sentence, a Action) {
 		if s.Words[j].Kind == words.Mark && s.Words[j].Lower != "-" {
 			break
 		}
-		if n, _ := lexicon.Food(s.Stems, j); n > 0 {
-			f[StrongFood] = max(f[StrongFood], one(a.Force == lexicon.Strong))
-			f[LightFood] = max(f[LightFood], one(a.Force == lexicon.Light))
+		if n, _ := words.Food(s.Stems, j); n > 0 {
+			f[StrongFood] = max(f[StrongFood], one(a.Force == words.Strong))
+			f[LightFood] = max(f[LightFood], one(a.Force == words.Light))
 		}
-		if pronouns[s.Words[j].Lower] && a.Force >= lexicon.Motion && j <= a.At+2 {
+		if pronouns[s.Words[j].Lower] && a.Force >= words.Motion && j <= a.At+2 {
 			f[VerbPronoun] = 1
 		}
 	}
@@ -225,7 +224,7 @@ func lower(s *Sentence, i int) string {
 func (f *Features) foods(s *Sentence) {
 	n := 0
 	for i := 0; i < len(s.Words); {
-		used, dependent := lexicon.Food(s.Stems, i)
+		used, dependent := words.Food(s.Stems, i)
 		if used > 0 && !dependent {
 			n++
 		}

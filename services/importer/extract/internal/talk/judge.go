@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -197,14 +196,14 @@ func (t *traits) words(s *Sentence) {
 		if acts(s, i) {
 			begun = i
 		}
-		used, dependent := lexicon.Food(s.Stems, i)
-		subject, more := lexicon.Domain(s.Stems, i)
+		used, dependent := words.Food(s.Stems, i)
+		subject, more := words.Domain(s.Stems, i)
 		if trait, ok := subjectTraits[subject]; ok && used <= 1 {
 			t.kind(trait, s.Stems[i:i+more], seen)
 		}
 		switch food := s.Stems[i : i+used]; {
 		case used == 0 || dependent:
-		case lexicon.Doubtful(food):
+		case words.Doubtful(food):
 			t[FoodsDoubtful]++
 		default:
 			t[FoodsSure]++
@@ -223,7 +222,7 @@ func (t *traits) deeds(ctx context.Context, s *Sentence) error {
 				return err
 			}
 		}
-		kind := lexicon.Thing(s.Stems, i)
+		kind := words.Thing(s.Stems, i)
 		t[VesselNamed] += one(kind == "vessel")
 		t[TasteNamed] += one(kind == "taste")
 		_, heat := measure.ReadTemperature(s.Words, i)
@@ -240,13 +239,13 @@ func (t *traits) deeds(ctx context.Context, s *Sentence) error {
 // recognised by the words behind it: "chop the onions", "add salt".
 func acts(s *Sentence, i int) bool {
 	a, ok := ActionAt(s, i)
-	if !ok || a.Force < lexicon.Motion || a.Negated {
+	if !ok || a.Force < words.Motion || a.Negated {
 		return false
 	}
 	if a.Form != FormElse {
 		return true
 	}
-	food, _ := lexicon.Food(s.Stems, i+1)
+	food, _ := words.Food(s.Stems, i+1)
 	return IsBase(s.Words[i].Lower) && (food > 0 || objects[lower(s, i+1)]) && !nouns[lower(s, i-1)] && !subjects[lower(s, i-1)]
 }
 

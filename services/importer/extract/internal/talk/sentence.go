@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -173,7 +172,7 @@ func isOrder(ws []words.Word, i int, before string) bool {
 		return false
 	}
 	w := ws[i].Lower
-	return (lexicon.Verb(words.Stem(w)) >= lexicon.Motion || w == "cook" || w == "let" || w == "serve") && IsBase(w)
+	return (words.Verb(words.Stem(w)) >= words.Motion || w == "cook" || w == "let" || w == "serve") && IsBase(w)
 }
 
 var (
@@ -225,7 +224,7 @@ const (
 // Action is a verb of the kitchen in a sentence.
 type Action struct {
 	At      int
-	Force   lexicon.Force
+	Force   words.Force
 	Form    Form
 	Negated bool
 }
@@ -252,8 +251,8 @@ func ActionAt(s *Sentence, i int) (Action, bool) {
 	if w.Kind != words.Letters {
 		return Action{}, false
 	}
-	force := lexicon.Verb(s.Stems[i])
-	if force == lexicon.None {
+	force := words.Verb(s.Stems[i])
+	if force == words.None {
 		return Action{}, false
 	}
 	a := Action{At: i, Force: force, Form: form(s, i)}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -99,20 +99,20 @@ func TestActionAt(t *testing.T) {
 		text string // the word in question stands in brackets
 		want talk.Action
 	}{
-		{"[add] the salt", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
-		{"we 're going to [add] salt", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
-		{"and then just [stir] it", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
-		{"i 'm [adding] salt", talk.Action{Force: lexicon.Strong, Form: talk.FormIng}},
-		{"i 've [chopped] it", talk.Action{Force: lexicon.Strong, Form: talk.FormPast}},
-		{"[bring] it to a boil", talk.Action{Force: lexicon.Motion, Form: talk.FormBase}},
-		{"it needs a [stir]", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
-		{"the [chop] is done", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
-		{"do n't [add] salt", talk.Action{Force: lexicon.Strong, Form: talk.FormElse, Negated: false}},
-		{"do not just [stir] it", talk.Action{Force: lexicon.Strong, Form: talk.FormBase, Negated: true}},
-		{"the [chopped] onions", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
-		{"my [baking] pan", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
-		{"[shred] it", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
-		{"[let] it rest", talk.Action{Force: lexicon.Light, Form: talk.FormBase}},
+		{"[add] the salt", talk.Action{Force: words.Strong, Form: talk.FormBase}},
+		{"we 're going to [add] salt", talk.Action{Force: words.Strong, Form: talk.FormBase}},
+		{"and then just [stir] it", talk.Action{Force: words.Strong, Form: talk.FormBase}},
+		{"i 'm [adding] salt", talk.Action{Force: words.Strong, Form: talk.FormIng}},
+		{"i 've [chopped] it", talk.Action{Force: words.Strong, Form: talk.FormPast}},
+		{"[bring] it to a boil", talk.Action{Force: words.Motion, Form: talk.FormBase}},
+		{"it needs a [stir]", talk.Action{Force: words.Strong, Form: talk.FormElse}},
+		{"the [chop] is done", talk.Action{Force: words.Strong, Form: talk.FormElse}},
+		{"do n't [add] salt", talk.Action{Force: words.Strong, Form: talk.FormElse, Negated: false}},
+		{"do not just [stir] it", talk.Action{Force: words.Strong, Form: talk.FormBase, Negated: true}},
+		{"the [chopped] onions", talk.Action{Force: words.Strong, Form: talk.FormElse}},
+		{"my [baking] pan", talk.Action{Force: words.Strong, Form: talk.FormElse}},
+		{"[shred] it", talk.Action{Force: words.Strong, Form: talk.FormBase}},
+		{"[let] it rest", talk.Action{Force: words.Light, Form: talk.FormBase}},
 		{"[subscribe] now", talk.Action{}},
 	} {
 		before, _, _ := strings.Cut(c.text, "[")

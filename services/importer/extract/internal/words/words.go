@@ -1,4 +1,6 @@
-// Package words takes text apart into words, numbers and marks, and finds the stems of words.
+// Package words takes text apart into words, numbers and marks, and finds the stems of words. It holds the words
+// of the kitchen: foods, actions, vessels, and other words of cooks. The lists are general knowledge of the language and are fitted
+// to nothing.
 package words
 
 import (

@@ -20,8 +20,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/net/publicsuffix"
 
-	"github.com/expediter-io/expediter/pkg/guardeddial"
-	"github.com/expediter-io/expediter/pkg/retryafter"
+	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
 
@@ -167,7 +167,7 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusNonAuthoritativeInfo {
 		h := response.Header
 		return nil, &StatusError{
-			URL: response.Request.URL, Status: response.StatusCode, RetryAfter: retryafter.Parse(h, 0, maxRetryAfter),
+			URL: response.Request.URL, Status: response.StatusCode, RetryAfter: retry.After(h, 0, maxRetryAfter),
 			Challenge: cmp.Or(h.Get("Cf-Mitigated"), h.Get("X-Amzn-Waf-Action"), h.Get("Sg-Captcha")) != "",
 		}
 	}

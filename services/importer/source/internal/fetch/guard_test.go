@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/internal/guardeddial"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

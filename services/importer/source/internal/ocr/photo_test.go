@@ -28,8 +28,8 @@ import (
 	"golang.org/x/image/font/opentype"
 	"golang.org/x/image/math/fixed"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
@@ -127,7 +127,7 @@ func TestLargePhotos(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "large.jpg"), filepath.Join(dir, "large.heic")
 	check.OK(t, os.WriteFile(from, photo, 0o600))
-	out, err := exec.CommandContext(t.Context(), installed.HEIF.Find(t)[1], from, "-o", to).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), testbed.HEIF.Find(t)[1], from, "-o", to).CombinedOutput()
 	check.Require(t, err == nil, "%s: %v", out, err)
 	converter := check.Must(NewConverter(r.config))(t)
 	converted, left, err := converter.JPEG(t.Context(), "job", check.Must(os.ReadFile(to))(t))
@@ -153,7 +153,7 @@ func reader(t *testing.T) *Reader {
 	t.Helper()
 	folders := check.Must(program.NewFolders(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	r, err := New(t.Context(), Config{
-		Folders: folders, Languages: "eng", Path: installed.Tesseract.Find(t)[0], Timeout: time.Minute,
+		Folders: folders, Languages: "eng", Path: testbed.Tesseract.Find(t)[0], Timeout: time.Minute,
 	})
 	check.OK(t, err)
 	return r
@@ -211,7 +211,7 @@ func TestNoiseIsSmoothed(t *testing.T) {
 // A photo that a telephone took lying on its side is upright as a JPEG, and read.
 func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 	t.Parallel()
-	encoder := installed.HEIF.Find(t)[1]
+	encoder := testbed.HEIF.Find(t)[1]
 	r := reader(t)
 	c := check.Must(NewConverter(r.config))(t)
 	dir := t.TempDir()
@@ -231,7 +231,7 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 // Of several images the first is taken, even if there is no time for all of them, unless it is not complete.
 func TestTheFirstOfSeveralImagesIsTaken(t *testing.T) {
 	t.Parallel()
-	encoder := installed.HEIF.Find(t)[1]
+	encoder := testbed.HEIF.Find(t)[1]
 	r := reader(t)
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

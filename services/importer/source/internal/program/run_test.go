@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 // shell is a command that runs a script.
@@ -223,7 +223,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // A program dies with the process that runs it, even when that is killed, and so do the processes that the program started.
 func TestProgramDiesWithItsParent(t *testing.T) {
-	child.Main("parent", func(ctx context.Context, dir string) error {
+	testbed.Main("parent", func(ctx context.Context, dir string) error {
 		os.Setenv("TMPDIR", dir) //nolint:usetesting // the test removes what this killed process leaves
 		c := shell(t, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
 echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
@@ -233,7 +233,7 @@ echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 	})
 	t.Parallel()
 	dir := t.TempDir()
-	parent := check.Must(child.Start(t.Output(), "parent", dir, "-test.run=^TestProgramDiesWithItsParent$"))(t)
+	parent := check.Must(testbed.Start(t.Output(), "parent", dir, "-test.run=^TestProgramDiesWithItsParent$"))(t)
 	awaitFile(filepath.Join(dir, "pid"))
 	awaitFile(filepath.Join(dir, "child"))
 	check.OK(t, parent.Kill())

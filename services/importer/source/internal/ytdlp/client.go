@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )

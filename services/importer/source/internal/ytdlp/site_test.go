@@ -16,16 +16,16 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
 // client returns one of the real program that may use any site.
 func client(t *testing.T, change func(*Config)) *Client {
 	t.Helper()
-	installed.YtDlp.Find(t)
+	testbed.YtDlp.Find(t)
 	folders := check.Must(program.NewFolders(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	config := Config{
 		Extractors: "generic,html5", Folders: folders, MaxFile: 1 << 20, Path: "yt-dlp",

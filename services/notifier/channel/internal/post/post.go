@@ -18,8 +18,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/expediter-io/expediter/pkg/guardeddial"
-	"github.com/expediter-io/expediter/pkg/retryafter"
+	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -209,7 +209,7 @@ func (c *Client) Judge(answer *Answer) error {
 func (c *Client) Failed(kind channel.Kind, answer *Answer, detail string) error {
 	failed := c.Fail(kind, answer.Status, detail, nil)
 	if failed.Temporary() {
-		failed.RetryAfter = retryafter.Parse(answer.Header, 0, maxRetryAfter)
+		failed.RetryAfter = retry.After(answer.Header, 0, maxRetryAfter)
 	}
 	return failed
 }

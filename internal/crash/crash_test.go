@@ -1,0 +1,194 @@
+package crash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/internal/crash"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// speakers print their text and wait to be stopped. One with the text "fail" fails then.
+var speakers = crash.Role[string]{Name: "speaker", Run: func(ctx context.Context, text string) error {
+	fmt.Print(text) //nolint:forbidigo // to the test
+	<-ctx.Done()
+	if text == "fail\n" {
+		return errors.New("as it was told")
+	}
+	return nil
+}}
+
+func TestMain(m *testing.M) { crash.Main(m, 1, speakers) }
+
+// failing is a test that is to fail.
+type failing struct {
+	testing.TB
+
+	cleanups []func()
+	failed   bool
+	log      strings.Builder
+}
+
+func (f *failing) Cleanup(do func()) { f.cleanups = append(f.cleanups, do) }
+func (f *failing) Failed() bool      { return f.failed }
+func (f *failing) Helper()           {}
+
+func (f *failing) Output() io.Writer { return io.Discard }
+
+func (f *failing) Errorf(format string, args ...any) {
+	f.failed = true
+	f.Logf(format, args...)
+}
+
+func (f *failing) Logf(format string, args ...any) { fmt.Fprintf(&f.log, format+"\n", args...) }
+
+// end fails t unless f has failed, and its log has a text.
+func (f *failing) end(t *testing.T, want ...string) {
+	t.Helper()
+	for _, do := range f.cleanups {
+		do()
+	}
+	for _, text := range want {
+		check.That(t, f.failed && strings.Contains(f.log.String(), text),
+			"the test failed: %t, want true and %q in its log:\n%s", f.failed, text, f.log.String())
+	}
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
+	check.Same(t, "the first line", p.Line(), "one")
+	check.Same(t, "awaited", p.Await(`^three (\d)`)[1], "3")
+	p.Kill()
+	line, err := p.Process.Line(t.Context())
+	check.That(t, errors.Is(err, io.EOF), "half a line is taken for a line: %q, %v", line, err)
+	check.That(t, p.Ended() && p.Output() == "one\ntwo\nthree 3\nhalf", "it has ended: %t, and printed %q", p.Ended(), p.Output())
+}
+
+func TestPausedProcessIsKilled(t *testing.T) {
+	t.Parallel()
+	p := speakers.Start(t, "ready\n")
+	p.Line()
+	p.Pause()
+	p.Kill()
+	p.Died()
+}
+
+func TestPausedProcessGoesOn(t *testing.T) {
+	t.Parallel()
+	p := speakers.Start(t, "ready\n")
+	p.Line()
+	p.Pause()
+	p.Continue()
+	p.Stop()
+}
+
+// A process that ends in another way than it should fails its test, which shows what the process printed.
+func TestWrongEndFails(t *testing.T) {
+	t.Parallel()
+	f := &failing{TB: t}
+	p := speakers.Start(f, "fail\n")
+	p.Line()
+	p.Stop()
+	f.end(t, "stop speaker fail", "as it was told", "at the end:\nfail\n")
+	f = &failing{TB: t}
+	p = speakers.Start(f, "ready\n")
+	p.Line()
+	check.Is(t, p.Process.Stop(), nil)
+	p.Died()
+	f.end(t, "was not killed")
+}
+
+func TestKilledServersKeepWhatTheyStored(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(testing.TB) *crash.Servers{"one": crash.MortalServer, "three": crash.ThreeServers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			on := start(t)
+			_, js := natstest.ConnectURL(t, on.URL)
+			var kv jetstream.KeyValue
+			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+				if kv, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: on.Replicas}); err == nil {
+					_, err = kv.PutString(ctx, "k", "v")
+				}
+				return err
+			}))
+			for range 2 {
+				check.OK(t, on.Disturb(t.Context(), "KV_b"))
+			}
+			check.Is(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+				entry, err := kv.Get(ctx, "k")
+				if err == nil && string(entry.Value()) != "v" {
+					t.Errorf("it has %q", entry.Value())
+				}
+				return err
+			}), nil)
+		})
+	}
+}
+
+func TestSeedIsPrinted(t *testing.T) {
+	t.Parallel()
+	f := &failing{TB: t}
+	seed := crash.Seed(f)
+	want := fmt.Sprint("-run '^TestSeedIsPrinted$' -args -seed ", seed)
+	check.That(t, strings.Contains(f.log.String(), want), "no %q in %q", want, f.log.String())
+	of := crash.Random(t)
+	check.That(t, of(1).Uint64() == of(1).Uint64() && of(1).Uint64() != of(2).Uint64(), "a sequence cannot be had again, or two are the same")
+}
+
+// The network loses the chosen direction, and only that.
+func TestNetworkCutsOneDirection(t *testing.T) {
+	t.Parallel()
+	for scheme, network := range map[string]string{"echo://": "tcp", "": "unix"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			listen := "127.0.0.1:0"
+			if network == "unix" {
+				listen = filepath.Join(crash.SocketDir(t), "socket")
+			}
+			l := check.Must(net.Listen(network, listen))(t)
+			var echo sync.WaitGroup
+			t.Cleanup(echo.Wait)
+			t.Cleanup(func() { _ = l.Close() })
+			echo.Go(func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					echo.Go(func() {
+						defer c.Close()
+						_, _ = io.Copy(c, c) // until it is closed
+					})
+				}
+			})
+			n := crash.NewNetwork(t, scheme+l.Addr().String())
+			c := check.Must(net.Dial(network, strings.TrimPrefix(n.URLs, scheme)))(t)
+			defer c.Close()
+			buf := make([]byte, 1)
+			for _, want := range []byte("ab") {
+				check.OK(t, check.Err(c.Write([]byte{want})))
+				_, err := io.ReadFull(c, buf)
+				check.Require(t, err == nil && buf[0] == want, "got %q, %v; want %q", buf, err, want)
+			}
+			n.Cut(crash.ToClient)
+			check.Is(t, check.Err(c.Write([]byte("c"))), nil)
+			n.Heal()
+			if n, err := c.Read(buf); n > 0 || errors.Is(err, nil) {
+				t.Errorf("read %q, %v through a cut", buf[:n], err)
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+var server = Role[place]{Name: "NATS server", Run: serve}
+
+// place is the port and the store of a server.
+type place struct {
+	Dir  string
+	Port int // 0 is any
+}
+
+func serve(ctx context.Context, at place) error {
+	s, err := natsrun.Start(natsrun.Config{Dir: at.Dir, Listen: true, Port: at.Port, ReadyTimeout: Patience})
+	if err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	defer s.Stop()
+	if _, err := fmt.Fprintln(os.Stdout, s.URL()); err != nil {
+		return fmt.Errorf("say that the server is ready: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Server is a single NATS server, without a cluster, in a process of its own.
+type Server struct {
+	*Process
+
+	URL string
+
+	at place
+}
+
+// StartServer starts a server on a free port, with its store in a temporary directory, and kills it when the test ends. It
+// needs Main.
+func StartServer(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{at: place{Dir: filepath.Join(t.TempDir(), "store")}}
+	s.Process = server.Start(t, s.at)
+	s.URL = s.Line()
+	if _, err := fmt.Sscanf(s.URL, "nats://127.0.0.1:%d", &s.at.Port); err != nil {
+		t.Fatalf("a server that is not at %q: %v", s.URL, err)
+	}
+	return s
+}
+
+// Restart kills the server and starts it again at the same address and on the same store.
+func (s *Server) Restart(ctx context.Context) error {
+	if err := s.Process.Process.Kill(); err != nil {
+		return err
+	}
+	return s.Start(ctx)
+}
+
+// Start starts the server again, after Kill, at the same address and on the same store.
+func (s *Server) Start(ctx context.Context) error {
+	p, err := testbed.Start(s.t.Output(), server.Name, s.at)
+	if err != nil {
+		return fmt.Errorf("start the server again: %w", err)
+	}
+	s.Process = &Process{Process: p, t: s.t, name: s.name}
+	s.t.Cleanup(func() { _ = p.Kill() }) // it is gone, mostly
+	_, err = p.Line(ctx)
+	return err
+}
+
+// Servers are the NATS servers of a test's processes.
+type Servers struct {
+	// Disturb kills the server, or the leader of a stream among three servers, starts it again, and returns when it is ready. It is nil for
+	// servers that a test does not disturb.
+	Disturb  func(ctx context.Context, stream string) error
+	Replicas int
+	URL      string
+}
+
+// OneServer returns a server without Disturb.
+func OneServer(t testing.TB) *Servers {
+	t.Helper()
+	return &Servers{Replicas: 1, URL: StartServer(t).URL}
+}
+
+// MortalServer returns a server that Disturb kills and starts again.
+func MortalServer(t testing.TB) *Servers {
+	t.Helper()
+	s := StartServer(t)
+	return &Servers{Replicas: 1, URL: s.URL, Disturb: func(ctx context.Context, _ string) error { return s.Restart(ctx) }}
+}
+
+// ThreeServers returns three nodes of a cluster, each in a process of its own.
+func ThreeServers(t testing.TB) *Servers {
+	t.Helper()
+	c := natstest.Cluster(t, 3)
+	return &Servers{Replicas: 3, URL: c.URLs(), Disturb: func(ctx context.Context, stream string) error {
+		ctx, cancel := context.WithTimeout(ctx, Patience)
+		defer cancel()
+		leader, err := c.StreamLeader(ctx, stream)
+		if err != nil {
+			return fmt.Errorf("find the leader to kill: %w", err)
+		}
+		return errors.Join(leader.Kill(), leader.Start(ctx), c.WaitReady(ctx))
+	}}
+}
+
+// Patience bounds each wait, so that a test that hangs fails. It is far longer than any step, even with the race detector on a busy
+// machine: no test depends on it.
+const Patience = 3 * time.Minute
+
+// Role is the work of a process that a test starts.
+type Role[T any] struct {
+	// Name is the name of the role, unique in the test binary.
+	Name string
+
+	// Run is the work. ctx ends when the test stops the process, or when the test's process has ended. When Run returns an error, the process
+	// writes it to its standard error and exits with 1.
+	Run func(ctx context.Context, task T) error
+}
+
+// Main runs the role and exits in a process that was started in this role, and returns at once in any other process.
+func (r Role[T]) Main() { testbed.Main(r.Name, r.Run) }
+
+// Start starts a process in the role with a task, which is passed as JSON, and kills it when the test ends. The test
+// binary gets args; it needs none when Main knows the role.
+func (r Role[T]) Start(t testing.TB, task T, args ...string) *Process {
+	t.Helper()
+	p, err := testbed.Start(t.Output(), r.Name, task, args...)
+	return started(t, fmt.Sprintf("%s %+v", r.Name, task), p, err)
+}
+
+// Main is natstest.Main for a package with roles.
+func Main(m *testing.M, perCore int, roles ...interface{ Main() }) {
+	server.Main()
+	for _, role := range roles {
+		role.Main()
+	}
+	natstest.Main(m, perCore)
+}

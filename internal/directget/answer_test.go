@@ -1,0 +1,80 @@
+package directget
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func reply(headers ...string) *nats.Msg {
+	m := nats.NewMsg("inbox")
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	return m
+}
+
+var stored = []string{"Nats-Subject", "$KV.b.k", "Nats-Sequence", "7", "Nats-Time-Stamp", "2026-01-02T03:04:05.000000006Z"}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	one := reply(stored...)
+	tests := []struct {
+		name    string
+		replies []*nats.Msg
+		n       int
+		more    bool
+		err     error // errors.ErrUnsupported stands for any
+	}{
+		{"one message and the end", []*nats.Msg{one, reply("Status", "204", "Nats-Num-Pending", "0")}, 1, false, nil},
+		{"the end, without a count", []*nats.Msg{one, reply("Status", "204")}, 1, false, nil},
+		{"cut short", []*nats.Msg{one, reply("Status", "204", "Nats-Num-Pending", "3")}, 1, true, nil},
+		{"none", []*nats.Msg{reply("Status", "404", "Description", "No Results")}, 0, false, nil},
+		{"one went away meanwhile", []*nats.Msg{one, reply("Status", "404", "Description", "Message Not Found")}, 1, false, errGone},
+		{"no server", []*nats.Msg{reply("Status", "503")}, 0, false, ErrNoReply},
+		{"too many", []*nats.Msg{reply("Status", "413", "Description", "Too Many Results")}, 0, false, errors.ErrUnsupported},
+		{"no sequence", []*nats.Msg{reply("Nats-Time-Stamp", stored[5])}, 0, false, errors.ErrUnsupported},
+		{"bad time", []*nats.Msg{reply("Nats-Sequence", "1", "Nats-Time-Stamp", "yesterday")}, 0, false, errors.ErrUnsupported},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := &answer{}
+			for i, m := range tt.replies {
+				last := c.add(m)
+				check.Require(t, last == (i == len(tt.replies)-1), "reply %d: last is %v", i, last)
+			}
+			anyError := errors.Is(tt.err, errors.ErrUnsupported) && c.err != nil
+			check.That(t, len(c.messages) == tt.n && c.more == tt.more && (anyError || errors.Is(c.err, tt.err)),
+				"got %d messages, more %v, %v", len(c.messages), c.more, c.err)
+		})
+	}
+	forged := reply("Status", "204", "Nats-Sequence", "1")
+	for i := 0; i < len(stored); i += 2 {
+		forged.Header.Add(stored[i], stored[i+1])
+	}
+	c := &answer{}
+	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
+	m, err := Pushed(one)
+	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time.Equal(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)),
+		"got %+v, %v", m, err)
+}
+
+// Whatever comes as a reply, nothing panics, and a call ends at most once.
+func FuzzAnswer(f *testing.F) {
+	f.Add("204", "3", "7", stored[5], []byte("x"))
+	f.Add("", "", "", "", []byte(nil))
+	f.Fuzz(func(t *testing.T, status, pending, sequence, created string, data []byte) {
+		m := reply("Status", status, "Nats-Num-Pending", pending, "Nats-Sequence", sequence, "Nats-Time-Stamp", created)
+		m.Data = data
+		c := &answer{}
+		check.That(t, c.add(m) || len(c.messages) == 1, "neither a message nor the end: %+v", c)
+	})
+}
