@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/denied"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 )
 
 // Prefix returns the prefix of the API that js uses, with its final dot.
@@ -101,7 +101,7 @@ func (c Client) request(ctx context.Context, method string, question any) ([]byt
 	if question != nil {
 		var err error
 		if m.Data, err = json.Marshal(question); err != nil {
-			return nil, fmt.Errorf("encode the question about %s: %w", shown.Quote(method), err)
+			return nil, fmt.Errorf("encode the question about %s: %w", redact.Quote(method), err)
 		}
 	}
 	work := denied.From(ctx)
@@ -109,14 +109,14 @@ func (c Client) request(ctx context.Context, method string, question any) ([]byt
 	reply, err := c.Sender.Request(ctx, m, c.Within)
 	work.Answered(m.Subject, err)
 	if err != nil {
-		return nil, fmt.Errorf("ask about %s: %w", shown.Quote(method), err)
+		return nil, fmt.Errorf("ask about %s: %w", redact.Quote(method), err)
 	}
 	return reply.Data, nil
 }
 
 func decode(data []byte, method string, answer any) error {
 	if err := json.Unmarshal(data, answer); err != nil {
-		return fmt.Errorf("the answer about %s: %w", shown.Quote(method), err)
+		return fmt.Errorf("the answer about %s: %w", redact.Quote(method), err)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -145,7 +145,7 @@ func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nat
 	ctx, span := t.tracer.Start(ctx, "process "+info.Pattern, t.about(ctx, info, header)...)
 	defer span.End() // records a panic and lets it pass
 	err := next(ctx)
-	safe := shown.Error(err) // the handler's own may panic, or wrap itself
+	safe := redact.Safe(err) // the handler's own may panic, or wrap itself
 	if snooze, ok := errors.AsType[*worker.SnoozeError](safe); ok {
 		span.AddEvent("snoozed", trace.WithAttributes(attribute.Float64("delay", snooze.Delay.Seconds())))
 	} else if safe != nil {

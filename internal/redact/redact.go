@@ -1,5 +1,6 @@
 // Package redact takes secrets out of the addresses of a configuration before they are shown: in errors, answers, logs and dead
-// letters. It also bounds the texts that are shown.
+// letters. It also bounds the texts that are shown, and calls the methods of values that users hand us, of errors, of values of panics,
+// of log handlers: none of them ends the process, whatever it does, but by a method that never returns or that overflows its stack.
 package redact
 
 import (
@@ -7,8 +8,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-
-	"github.com/expediter-io/expediter/internal/shown"
 )
 
 // address matches URLs in a text.
@@ -62,9 +61,9 @@ func Error(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := shown.Text(err)
+	text := Value(err)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		text = failed.Op + " " + URL(failed.URL) + ": " + shown.Text(failed.Err)
+		text = failed.Op + " " + URL(failed.URL) + ": " + Value(failed.Err)
 		if failed.Op == "parse" { // its reason repeats a part of the address, maybe of the password
 			text = "the address is not a URL"
 		}

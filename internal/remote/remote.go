@@ -1,5 +1,3 @@
-// Package remote calls the services that operators name: a provider, an extractor, a store. Each call is made once, over a
-// connection of its own, in bounded time, with a bounded answer. No error holds the address or the token: both may be secret.
 package remote
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
@@ -215,7 +215,7 @@ func ParseToken(s string) (Token, error) {
 	e, epochErr := strconv.ParseUint(epoch, 10, 64)
 	r, revisionErr := strconv.ParseUint(revision, 10, 64)
 	if err := errors.Join(epochErr, revisionErr); err != nil {
-		return Token{}, fmt.Errorf("kvlock: %s is not a token: want two numbers and a hyphen between them", shown.Quote(s))
+		return Token{}, fmt.Errorf("kvlock: %s is not a token: want two numbers and a hyphen between them", redact.Quote(s))
 	}
 	return Token{Epoch: e, Revision: r}, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/limit"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
@@ -58,7 +58,7 @@ func openLimits(
 ) (*limits, error) {
 	base = base.WithDefaults()
 	if !limitName.MatchString(spec.Name) {
-		wrong = append(wrong, fmt.Errorf("kvlock: Name is %s: want 1 to 64 letters, digits, '-' and '_'", shown.Quote(spec.Name)))
+		wrong = append(wrong, fmt.Errorf("kvlock: Name is %s: want 1 to 64 letters, digits, '-' and '_'", redact.Quote(spec.Name)))
 	}
 	if err := errors.Join(append(wrong, base.Validate())...); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (l *limits) call(ctx context.Context, key string, use func(context.Context)
 	default:
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return fmt.Errorf("kvlock: limit %q of %s: %w", l.spec.Name, shown.Quote(key), err)
+	return fmt.Errorf("kvlock: limit %q of %s: %w", l.spec.Name, redact.Quote(key), err)
 }
 
 // enter waits for a permit or a start of key. lost is called when the permit is no longer held.
@@ -265,7 +265,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 	p := &Permit{of: s.limits}
 	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	err := s.call(ctx, key, func(ctx context.Context) (err error) {
-		lost := func(err error) { p.cancel(fmt.Errorf("%w: a permit of %s: %w", ErrLost, shown.Quote(key), err)) }
+		lost := func(err error) { p.cancel(fmt.Errorf("%w: a permit of %s: %w", ErrLost, redact.Quote(key), err)) }
 		if p.permit, err = s.enter(ctx, key, lost); err != nil {
 			return err
 		}

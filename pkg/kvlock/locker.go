@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -75,7 +75,7 @@ func (o *AcquireOptions) validate() error {
 	for name, value := range o.Metadata {
 		size += len(name) + len(value)
 		if !utf8.ValidString(name) || !utf8.ValidString(value) { // the record is JSON: names that differ here might be the same there
-			return fmt.Errorf("metadata %s is not UTF-8: encode it", shown.Quote(name))
+			return fmt.Errorf("metadata %s is not UTF-8: encode it", redact.Quote(name))
 		}
 	}
 	switch {
@@ -253,7 +253,7 @@ func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, w waiter) (*L
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kvlock: acquire lock %s: %w", shown.Quote(w.name), err)
+		return nil, fmt.Errorf("kvlock: acquire lock %s: %w", redact.Quote(w.name), err)
 	}
 	opts.Metadata = maps.Clone(opts.Metadata) // it is written with each renewal
 	w.AcquireOptions, w.values, w.came, w.done = opts, context.WithoutCancel(ctx), time.Now(), make(chan struct{})
@@ -517,7 +517,7 @@ func (l *Locker) show(s state) Lock {
 func (l *Locker) Inspect(ctx context.Context, name string) (Lock, error) {
 	key := keyOf(name)
 	if err := kv.CheckKey(key); err != nil {
-		return Lock{}, fmt.Errorf("kvlock: inspect lock %s: %w", shown.Quote(name), err)
+		return Lock{}, fmt.Errorf("kvlock: inspect lock %s: %w", redact.Quote(name), err)
 	}
 	s, err := l.ask(ctx, key)
 	if err != nil {

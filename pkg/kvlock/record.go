@@ -16,7 +16,6 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/expediter-io/expediter/internal/redact"
-	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -406,7 +405,7 @@ func parseQueue(q queue, text string) (queue, error) {
 		n, err := strconv.Atoi(places)
 		name, quoteErr := strconv.Unquote(instance)
 		if !ended || err != nil || quoteErr != nil || n < 1 || n > maxRun || !kv.IsID(member) || len(q) == maxRuns {
-			return nil, fmt.Errorf("line %d of the queue is no place in it: %s", len(q)+1, shown.Quote(line))
+			return nil, fmt.Errorf("line %d of the queue is no place in it: %s", len(q)+1, redact.Quote(line))
 		}
 		q = append(q, run{member: member, instance: name, places: n})
 		text = rest

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/validate"
 )
 
@@ -275,12 +275,12 @@ func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	case !isPermanent(err), jsapi.IsNoStream(err), errors.Is(err, inbox.ErrClosed), errors.Is(err, nats.ErrConnectionClosed):
 		return s.failed(ctx, op, err)
 	}
-	return fmt.Errorf("kvrecord: %s in stream %s: %w", op, shown.Quote(s.name), err)
+	return fmt.Errorf("kvrecord: %s in stream %s: %w", op, redact.Quote(s.name), err)
 }
 
 // failed explains the error of an operation that was given up: the Client or ctx ended, or the server did not answer.
 func (s *Stream) failed(ctx context.Context, op string, err error) error {
-	op = fmt.Sprintf("kvrecord: %s in stream %s", op, shown.Quote(s.name))
+	op = fmt.Sprintf("kvrecord: %s in stream %s", op, redact.Quote(s.name))
 	switch {
 	case s.ended.Err() != nil, errors.Is(err, inbox.ErrClosed):
 		return fmt.Errorf("%s: %w", op, ErrClosed)

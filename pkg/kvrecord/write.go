@@ -17,8 +17,8 @@ import (
 
 	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 )
 
 // Bounds of the wait between two tries. A lost answer costs one try, an election of a leader takes seconds.
@@ -56,14 +56,14 @@ const (
 
 func checkSubject(subject string) error {
 	if len(subject) > maxSubject {
-		return fmt.Errorf("kvrecord: subject %s: want at most %d bytes", shown.Quote(subject), maxSubject)
+		return fmt.Errorf("kvrecord: subject %s: want at most %d bytes", redact.Quote(subject), maxSubject)
 	}
 	return nil
 }
 
 func (w Write) validate() error {
 	if w.TTL < 0 || w.TTL > maxTTL || w.TTL%time.Second != 0 {
-		return fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds, at most %s", shown.Quote(w.Subject), w.TTL, maxTTL)
+		return fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds, at most %s", redact.Quote(w.Subject), w.TTL, maxTTL)
 	}
 	return checkSubject(w.Subject)
 }
@@ -89,7 +89,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	case err == nil:
 		return stored, nil
 	case isPermanent(err):
-		return Record{}, s.refused(ctx, "put "+shown.Quote(w.Subject), err)
+		return Record{}, s.refused(ctx, "put "+redact.Quote(w.Subject), err)
 	}
 	ctx, cancel := s.boundSince(ctx, begun)
 	defer cancel()
@@ -111,7 +111,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 			}
 		}
 		if isPermanent(readErr) || !retry.Backoff(ctx, n, minWait, maxWait) {
-			return Record{}, s.failed(ctx, "put "+shown.Quote(w.Subject), errors.Join(err, readErr))
+			return Record{}, s.failed(ctx, "put "+redact.Quote(w.Subject), errors.Join(err, readErr))
 		}
 		if stored, err = s.send(ctx, w, over, writer); err == nil {
 			return stored, nil
@@ -128,7 +128,7 @@ func (s *Stream) PutOnce(ctx context.Context, w Write) (Record, error) {
 	}
 	stored, err := s.send(ctx, w, w.Over, nuid.Next())
 	if err != nil {
-		return Record{}, s.refused(ctx, "put "+shown.Quote(w.Subject), err)
+		return Record{}, s.refused(ctx, "put "+redact.Quote(w.Subject), err)
 	}
 	return stored, nil
 }
@@ -280,7 +280,7 @@ func (s *Stream) persist(ctx context.Context, op, name string, try func(context.
 			return nil
 		}
 		if isPermanent(err) || !retry.Backoff(ctx, n, minWait, maxWait) {
-			return s.refused(ctx, op+" "+shown.Quote(name), err)
+			return s.refused(ctx, op+" "+redact.Quote(name), err)
 		}
 	}
 }

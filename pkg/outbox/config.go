@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -93,7 +93,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.PublishTimeout = cmp.Or(cfg.PublishTimeout, 5*time.Second)
 	cfg.Stream = cmp.Or(cfg.Stream, contracts.StreamEvents)
 	cfg.answer = cmp.Or(cfg.answer, answerTimeout)
-	cfg.Logger = shown.Logger(cmp.Or(cfg.Logger, slog.Default()))
+	cfg.Logger = redact.Logger(cmp.Or(cfg.Logger, slog.Default()))
 	if cfg.Hooks.Ready == nil {
 		cfg.Hooks.Ready = func(bool, error) {}
 	}

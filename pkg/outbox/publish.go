@@ -13,7 +13,6 @@ import (
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 )
 
 const (
@@ -58,7 +57,7 @@ type failure struct {
 
 // brief returns the text of an error, cut to maxReason and without the bytes that Postgres refuses.
 func brief(err error) string {
-	return redact.Clip(strings.ReplaceAll(strings.ToValidUTF8(shown.Text(err), "�"), "\x00", ""), maxReason)
+	return redact.Clip(strings.ReplaceAll(strings.ToValidUTF8(redact.Value(err), "�"), "\x00", ""), maxReason)
 }
 
 // publish publishes rows: the rows of one key one after the other, the keys side by side. At most one row of a key is under way: otherwise

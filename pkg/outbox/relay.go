@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 )
 
 const (
@@ -145,7 +145,7 @@ func (r *Relay) notify() {
 
 // hook calls a hook. If it panics, the relay logs that and goes on as if there were none.
 func (r *Relay) hook(name string, call func()) {
-	defer shown.Catch(r.cfg.Logger, "outbox.Hooks."+name)
+	defer redact.Catch(r.cfg.Logger, "outbox.Hooks."+name)
 	call()
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/internal/limit"
 	"github.com/expediter-io/expediter/internal/redact"
-	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 )
@@ -63,7 +62,7 @@ func safeText(err error) string {
 	if undecodable, ok := errors.AsType[*DecodeError](err); ok { // the cause may quote the payload
 		return clip(fmt.Sprintf("worker: payload of %q cannot be decoded: see its dead letter", undecodable.Subject), maxLong)
 	}
-	return clip(redact.Error(err).Error(), maxLong)
+	return clip(redact.Safe(err).Error(), maxLong)
 }
 
 // PanicError is the error of an attempt whose handler panicked. The value decides nothing, even if it is a control error.
@@ -76,7 +75,7 @@ type PanicError struct {
 }
 
 // Error implements error. The text has no stack: that is for logs and dead letters.
-func (e *PanicError) Error() string { return "worker: handler panicked: " + shown.Text(e.Value) }
+func (e *PanicError) Error() string { return "worker: handler panicked: " + redact.Value(e.Value) }
 
 // TimeoutError is the cause of the end of a handler's context at Policy.Timeout.
 type TimeoutError struct {
@@ -173,7 +172,7 @@ func (w *Worker) next() *delivery {
 // process takes a delivery to its end. The handler runs on this goroutine: when it calls runtime.Goexit, the deferred part
 // still settles the job and frees the slot, and the goroutine is not used again.
 func (w *Worker) process(d *delivery) {
-	defer shown.Catch(w.log, "job") // only the net: each callback is protected where it is called
+	defer redact.Catch(w.log, "job") // only the net: each callback is protected where it is called
 	defer func() {
 		abandoned := w.deliveries.remove(d, time.Now())
 		if d.line != nil {
@@ -278,7 +277,7 @@ func (w *Worker) begin(ctx context.Context, d *delivery) error {
 	defer d.endSteps()
 	err := w.handle(&attemptContext{Context: ctx, delivery: d, worker: w}, d)
 	if err != nil {
-		err = explain(ctx, shown.Error(err))
+		err = explain(ctx, redact.Safe(err))
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
@@ -153,7 +153,7 @@ func (c Config) validate() error {
 		checkName("Config.StepBucket", c.StepBucket),
 		checkName("Config.Stream", c.Stream),
 		checkSubject("Config.DeadSubject", c.DeadSubject),
-		validate.If(badID != nil, "worker: Config.ID is %s: %w", shown.Quote(c.ID), badID),
+		validate.If(badID != nil, "worker: Config.ID is %s: %w", redact.Quote(c.ID), badID),
 		validate.If(c.AckWait < 100*time.Millisecond || c.AckWait > 24*time.Hour,
 			"worker: Config.AckWait is %s: use at least 100ms, at most 24h", c.AckWait),
 		validate.If(c.Concurrency < 1 || c.Concurrency > MaxPermits, "worker: Config.Concurrency is %d: use 1 to %d", c.Concurrency, MaxPermits),
@@ -169,12 +169,12 @@ func (c Config) validate() error {
 }
 
 func checkName(field, value string) error {
-	return validate.If(!safeName.MatchString(value), "worker: %s is %s: use 1 to 255 letters, digits, '-' and '_'", field, shown.Quote(value))
+	return validate.If(!safeName.MatchString(value), "worker: %s is %s: use 1 to 255 letters, digits, '-' and '_'", field, redact.Quote(value))
 }
 
 func checkSubject(field, value string) error {
 	bad := subject.CheckLiteral(value)
-	return validate.If(bad != nil, "worker: %s is %s: not a literal subject: %w", field, shown.Quote(value), bad)
+	return validate.If(bad != nil, "worker: %s is %s: not a literal subject: %w", field, redact.Quote(value), bad)
 }
 
 func checkPositive(field string, d time.Duration) error {
@@ -321,7 +321,7 @@ func (w *Worker) onDeadLetter(ctx context.Context, p Policy, letter DeadLetter) 
 	go w.observe("Policy.OnDeadLetter", func() {
 		err := errors.New("it panicked, or called runtime.Goexit")
 		defer func() { called <- err }()
-		err = shown.Error(p.OnDeadLetter(ctx, letter))
+		err = redact.Safe(p.OnDeadLetter(ctx, letter))
 	})
 	select {
 	case err = <-called:

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
@@ -49,7 +49,7 @@ func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T])
 func decodeJob[T any](policy Policy, info Info, msg *nats.Msg) (*Job[T], error) {
 	job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}
 	if err := policy.Decode(msg.Header, msg.Data, &job.Args); err != nil {
-		return nil, &DecodeError{Cause: shown.Error(err), Subject: info.Subject, sequence: info.Sequence}
+		return nil, &DecodeError{Cause: redact.Safe(err), Subject: info.Subject, sequence: info.Sequence}
 	}
 	return job, nil
 }
@@ -65,13 +65,13 @@ type route struct {
 // register adds a route, unless err is the error of an invalid handler.
 func (w *Worker) register(err error, added *route) error {
 	if err != nil {
-		return fmt.Errorf("worker: handle %s: %w", shown.Quote(added.pattern), err)
+		return fmt.Errorf("worker: handle %s: %w", redact.Quote(added.pattern), err)
 	}
 	if w.started.Load() {
 		return fmt.Errorf("%w: handle %q before Run", ErrStarted, added.pattern)
 	}
 	if err := subject.CheckPattern(added.pattern); err != nil {
-		return fmt.Errorf("worker: handle %s: not a subject filter: %w", shown.Quote(added.pattern), err)
+		return fmt.Errorf("worker: handle %s: not a subject filter: %w", redact.Quote(added.pattern), err)
 	}
 	for _, other := range w.routes {
 		if !subject.Overlap(other.pattern, added.pattern) {

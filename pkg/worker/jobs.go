@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
@@ -70,7 +70,7 @@ func (f JobFilter) validate() error {
 	return errors.Join(
 		validate.If(f.Limit < 1 || f.Limit > maxPage, "worker: JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage),
 		validate.If(f.Look < 1 || f.Look > maxPage, "worker: JobFilter.Look is %d: use 1 to %d", f.Look, maxPage),
-		validate.If(badSubject != nil, "worker: JobFilter.Subject is %s: not a subject filter: %w", shown.Quote(f.Subject), badSubject),
+		validate.If(badSubject != nil, "worker: JobFilter.Subject is %s: not a subject filter: %w", redact.Quote(f.Subject), badSubject),
 		validate.If(badKey != nil, "worker: JobFilter.Key: %w", badKey))
 }
 

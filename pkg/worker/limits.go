@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/limit"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -94,7 +94,7 @@ func Turn(ctx context.Context, name string) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("worker: turn of limit %s: %w", shown.Quote(name), err)
+		return fmt.Errorf("worker: turn of limit %s: %w", redact.Quote(name), err)
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func checkLimits(limits []Limit) error {
 		field := fmt.Sprintf("worker: Policy.Limits[%d]", i)
 		bad := subject.CheckPattern(cmp.Or(l.Subjects, ">"))
 		err = errors.Join(err,
-			validate.If(!limitName.MatchString(l.Name), "%s.Name is %s: use 1 to 64 letters, digits, '-' and '_'", field, shown.Quote(l.Name)),
+			validate.If(!limitName.MatchString(l.Name), "%s.Name is %s: use 1 to 64 letters, digits, '-' and '_'", field, redact.Quote(l.Name)),
 			validate.If(seen[l.Name], "%s.Name is %q, as that of another: use each once", field, l.Name),
 			validate.If(l.Concurrency < 0 || l.Concurrency > MaxPermits,
 				"%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits),
@@ -151,7 +151,7 @@ func checkLimits(limits []Limit) error {
 				"%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits),
 			validate.If(l.Rate == 0 && (l.Concurrency == 0 || l.Turns),
 				"%s has neither Concurrency nor Rate, or Turns without Rate: use one of them, or both", field),
-			validate.If(bad != nil, "%s.Subjects is %s: not a subject filter: %w", field, shown.Quote(l.Subjects), bad),
+			validate.If(bad != nil, "%s.Subjects is %s: not a subject filter: %w", field, redact.Quote(l.Subjects), bad),
 			validate.If(l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer),
 				"%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer))
 		seen[l.Name] = true

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
@@ -418,7 +418,7 @@ type RetryError struct {
 // provider answered with the time of the next call. The worker waits for at least 100 ms and at most ten years. After the last attempt the
 // job goes to the dead letters all the same.
 func Retry(after time.Duration, cause error) error {
-	return &RetryError{After: after, Cause: shown.Error(cause)}
+	return &RetryError{After: after, Cause: redact.Safe(cause)}
 }
 
 // Error implements error: the text of the cause, because a dead letter says by its Reason how the job ended.
@@ -453,7 +453,7 @@ type DiscardError struct {
 
 // Discard gives up on the job: it goes to the dead letters at once, even if it has attempts left. Use it for errors that no retry can fix.
 // A job that shall leave no dead letter is cancelled, see [Client.Cancel].
-func Discard(cause error) error { return &DiscardError{Cause: shown.Error(cause)} }
+func Discard(cause error) error { return &DiscardError{Cause: redact.Safe(cause)} }
 
 // Error implements error: the text of the cause, because a dead letter says by its Reason how the job ended.
 func (e *DiscardError) Error() string {

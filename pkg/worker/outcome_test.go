@@ -14,7 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/limit"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -69,7 +69,7 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		info := Info{Attempt: test.attempt, MaxAttempts: 3, Sequence: 7, Subject: "jobs.1"}
 		err := test.err
 		if _, panicked := err.(*PanicError); !panicked && err != ErrGoexit { //nolint:errorlint // a handler returned it
-			err = shown.Error(err)
+			err = redact.Safe(err)
 		}
 		check.Same(t, test.name, classify(info, err, test.interrupted, backoff), test.want)
 	}

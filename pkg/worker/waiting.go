@@ -13,7 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
@@ -65,10 +65,10 @@ func (c *Client) Pause(ctx context.Context, p Pause) error {
 	err := subject.CheckPattern(p.Pattern)
 	switch {
 	case err != nil:
-		return fmt.Errorf("worker: pause %s: not a subject filter: %w", shown.Quote(p.Pattern), err)
+		return fmt.Errorf("worker: pause %s: not a subject filter: %w", redact.Quote(p.Pattern), err)
 	case len(p.Pattern) > jobmsg.MaxSubject, len(p.By) > maxShort: // every worker reads them at each heartbeat
 		return fmt.Errorf("worker: pause %s by %s: use at most %d bytes and %d",
-			shown.Quote(p.Pattern), shown.Quote(p.By), jobmsg.MaxSubject, maxShort)
+			redact.Quote(p.Pattern), redact.Quote(p.By), jobmsg.MaxSubject, maxShort)
 	case p.isOver(p.Since), p.Until.Sub(p.Since) > maxAhead:
 		return fmt.Errorf("worker: pause %q until %s: use a time from now to %s ahead, or none", p.Pattern, p.Until, maxAhead)
 	}

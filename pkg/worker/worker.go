@@ -18,8 +18,8 @@ import (
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/limit"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
@@ -118,7 +118,7 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, js: js, nc: js.Conn(),
-		log:        shown.Logger(cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer)),
+		log:        redact.Logger(cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer)),
 		condition:  condition{lost: errors.New(inspect.Starting)},
 		deliveries: newDeliveries(), drained: make(chan struct{}), failures: newFailures(), idle: make(chan *delivery),
 		slots: slots{free: cfg.Concurrency},
@@ -318,7 +318,7 @@ func (w *Worker) denial(err error) error {
 
 // observe calls a function of the user on a goroutine that runtime.Goexit may end. A panic is logged and changes nothing.
 func (w *Worker) observe(name string, hook func()) {
-	defer shown.Catch(w.log, name)
+	defer redact.Catch(w.log, name)
 	hook()
 }
 
@@ -327,7 +327,7 @@ func (w *Worker) apart(name string, call func()) (returned bool) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer shown.Catch(w.log, name)
+		defer redact.Catch(w.log, name)
 		call()
 		returned = true
 	}()

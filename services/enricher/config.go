@@ -12,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
-	"github.com/expediter-io/expediter/services/enricher/provider/remote"
 )
 
 // name is the service's name in logs, errors, subjects and environment variables.
@@ -128,7 +127,7 @@ func (cfg Config) providers() ([]provider.Provider, error) {
 		return cfg.Providers, nil
 	}
 	if cfg.ProviderURL != "" {
-		p, err := remote.New(remote.Config{
+		p, err := provider.New(provider.Config{
 			AllowHTTP: cfg.AllowHTTP, Key: cfg.ProviderKey, Logger: cfg.Logger, Name: cfg.ProviderName, Rate: cfg.ProviderRate,
 			Timeout: cfg.ProviderTimeout, Turn: enrich.Turn(cfg.ProviderName), URL: cfg.ProviderURL,
 		})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -69,7 +69,7 @@ func (cfg CacheConfig[In]) validate() error {
 	bad(len(cfg.Process) <= limit, "Process has %d bytes: the limit is %d", len(cfg.Process), limit)
 	bad(cfg.Scope <= ByJob, "Scope is %d: want ByInputs or ByJob", cfg.Scope)
 	bad(cfg.Scope != ByJob || cfg.JobID != nil, "Scope is ByJob: want JobID")
-	bad(cfg.Options.Job == "", "Options.Job is %s: want JobID instead", shown.Quote(cfg.Options.Job))
+	bad(cfg.Options.Job == "", "Options.Job is %s: want JobID instead", redact.Quote(cfg.Options.Job))
 	bad(cfg.Options.Fingerprint == "", "Options.Fingerprint is set: the keys of a cache tell inputs apart by themselves")
 	return errors.Join(errs...)
 }
@@ -227,7 +227,7 @@ func (w Work) Key() (string, error) {
 	}
 	text, err := w.text()
 	if err != nil {
-		return "", fmt.Errorf("%w of %s: %w", ErrInvalidInputs, shown.Quote(w.Process), err)
+		return "", fmt.Errorf("%w of %s: %w", ErrInvalidInputs, redact.Quote(w.Process), err)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
@@ -245,7 +245,7 @@ func (w Work) text() ([]byte, error) {
 	text := []byte(`["` + keyForm + `"`)
 	for _, s := range []string{w.Process, w.Version, w.JobID} {
 		if text, err = jsontext.AppendQuote(append(text, ','), s); err != nil {
-			return nil, fmt.Errorf("%s: %w", shown.Quote(s), err)
+			return nil, fmt.Errorf("%s: %w", redact.Quote(s), err)
 		}
 	}
 	if w.JobID == "" {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -298,7 +297,7 @@ func (f *Flight) take(
 ) (*Claim, error) {
 	ttl = cmp.Or(ttl, f.cfg.ClaimTTL)
 	if err := errors.Join(kv.CheckKey(key), kv.CheckTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
-		return nil, fmt.Errorf("kvlock: claim %s: %w", shown.Quote(key), err)
+		return nil, fmt.Errorf("kvlock: claim %s: %w", redact.Quote(key), err)
 	}
 	bounded, cancel := f.store.Bound(ctx)
 	defer cancel()
@@ -339,7 +338,7 @@ func checkFingerprint(fingerprint string) error {
 	case len(fingerprint) > maxFingerprintBytes:
 		return fmt.Errorf("fingerprint of %d bytes, the limit is %d: hash it", len(fingerprint), maxFingerprintBytes)
 	case !utf8.ValidString(fingerprint): // the record, which is JSON, would have another one
-		return fmt.Errorf("fingerprint %s is not UTF-8: write it in hexadecimal", shown.Quote(fingerprint))
+		return fmt.Errorf("fingerprint %s is not UTF-8: write it in hexadecimal", redact.Quote(fingerprint))
 	}
 	return nil
 }
@@ -385,7 +384,7 @@ func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.
 
 // renew renews until ctx ends or the claim does. If a value in ctx panics, the renewals end, and in time the claim.
 func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
-	defer shown.Catch(c.flight.store.Log, "a value in the context of AutoRenew")
+	defer redact.Catch(c.flight.store.Log, "a value in the context of AutoRenew")
 	until, _ := c.heldUntil() // renewing finds out
 	// A claim that was begun for less than ttl, or a while ago, is due earlier.
 	for wait := min(ttl/3, time.Until(until)/2); retry.Sleep(ctx, wait); {

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -81,7 +81,7 @@ func (f *Flight) Do(
 	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions,
 ) (result Result, err error) {
 	if err := errors.Join(kv.CheckKey(key), opts.validate()); err != nil {
-		return Result{}, fmt.Errorf("kvlock: do %s: %w", shown.Quote(key), err)
+		return Result{}, fmt.Errorf("kvlock: do %s: %w", redact.Quote(key), err)
 	}
 	start := time.Now()
 	// Results in memory take the short way: no computation to join, and no allocation.
@@ -177,7 +177,7 @@ func (f *Flight) gaveUp(ctx context.Context, c *computation, start time.Time) er
 
 func failureReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
-		return "panic: " + shown.Text(p.Value)
+		return "panic: " + redact.Value(p.Value)
 	}
 	return err.Error()
 }
@@ -390,7 +390,7 @@ func (f *Flight) refuses(c *computation, within *nesting, fingerprint string) er
 		return fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
 	case c.decision.opts.Fingerprint != fingerprint:
 		return fmt.Errorf("%w: key %q is being computed with fingerprint %s, not %s",
-			kvlock.ErrMismatch, c.key, shown.Quote(c.decision.opts.Fingerprint), shown.Quote(fingerprint))
+			kvlock.ErrMismatch, c.key, redact.Quote(c.decision.opts.Fingerprint), redact.Quote(fingerprint))
 	default:
 		return nil
 	}
@@ -694,7 +694,7 @@ func (d *decision) compute(ctx context.Context, claim *Claim) (result Result, er
 	lost := held.Err() != nil && ctx.Err() == nil
 	cause := context.Cause(held)
 	stop()
-	failure := shown.Error(err) // callers get err as it is; here its methods might panic
+	failure := redact.Safe(err) // callers get err as it is; here its methods might panic
 	if errors.As(failure, new(*PanicError)) {
 		claim.publish(ctx, EventPanic, err)
 	}

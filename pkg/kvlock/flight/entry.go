@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -152,7 +152,7 @@ func (s Entry) mismatch(fingerprint string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: key %q was begun with fingerprint %s, not %s",
-		kvlock.ErrMismatch, s.Key, shown.Quote(s.Fingerprint), shown.Quote(fingerprint))
+		kvlock.ErrMismatch, s.Key, redact.Quote(s.Fingerprint), redact.Quote(fingerprint))
 }
 
 // The bounds of a caller's texts in a record. With them, a claim that could be begun can also be ended, with any reason: each byte may

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 )
 
 // Errors that results and locks have in common are in package kvlock: ErrClosed, ErrInvalidKey, ErrLost, ErrMismatch,
@@ -55,7 +55,7 @@ type PanicError struct {
 
 // Error names the key and the panic value, without the stack.
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("kvlock: function for %q panicked: %s", e.Key, shown.Text(e.Value))
+	return fmt.Sprintf("kvlock: function for %q panicked: %s", e.Key, redact.Value(e.Value))
 }
 
 // TakenError has the entry of a key that could not be claimed.

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/compress"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -207,7 +207,7 @@ func (d *decision) failureTTL(err error) time.Duration {
 	if d.opts.FailureTTL == nil {
 		return 0
 	}
-	defer shown.Catch(d.flight.store.Log, "FailureTTL")
+	defer redact.Catch(d.flight.store.Log, "FailureTTL")
 	return jitter(wholeSeconds(d.opts.FailureTTL(err)), d.opts.Jitter)
 }
 
@@ -290,7 +290,7 @@ func (f *Flight) emit(ctx context.Context, e Event) {
 	default: // is not counted
 	}
 	if f.cfg.Observe != nil {
-		defer shown.Catch(f.store.Log, "Observe")
+		defer redact.Catch(f.store.Log, "Observe")
 		f.cfg.Observe(ctx, e)
 	}
 }

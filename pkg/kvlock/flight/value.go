@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/compress"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
@@ -41,7 +41,7 @@ func (cfg Config) validateValues() error {
 	return errors.Join(
 		validate.If(cfg.MaxValue < 1 || cfg.MaxValue > maxValue, "kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue),
 		validate.If(cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket),
-			"kvlock: LargeValueBucket is %s: want 1 to 250 letters, digits, '-' and '_'", shown.Quote(cfg.LargeValueBucket)))
+			"kvlock: LargeValueBucket is %s: want 1 to 250 letters, digits, '-' and '_'", redact.Quote(cfg.LargeValueBucket)))
 }
 
 // packed is the part of a record that describes the stored form of its value.

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
@@ -136,13 +136,13 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 				defer close(done)
 				defer func() {
 					if value := recover(); value != nil {
-						err = fmt.Errorf("ReplayOptions.Edit panicked: %s", shown.Text(value))
+						err = fmt.Errorf("ReplayOptions.Edit panicked: %s", redact.Value(value))
 					}
 				}()
 				payload, err = edit(letter)
 			}()
 			<-done
-			return payload, shown.Error(err)
+			return payload, redact.Safe(err)
 		}
 	}
 	do := func(ctx context.Context, e *Entry) (uint64, error) { return s.replay(ctx, e, opts) }

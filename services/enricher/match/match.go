@@ -13,7 +13,6 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -508,7 +507,7 @@ func formOf(v *name.Variant) (f Form) {
 			f.Weight += v.Words[i].Weight
 		}
 	}
-	for i, row := range []phonetic.Row{v.Row, v.Whole, v.Said} {
+	for i, row := range []token.Row{v.Row, v.Whole, v.Said} {
 		if slices.Contains(texts[:i], texts[i]) {
 			continue
 		}
@@ -536,7 +535,7 @@ func (p *Prepared) Keys() []string {
 	for _, n := range p.address.Numbers {
 		for number := n.Low; number <= n.High && len(keys) < maxKeys; number++ {
 			for _, t := range slices.Concat(p.address.Street, p.address.Also) {
-				for _, word := range append(phonetic.Skeletons(t.Row.Sounds), cmp.Or(t.Concept, t.Text)) {
+				for _, word := range append(token.Skeletons(t.Row.Sounds), cmp.Or(t.Concept, t.Text)) {
 					keys = appendNew(keys, "a"+strconv.Itoa(number)+" "+word)
 				}
 			}
@@ -587,7 +586,7 @@ func (w *Word) keys(written, heard bool, full, left string) []string {
 	if t.Concept != "" {
 		keys = append(keys, "c"+t.Concept)
 	}
-	skeletons := phonetic.Skeletons(t.Row.Sounds)
+	skeletons := token.Skeletons(t.Row.Sounds)
 	if written && len(t.Runes) >= keyLength {
 		if w.Class >= 0 {
 			keys = append(keys, "f"+string(t.Runes[:keyLength]))
@@ -596,7 +595,7 @@ func (w *Word) keys(written, heard bool, full, left string) []string {
 			keys = append(keys, shorter("t", t.Text)...)
 		}
 	}
-	for _, s := range append(skeletons, phonetic.Skeletons(t.Spelled.Sounds)...) {
+	for _, s := range append(skeletons, token.Skeletons(t.Spelled.Sounds)...) {
 		keys = append(keys, "k"+s)
 		if heard {
 			keys = append(append(keys, full+s), shorter(left, s)...)

@@ -14,6 +14,16 @@
 //
 // Every error of a provider is an [*Error]. Kind classifies it, [Temporary] reports whether to repeat the job, and
 // RetryAfter is the least wait before that.
+//
+// # Over HTTP
+//
+// A [Client] looks places up at a service that the operator names: it posts a place, and the service answers with the venues that may be
+// that place. docs/provider.md is the contract, for those who write such a service.
+//
+// A Client makes no call before its Turn, none while a Retry-After lasts, and none for 30 seconds after failed calls for five places
+// in a row, unless the service has answered within 30 seconds. A search that meets one of the latter fails at once with the time after
+// which a retry is worthwhile. It makes one call for each search and leaves retries to the job. It follows no redirect, so it
+// dials only the host that the operator named.
 package provider
 
 import (

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/expediter-io/expediter/internal/guardeddial"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 )
@@ -238,7 +238,7 @@ func fetchError(ctx context.Context, subject string, err error) error {
 		return e
 	}
 	var status *fetch.StatusError
-	var blocked *guardeddial.BlockedError
+	var blocked *remote.BlockedError
 	var timeout *fetch.TimeoutError
 	var name *net.DNSError
 	switch {

@@ -28,8 +28,8 @@ import (
 	"github.com/expediter-io/expediter/internal/directget"
 	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
-	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/validate"
 )
 
@@ -95,7 +95,7 @@ func (cfg Config) WithDefaults() Config {
 		}
 		cfg.Instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), nuid.Next()[16:])
 	}
-	cfg.Logger = shown.Logger(cmp.Or(cfg.Logger, slog.Default()))
+	cfg.Logger = redact.Logger(cmp.Or(cfg.Logger, slog.Default()))
 	cfg.OpTimeout = cmp.Or(cfg.OpTimeout, defaultOpTimeout)
 	return cfg
 }
@@ -234,7 +234,7 @@ func CheckBucket(bucket string) error {
 	if BucketName.MatchString(bucket) {
 		return nil
 	}
-	return fmt.Errorf("kvlock: Bucket is %s: want 1 to 250 letters, digits, '-' and '_'", shown.Quote(bucket))
+	return fmt.Errorf("kvlock: Bucket is %s: want 1 to 250 letters, digits, '-' and '_'", redact.Quote(bucket))
 }
 
 // StreamName returns the name of the stream behind a bucket.

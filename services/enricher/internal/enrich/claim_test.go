@@ -26,7 +26,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
-	"github.com/expediter-io/expediter/services/enricher/provider/remote"
 )
 
 // TestSharedClaims: a request for a place that another request of this process is claiming waits for that claim, and
@@ -426,9 +425,9 @@ var faults = map[string]func(*http.Request) (*http.Response, error){
 }
 
 // newRemote returns a remote provider that asks a transport.
-func newRemote(t *testing.T, rate float64, transport http.RoundTripper) *remote.Client {
+func newRemote(t *testing.T, rate float64, transport http.RoundTripper) *provider.Client {
 	t.Helper()
-	return check.Must(remote.New(remote.Config{
+	return check.Must(provider.New(provider.Config{
 		Rate: rate, Transport: transport, Turn: Turn(contracts.ProviderWolt), URL: "http://127.0.0.1",
 	}))(t)
 }

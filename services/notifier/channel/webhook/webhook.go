@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
@@ -60,7 +60,7 @@ func New(cfg Config) (*Webhook, error) {
 		return nil, fmt.Errorf("webhook: Secrets: %w", err)
 	}
 	return &Webhook{keys: keys, client: post.New(post.Config{
-		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
+		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: Name, Guard: &remote.Guard{Allow: cfg.AllowNetworks},
 		RootCAs: cfg.RootCAs,
 		Refused: channel.KindUnavailable, // receivers refuse messages that they cannot process yet, and expect more attempts
 	})}, nil

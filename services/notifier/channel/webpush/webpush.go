@@ -23,8 +23,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/guardeddial"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
@@ -88,7 +88,7 @@ func New(cfg Config) (*WebPush, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &WebPush{cfg: cfg, signer: signer, client: post.New(post.Config{
-		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
+		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: Name, Guard: &remote.Guard{Allow: cfg.AllowNetworks},
 		RootCAs: cfg.RootCAs,
 	})}, nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -28,7 +27,7 @@ type Address struct {
 	// Words is every word, for telling which words of a name are local.
 	Words []string
 	// Row is how the street's name sounds.
-	Row phonetic.Row
+	Row token.Row
 	// Script is the script of the street's name.
 	Script text.Script
 }
@@ -112,12 +111,12 @@ func (a *Address) take(s *segment, city []string) {
 			a.Street = append(a.Street, token.New(w.word, w.concept))
 		}
 	}
-	var sounds []phonetic.Sound
+	var sounds []token.Sound
 	for i := range a.Street {
 		a.Script = max(a.Script, a.Street[i].Script)
 		sounds = append(sounds, a.Street[i].Row.Sounds...)
 	}
-	a.Row = phonetic.NewRow(sounds)
+	a.Row = token.NewRow(sounds)
 	a.also(s.rest, city)
 }
 
@@ -341,7 +340,7 @@ type City struct {
 	squeezed  string // Canonical with each doubled letter written once: "odessa" and "odesa"
 	tokens    []token.Token
 	initials  string
-	row       phonetic.Row
+	row       token.Row
 	script    text.Script
 }
 
@@ -352,7 +351,7 @@ func ParseCity(raw string) City {
 		folded = folded[:i]
 	}
 	var c City
-	var sounds []phonetic.Sound
+	var sounds []token.Sound
 	for _, w := range text.Words(folded) {
 		if text.IsNumber(w.Text) {
 			continue // a postcode
@@ -370,7 +369,7 @@ func ParseCity(raw string) City {
 	}
 	c.Canonical, c.known = lexicon.City(strings.Join(c.Words, ""))
 	c.squeezed = string(slices.Compact([]rune(c.Canonical)))
-	c.row = phonetic.NewRow(sounds)
+	c.row = token.NewRow(sounds)
 	return c
 }
 
@@ -407,7 +406,7 @@ func sameCity(a, b *City) bool {
 		return true
 	}
 	return a.script != b.script && min(a.row.Weight, b.row.Weight) > 1 &&
-		phonetic.Similarity(a.row, b.row, phonetic.VowelsOf(a.script, b.script)) > 0.8
+		token.SoundSimilarity(a.row, b.row, token.VowelsOf(a.script, b.script)) > 0.8
 }
 
 // abbreviates reports whether a is the initials of b: "la", "nyc".

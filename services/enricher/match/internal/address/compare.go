@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -90,8 +89,8 @@ func heard(a, b *Address, like float64) float64 {
 	if like >= alsoWorth {
 		return like
 	}
-	written := phonetic.VowelsOf(a.Script, b.Script)
-	whole := phonetic.Similarity(a.Row, b.Row, written)
+	written := token.VowelsOf(a.Script, b.Script)
+	whole := token.SoundSimilarity(a.Row, b.Row, written)
 	short := min(a.Row.Weight, b.Row.Weight) < leastHeard
 	if whole >= soundsSame && !short {
 		return max(like, whole)
@@ -106,13 +105,13 @@ func heard(a, b *Address, like float64) float64 {
 }
 
 // closest returns the largest likeness in sound of two words that have no partner.
-func closest(a, b []token.Token, written phonetic.Vowels) float64 {
+func closest(a, b []token.Token, written token.Vowels) float64 {
 	al := token.Align(a, b)
 	best := 0.0
 	for i := range a {
 		for j := range b {
 			if al.PartnerA[i] < 0 && al.PartnerB[j] < 0 {
-				best = max(best, phonetic.Similarity(a[i].Row, b[j].Row, written))
+				best = max(best, token.SoundSimilarity(a[i].Row, b[j].Row, written))
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -145,11 +144,11 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 // hear compares names in two scripts. It reports whether they sound so alike that this outweighs the comparison of
 // their words.
 func (g *Agreement) hear(a, b *Variant) (alike bool) {
-	written := phonetic.VowelsOf(a.Script, b.Script)
-	g.Joined = max(phonetic.Similarity(a.Row, b.Row, written), phonetic.Similarity(a.Whole, b.Whole, written))
+	written := token.VowelsOf(a.Script, b.Script)
+	g.Joined = max(token.SoundSimilarity(a.Row, b.Row, written), token.SoundSimilarity(a.Whole, b.Whole, written))
 	weight := heardOf(&a.Row, &b.Row, written)
 	if a.opens() != b.opens() {
-		if s := phonetic.Similarity(a.Said, b.Said, written); s > g.Joined {
+		if s := token.SoundSimilarity(a.Said, b.Said, written); s > g.Joined {
 			g.Joined, weight = s, heardOf(&a.Said, &b.Said, written)
 		}
 	}
@@ -166,9 +165,9 @@ func (g *Agreement) hear(a, b *Variant) (alike bool) {
 
 // heardOf returns the number of sounds of the shorter of two rows: each consonant counts one, and each vowel a half
 // where vowels are written.
-func heardOf(a, b *phonetic.Row, written phonetic.Vowels) float64 {
+func heardOf(a, b *token.Row, written token.Vowels) float64 {
 	heard := float64(min(a.Weight, b.Weight))
-	if written == phonetic.AllVowels {
+	if written == token.AllVowels {
 		heard += float64(min(a.Vowels, b.Vowels)) / 2
 	}
 	return heard

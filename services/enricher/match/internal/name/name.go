@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -30,11 +29,11 @@ type Variant struct {
 	Script text.Script
 	// Joined is the telling words without spaces, and Row their sounds.
 	Joined []rune
-	Row    phonetic.Row
+	Row    token.Row
 	// Whole has the sounds of all words but the stop words. Said has the sounds of all words when the first is a stop
 	// word, and is Row otherwise.
-	Whole   phonetic.Row
-	Said    phonetic.Row
+	Whole   token.Row
+	Said    token.Row
 	telling bool // has a distinctive word
 }
 
@@ -157,7 +156,7 @@ func weigh(entries []entry, local []string) Variant {
 		t := token.New(w, concept)
 		if i > 0 && and(w) {
 			t.Row.Sounds[0] = t.Row.Sounds[0].Optional()
-			t.Row = phonetic.NewRow(t.Row.Sounds)
+			t.Row = token.NewRow(t.Row.Sounds)
 		}
 		v.Tokens = append(v.Tokens, t)
 		v.Words = append(v.Words, info)
@@ -221,15 +220,15 @@ func (v *Variant) join() {
 		w := v.Words[i]
 		return w.Kind <= lexicon.Food && !w.Qualifier && !w.Local && (w.Kind == lexicon.Distinctive || !v.telling)
 	}
-	var whole []phonetic.Sound
+	var whole []token.Sound
 	for i := range v.Tokens {
 		if v.spoken(i) {
 			whole = append(whole, v.sounds(i)...)
 		}
 	}
-	v.Whole = phonetic.NewRow(whole)
+	v.Whole = token.NewRow(whole)
 	for _, rule := range []func(int) bool{keep, func(i int) bool { return v.Words[i].Kind != lexicon.Stop }, func(int) bool { return true }} {
-		var sounds []phonetic.Sound
+		var sounds []token.Sound
 		for i, t := range v.Tokens {
 			switch {
 			case rule(i):
@@ -240,7 +239,7 @@ func (v *Variant) join() {
 			}
 		}
 		if len(v.Joined) > 0 {
-			v.Row = phonetic.NewRow(sounds)
+			v.Row = token.NewRow(sounds)
 			v.Said = v.said()
 			return
 		}
@@ -249,22 +248,22 @@ func (v *Variant) join() {
 
 // said returns the sounds of all words when the first is a stop word. One source attaches an article to its word ("Almarai") and
 // another does not, and the Arabic article sounds like the consonant after it ("Annahar").
-func (v *Variant) said() phonetic.Row {
+func (v *Variant) said() token.Row {
 	if !v.opens() {
 		return v.Row
 	}
-	var sounds []phonetic.Sound
+	var sounds []token.Sound
 	for i := range v.Tokens {
 		sounds = append(sounds, v.sounds(i)...)
 	}
-	return phonetic.NewRow(sounds)
+	return token.NewRow(sounds)
 }
 
 // opens reports whether the name begins with a stop word, such as an article.
 func (v *Variant) opens() bool { return v.Words[0].Kind == lexicon.Stop }
 
 // sounds returns the sounds of a word within a name.
-func (v *Variant) sounds(i int) []phonetic.Sound {
+func (v *Variant) sounds(i int) []token.Sound {
 	sounds := slices.Clone(v.Tokens[i].Row.Sounds)
 	if v.Tokens[i].Script == text.Arabic && v.Tokens[i].Concept == article {
 		for j := range sounds {

@@ -1,11 +1,16 @@
-// Package token compares single words: equal, in one concept, misspelt, abbreviated, or alike in sound.
+// Package token compares single words: equal, in one concept, misspelt, abbreviated, or alike in sound, across the Latin, Cyrillic,
+// Greek, Hebrew, Arabic, Georgian and Armenian scripts.
+//
+// For its sound a word becomes a row of sounds. A sound is a set of phonemes, because most letters stand for several (Hebrew bet is b
+// or v, Latin ch is tsh, kh, sh or k), with a mark when the letter is often silent or a mere vowel sign. Two rows are
+// aligned by an edit distance: sets with a common phoneme cost nothing, neighbours (p and f, s and z) cost a part, and
+// vowels cost next to nothing when one of the scripts leaves them out. Digraphs are read before any vowel is dropped.
 package token
 
 import (
 	"slices"
 	"strings"
 
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
@@ -18,9 +23,9 @@ type Token struct {
 	Concept string
 	Runes   []rune
 	Script  text.Script
-	Row     phonetic.Row
+	Row     Row
 	// Spelled has the sounds of the names of the letters of a short Latin word: "TBC" is spoken "tee bee cee".
-	Spelled phonetic.Row
+	Spelled Row
 	digits  bool
 }
 
@@ -33,10 +38,10 @@ func New(w text.Word, concept string) Token {
 		}
 	}
 	if w.Script.Sounded() {
-		t.Row = phonetic.NewRow(phonetic.Of(w.Raw, w.Script))
+		t.Row = NewRow(Of(w.Raw, w.Script))
 	}
 	if n := len(t.Runes); w.Script == text.Latin && n >= 2 && n <= 4 {
-		t.Spelled = phonetic.NewRow(phonetic.Spelled(t.Text))
+		t.Spelled = NewRow(Spelled(t.Text))
 	}
 	return t
 }
@@ -51,7 +56,7 @@ const (
 	leastSound = 0.78
 	leastShort = 0.92 // for a word of few consonants
 	soundWorth = 0.9  // for words of one script, which could have been spelled the same
-	initial    = 0.6
+	byInitial  = 0.6
 	prefix     = 0.8
 )
 
@@ -65,7 +70,7 @@ func Similarity(a, b *Token) float64 {
 		return 0
 	}
 	if a.Script != b.Script {
-		return sound(a, b, phonetic.VowelsOf(a.Script, b.Script))
+		return sound(a, b, VowelsOf(a.Script, b.Script))
 	}
 	if len(a.Runes) > len(b.Runes) {
 		a, b = b, a
@@ -76,7 +81,7 @@ func Similarity(a, b *Token) float64 {
 	if a.Runes[0] != b.Runes[0] && len(a.Runes) < 5 {
 		return 0
 	}
-	return soundWorth * sound(a, b, phonetic.VowelsOf(a.Script, a.Script))
+	return soundWorth * sound(a, b, VowelsOf(a.Script, a.Script))
 }
 
 // spelling compares two words of one script, the shorter first.
@@ -84,7 +89,7 @@ func spelling(a, b []rune) float64 {
 	n, m := len(a), len(b)
 	if n == 1 {
 		if m > 1 && a[0] == b[0] {
-			return initial * 0.5
+			return byInitial * 0.5
 		}
 		return 0
 	}
@@ -129,7 +134,7 @@ func variant(a, b []rune) bool {
 }
 
 // sound compares two words by sound. A word of few consonants has to sound exactly alike.
-func sound(a, b *Token, written phonetic.Vowels) float64 {
+func sound(a, b *Token, written Vowels) float64 {
 	if !a.Script.Sounded() || !b.Script.Sounded() {
 		return 0
 	}
@@ -137,11 +142,11 @@ func sound(a, b *Token, written phonetic.Vowels) float64 {
 	if min(a.Row.Weight, b.Row.Weight) < 2 {
 		least = leastShort
 	}
-	alike := phonetic.AtLeast(a.Row, b.Row, written, least)
+	alike := AtLeast(a.Row, b.Row, written, least)
 	if a.Script == b.Script {
 		return alike
 	}
-	return max(alike, phonetic.AtLeast(a.Spelled, b.Row, written, leastShort), phonetic.AtLeast(a.Row, b.Spelled, written, leastShort))
+	return max(alike, AtLeast(a.Spelled, b.Row, written, leastShort), AtLeast(a.Row, b.Spelled, written, leastShort))
 }
 
 // Comparable reports whether words of two scripts can be compared at all.
@@ -228,7 +233,7 @@ func compound(a, b, c *Token) float64 {
 	if a.Row.Weight == leastCompound {
 		least = leastShort
 	}
-	return phonetic.Compound(a.Row, b.Row, c.Row, phonetic.VowelsOf(a.Script, b.Script), least)
+	return Compound(a.Row, b.Row, c.Row, VowelsOf(a.Script, b.Script), least)
 }
 
 // leastCompound is the number of consonants below which a compound by sound is an accident.

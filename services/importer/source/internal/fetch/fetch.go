@@ -20,7 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/net/publicsuffix"
 
-	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
@@ -73,7 +73,7 @@ type Response struct {
 // New returns a client.
 func New(config Config) *Client {
 	c := &Client{config: config}
-	guard := guardeddial.Guard{Allow: config.Allow, Resolver: config.Resolver, Timeout: config.Timeout}
+	guard := remote.Guard{Allow: config.Allow, Resolver: config.Resolver, Timeout: config.Timeout}
 	c.http = &http.Client{
 		CheckRedirect: c.redirect,
 		Transport: &http.Transport{
@@ -112,22 +112,22 @@ func (c *cookies) SetCookies(u *url.URL, set []*http.Cookie) {
 // redirect checks the address of a redirect. The network of its host is checked when it is dialled.
 func (c *Client) redirect(request *http.Request, before []*http.Request) error {
 	if len(before) > maxRedirects {
-		return &guardeddial.BlockedError{Address: request.URL.Redacted(), Reason: "it is behind more than 5 redirects"}
+		return &remote.BlockedError{Address: request.URL.Redacted(), Reason: "it is behind more than 5 redirects"}
 	}
 	return check(request.URL)
 }
 
 func check(u *url.URL) error {
 	if u.Scheme != "http" && u.Scheme != "https" {
-		return &guardeddial.BlockedError{Address: u.Redacted(), Reason: "only http and https are fetched"}
+		return &remote.BlockedError{Address: u.Redacted(), Reason: "only http and https are fetched"}
 	}
 	if u.User != nil {
-		return &guardeddial.BlockedError{Address: u.Redacted(), Reason: "it holds a user name"}
+		return &remote.BlockedError{Address: u.Redacted(), Reason: "it holds a user name"}
 	}
 	return nil
 }
 
-// Get returns the content of an address, up to maxBytes. The error wraps a [*StatusError], [*guardeddial.BlockedError] or
+// Get returns the content of an address, up to maxBytes. The error wraps a [*StatusError], [*remote.BlockedError] or
 // [*TimeoutError], or says how the connection failed.
 func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64) (*Response, error) {
 	parent := ctx

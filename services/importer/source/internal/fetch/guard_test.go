@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/remote"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -91,7 +91,7 @@ func TestRebinding(t *testing.T) {
 	resolver, asked := nameServer(t, "127.0.0.1", "127.0.0.2")
 	c := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Resolver: resolver, Timeout: time.Minute, UserAgent: "test"})
 	_, err := c.Get(t.Context(), "http://rebind.example:"+port+"/redirect", "*/*", 100)
-	var blocked *guardeddial.BlockedError
+	var blocked *remote.BlockedError
 	if !errors.As(err, &blocked) || !strings.HasPrefix(blocked.Address, "127.0.0.2:") {
 		t.Errorf("error %v: want the second address blocked", err)
 	}
@@ -116,7 +116,7 @@ func TestRedirectsAreChecked(t *testing.T) {
 	c := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Timeout: time.Minute, UserAgent: "test"})
 	for path, want := range map[string]string{"/5": "", "/6": "it is behind more than 5 redirects", "/user": "it holds a user name"} {
 		_, err := c.Get(t.Context(), server.URL+path, "*/*", 100)
-		blocked, _ := errors.AsType[*guardeddial.BlockedError](err)
+		blocked, _ := errors.AsType[*remote.BlockedError](err)
 		if blocked == nil != (want == "") || blocked != nil && blocked.Reason != want {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}

@@ -18,7 +18,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
@@ -55,7 +55,7 @@ type Config struct {
 	Channel string
 
 	// Guard selects the networks that may be dialled. Defaults to any, for addresses that the operator names.
-	Guard *guardeddial.Guard
+	Guard *remote.Guard
 
 	// Refused is the kind of an answer that refuses the message. Defaults to channel.KindRejected.
 	Refused channel.Kind
@@ -157,7 +157,7 @@ func (c *Client) broken(ctx context.Context, err error, reached bool) error {
 	if sent, ok := errors.AsType[*url.Error](err); ok {
 		err = sent.Err // without the address
 	}
-	if blocked, ok := errors.AsType[*guardeddial.BlockedError](err); ok {
+	if blocked, ok := errors.AsType[*remote.BlockedError](err); ok {
 		return c.Fail(channel.KindBounced, 0, "the address leads to where it must not", blocked)
 	}
 	network, isNetwork := errors.AsType[net.Error](err)

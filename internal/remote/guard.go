@@ -1,4 +1,4 @@
-package guardeddial
+package remote
 
 import (
 	"cmp"

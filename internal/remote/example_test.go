@@ -1,4 +1,4 @@
-package guardeddial_test
+package remote_test
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/remote"
 )
 
 func ExampleGuard() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	transport := &http.Transport{DialContext: guardeddial.Guard{}.Dialer().DialContext}
+	transport := &http.Transport{DialContext: remote.Guard{}.Dialer().DialContext}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://169.254.169.254/latest/meta-data/", http.NoBody)
@@ -25,7 +25,7 @@ func ExampleGuard() {
 	if err == nil {
 		response.Body.Close()
 	}
-	if blocked, ok := errors.AsType[*guardeddial.BlockedError](err); ok {
+	if blocked, ok := errors.AsType[*remote.BlockedError](err); ok {
 		fmt.Println(blocked)
 	}
 	// Output: 169.254.169.254:80 is blocked: it is in a private or special network

@@ -1,6 +1,4 @@
-// Package shown calls the methods of values that users hand us: of errors, of values of panics, of log handlers. None of them ends the
-// process, whatever it does, but by a method that never returns or that overflows its stack.
-package shown
+package redact
 
 import (
 	"context"
@@ -28,9 +26,9 @@ func Quote(text string) string {
 	return fmt.Sprintf("%q… (%d bytes)", text[:maxQuoted], len(text))
 }
 
-// Text returns the text of a value: of an error, of a [fmt.Stringer], of a text or a number. Of all others it returns the type, because
+// Value returns the text of a value: of an error, of a [fmt.Stringer], of a text or a number. Of all others it returns the type, because
 // they may contain themselves.
-func Text(v any) string { return text(v, 2) }
+func Value(v any) string { return text(v, 2) }
 
 // text names the panic of v's method in the text, and the panics within for as many levels.
 func text(v any, levels int) (s string) {
@@ -58,13 +56,13 @@ func text(v any, levels int) (s string) {
 	return s
 }
 
-// Error returns an error with the text of err, which matches what err matches, but no nil pointer as an error. The methods of err and of
+// Safe returns an error with the text of err, which matches what err matches, but no nil pointer as an error. The methods of err and of
 // the errors that it wraps are called under recover. A nil err stays nil.
-func Error(err error) error {
+func Safe(err error) error {
 	if err == nil {
 		return nil
 	}
-	t := &treeError{errors: []error{err}, text: Text(err)}
+	t := &treeError{errors: []error{err}, text: Value(err)}
 	for i := 0; i < len(t.errors) && len(t.errors) < maxErrors; i++ {
 		t.errors = append(t.errors, unwrap(t.errors[i])...)
 	}
@@ -133,7 +131,7 @@ func isNil(err error) bool { return err == nil }
 // Catch logs the panic of a user's callback. Defer it.
 func Catch(log *slog.Logger, callback string) {
 	if v := recover(); v != nil {
-		log.Error("callback panicked", "callback", callback, "panic", Text(v), "stack", string(debug.Stack()))
+		log.Error("callback panicked", "callback", callback, "panic", Value(v), "stack", string(debug.Stack()))
 	}
 }
 
@@ -164,6 +162,6 @@ func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.
 
 func report() {
 	if v := recover(); v != nil {
-		fmt.Fprintf(os.Stderr, "the handler of a logger panicked: %s\n%s\n", Text(v), debug.Stack())
+		fmt.Fprintf(os.Stderr, "the handler of a logger panicked: %s\n%s\n", Value(v), debug.Stack())
 	}
 }

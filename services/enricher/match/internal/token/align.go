@@ -1,4 +1,4 @@
-package phonetic
+package token
 
 import (
 	"math/bits"
@@ -101,7 +101,7 @@ type Row struct {
 	reach  Sound // every phoneme that has a partner here at less than full cost
 }
 
-// NewRow prepares sounds for Similarity.
+// NewRow prepares sounds for SoundSimilarity.
 func NewRow(sounds []Sound) Row {
 	if len(sounds) > MaxSounds {
 		sounds = sounds[:MaxSounds]
@@ -117,14 +117,14 @@ func NewRow(sounds []Sound) Row {
 	return r
 }
 
-// AtLeast returns the Similarity of two words, or zero when it is below least, which is above zero. It is faster than
-// Similarity, because consonants without a partner decide most pairs.
+// AtLeast returns the SoundSimilarity of two words, or zero when it is below least, which is above zero. It is faster than
+// SoundSimilarity, because consonants without a partner decide most pairs.
 func AtLeast(a, b Row, written Vowels, least float64) float64 {
 	allowed := (1 - least) * max(float64(max(a.Weight, b.Weight)), 0.3*float64(max(len(a.Sounds), len(b.Sounds))), 1)
 	if float64(a.lonely(b.reach)) > allowed || float64(b.lonely(a.reach)) > allowed {
 		return 0
 	}
-	if s := Similarity(a, b, written); s >= least {
+	if s := SoundSimilarity(a, b, written); s >= least {
 		return s
 	}
 	return 0
@@ -165,9 +165,9 @@ func VowelsOf(a, b text.Script) Vowels {
 	return AllVowels
 }
 
-// Similarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.
+// SoundSimilarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.
 // written has the vowels that both scripts write. It is symmetric and does not allocate.
-func Similarity(a, b Row, written Vowels) float64 {
+func SoundSimilarity(a, b Row, written Vowels) float64 {
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package shown_test
+package redact_test
 
 import (
 	"bytes"
@@ -10,13 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // failure is an error, nil or not, whose methods panic with a value.
 type failure struct{ with any }
@@ -52,42 +48,42 @@ func evil() (values []any) {
 func TestNoValueEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	for _, v := range evil() {
-		check.That(t, shown.Text(v) != "", "%T has no text", v)
+		check.That(t, redact.Value(v) != "", "%T has no text", v)
 		bad, ok := v.(error)
 		if !ok {
 			continue
 		}
-		err := fmt.Errorf("outer: %w", shown.Error(errors.Join(errors.New("first"), bad, fs.ErrNotExist, &fs.PathError{Op: "open", Err: fs.ErrClosed})))
+		err := fmt.Errorf("outer: %w", redact.Safe(errors.Join(errors.New("first"), bad, fs.ErrNotExist, &fs.PathError{Op: "open", Err: fs.ErrClosed})))
 		path, ok := errors.AsType[*fs.PathError](err)
 		check.That(t, ok && path.Op == "open", "%T hides another error", v)
 		for _, target := range []error{bad, fs.ErrNotExist, fs.ErrClosed} {
 			check.That(t, errors.Is(err, target), "%T hides %T", v, target)
 		}
 		check.That(t, !errors.Is(err, context.Canceled) && err.Error() != "", "%T: %v", v, err)
-		_, ok = errors.AsType[*failure](shown.Error(errors.Join((*failure)(nil), vague{})))
+		_, ok = errors.AsType[*failure](redact.Safe(errors.Join((*failure)(nil), vague{})))
 		check.That(t, !ok, "an error is a *failure without a value")
 	}
-	check.Is(t, shown.Error(nil), nil)
+	check.Is(t, redact.Safe(nil), nil)
 }
 
 func TestTextsAreClear(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 10_000)
 	for _, tt := range []struct{ got, want string }{
-		{shown.Text(fs.ErrExist), "file already exists"},
-		{shown.Text("fire"), "fire"},
-		{shown.Text(7), "7"},
-		{shown.Text(slog.LevelWarn), "WARN"},
-		{shown.Text([]int{7}), "[]int"},
-		{shown.Text(nil), "<nil>"},
-		{shown.Text((*failure)(nil)), "*shown_test.failure without a text: runtime error: invalid memory address or nil pointer dereference"},
-		{shown.Text(&failure{with: "boom"}), "*shown_test.failure without a text: boom"},
-		{shown.Quote("a\n\xff"), `"a\n\xff"`},
-		{shown.Quote(long), `"` + long[:128] + `"… (10000 bytes)`},
+		{redact.Value(fs.ErrExist), "file already exists"},
+		{redact.Value("fire"), "fire"},
+		{redact.Value(7), "7"},
+		{redact.Value(slog.LevelWarn), "WARN"},
+		{redact.Value([]int{7}), "[]int"},
+		{redact.Value(nil), "<nil>"},
+		{redact.Value((*failure)(nil)), "*shown_test.failure without a text: runtime error: invalid memory address or nil pointer dereference"},
+		{redact.Value(&failure{with: "boom"}), "*shown_test.failure without a text: boom"},
+		{redact.Quote("a\n\xff"), `"a\n\xff"`},
+		{redact.Quote(long), `"` + long[:128] + `"… (10000 bytes)`},
 	} {
 		check.Same(t, "text", tt.got, tt.want)
 	}
-	huge := shown.Text(errors.New(strings.Repeat(long, 1000)))
+	huge := redact.Value(errors.New(strings.Repeat(long, 1000)))
 	check.That(t, len(huge) < 100_000, "a text of %d bytes", len(huge))
 }
 
@@ -101,11 +97,11 @@ func (b broken) WithGroup(string) slog.Handler           { return b }
 
 func TestCallbacksAndHandlersThatPanic(t *testing.T) {
 	t.Parallel()
-	shown.Logger(slog.New(broken{})).With("a", 1).WithGroup("g").Error("lost")
+	redact.Logger(slog.New(broken{})).With("a", 1).WithGroup("g").Error("lost")
 	var log bytes.Buffer
 	for _, v := range evil() {
 		func() {
-			defer shown.Catch(slog.New(slog.NewTextHandler(&log, nil)), "Observe")
+			defer redact.Catch(slog.New(slog.NewTextHandler(&log, nil)), "Observe")
 			panic(v)
 		}()
 	}

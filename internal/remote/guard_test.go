@@ -1,4 +1,4 @@
-package guardeddial_test
+package remote_test
 
 import (
 	"errors"
@@ -7,13 +7,9 @@ import (
 	"strconv"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/expediter-io/expediter/internal/guardeddial"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPublic(t *testing.T) {
 	t.Parallel()
@@ -29,14 +25,14 @@ func TestPublic(t *testing.T) {
 		"2a00:1450::5efe:a00:1": false, "2a00:1450::200:5efe:7f00:1": false, "2a00:1450::200:5efe:808:808": true,
 		"::ffff:127.0.0.1": false, "::ffff:10.0.0.1": false, "::ffff:1.1.1.1": true,
 	} {
-		got := guardeddial.Public(netip.MustParseAddr(text))
+		got := remote.Public(netip.MustParseAddr(text))
 		check.That(t, got == want, "Public(%s) is %t: want %t", text, got, want)
 	}
 }
 
 func TestControl(t *testing.T) {
 	t.Parallel()
-	guard := guardeddial.Guard{Allow: []netip.Prefix{
+	guard := remote.Guard{Allow: []netip.Prefix{
 		netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fd00::/8"),
 	}}
 	for address, want := range map[string]bool{
@@ -46,7 +42,7 @@ func TestControl(t *testing.T) {
 		"10.2.0.1:80": false, "[::ffff:127.0.0.1]:80": false, "/run/docker.sock": false, "localhost:80": false, "": false,
 	} {
 		err := guard.Control(t.Context(), "tcp", address, nil)
-		blocked, ok := errors.AsType[*guardeddial.BlockedError](err)
+		blocked, ok := errors.AsType[*remote.BlockedError](err)
 		check.That(t, want == (err == nil) && (err == nil || ok && blocked.Address == address), "%s: %v", address, err)
 	}
 }
@@ -62,11 +58,11 @@ func TestDialer(t *testing.T) {
 		t.Fatal(listener.Addr())
 	}
 	name := net.JoinHostPort("localhost", strconv.Itoa(addr.Port))
-	_, err = guardeddial.Guard{}.Dialer().DialContext(t.Context(), "tcp", name)
-	if _, ok := errors.AsType[*guardeddial.BlockedError](err); !ok {
+	_, err = remote.Guard{}.Dialer().DialContext(t.Context(), "tcp", name)
+	if _, ok := errors.AsType[*remote.BlockedError](err); !ok {
 		t.Errorf("error %v: want it blocked", err)
 	}
-	allowed := guardeddial.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	allowed := remote.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	conn := check.Must(allowed.Dialer().DialContext(t.Context(), "tcp", name))(t)
 	check.Is(t, conn.Close(), nil)
 }

@@ -1,4 +1,4 @@
-package phonetic_test
+package token_test
 
 import (
 	"math/rand/v2"
@@ -6,28 +6,24 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func row(word string) (phonetic.Row, text.Script) {
+func row(word string) (token.Row, text.Script) {
 	w := text.Words(text.Fold(word))
 	last := w[len(w)-1]
-	return phonetic.NewRow(phonetic.Of(last.Raw, last.Script)), last.Script
+	return token.NewRow(token.Of(last.Raw, last.Script)), last.Script
 }
 
 func similarity(a, b string) float64 {
 	p, s := row(a)
 	q, z := row(b)
-	return phonetic.Similarity(p, q, phonetic.VowelsOf(s, z))
+	return token.SoundSimilarity(p, q, token.VowelsOf(s, z))
 }
 
-func TestSimilarity(t *testing.T) {
+func TestSoundSimilarity(t *testing.T) {
 	t.Parallel()
 	for _, row := range check.Rows(t, "testdata/similar.tsv") {
 		low, high := check.Must(strconv.ParseFloat(row[2], 64))(t), check.Must(strconv.ParseFloat(row[3], 64))(t)
@@ -38,10 +34,10 @@ func TestSimilarity(t *testing.T) {
 
 func TestNothingToHear(t *testing.T) {
 	t.Parallel()
-	got := phonetic.Of("寿司", text.Other)
+	got := token.Of("寿司", text.Other)
 	check.That(t, got == nil, "a script without a table sounds %v", got)
-	check.Same(t, "silence is alike", phonetic.Similarity(phonetic.NewRow(nil), phonetic.NewRow(nil), phonetic.LongVowels), 0)
-	skeletons := phonetic.Skeletons(phonetic.Of("aeio", text.Latin))
+	check.Same(t, "silence is alike", token.SoundSimilarity(token.NewRow(nil), token.NewRow(nil), token.LongVowels), 0)
+	skeletons := token.Skeletons(token.Of("aeio", text.Latin))
 	check.That(t, len(skeletons) == 1 && skeletons[0] == "", "vowels have skeletons %q", skeletons)
 }
 
@@ -52,13 +48,13 @@ func TestSkeletonsMeet(t *testing.T) {
 		p, _ := row(pair[0])
 		q, _ := row(pair[1])
 		met := false
-		for _, a := range phonetic.Skeletons(p.Sounds) {
-			for _, b := range phonetic.Skeletons(q.Sounds) {
+		for _, a := range token.Skeletons(p.Sounds) {
+			for _, b := range token.Skeletons(q.Sounds) {
 				met = met || a == b
 			}
 		}
 		if !met {
-			t.Errorf("%s has %q, %s has %q", pair[0], phonetic.Skeletons(p.Sounds), pair[1], phonetic.Skeletons(q.Sounds))
+			t.Errorf("%s has %q, %s has %q", pair[0], token.Skeletons(p.Sounds), pair[1], token.Skeletons(q.Sounds))
 		}
 	}
 }
@@ -70,14 +66,14 @@ var alphabets = map[text.Script][]rune{
 	text.Georgian: []rune("აბგდევზთიკლმნოპჟრსტუფქღყშჩცძწჭხჯჰ"), text.Armenian: []rune("աբգդեզէըթժիլխծկհձղճմյնշոչպջռսվտրցւփքօֆ"),
 }
 
-func randomRow(r *rand.Rand) (phonetic.Row, string, text.Script) {
+func randomRow(r *rand.Rand) (token.Row, string, text.Script) {
 	script := text.Latin + text.Script(r.IntN(len(alphabets)))
 	letters := alphabets[script]
 	word := make([]rune, 1+r.IntN(9))
 	for i := range word {
 		word[i] = letters[r.IntN(len(letters))]
 	}
-	return phonetic.NewRow(phonetic.Of(string(word), script)), string(word), script
+	return token.NewRow(token.Of(string(word), script)), string(word), script
 }
 
 // TestRowsOfRandomWords checks the properties of every comparison: bounds, symmetry, likeness to itself, and that
@@ -90,20 +86,20 @@ func TestRowsOfRandomWords(t *testing.T) {
 	for range 20_000 {
 		a, wordA, scriptA := randomRow(r)
 		b, wordB, scriptB := randomRow(r)
-		written := phonetic.VowelsOf(scriptA, scriptB)
-		s := phonetic.Similarity(a, b, written)
-		if s < 0 || s > 1 || s != phonetic.Similarity(b, a, written) {
-			t.Fatalf("%s and %s: %v, and %v", wordA, wordB, s, phonetic.Similarity(b, a, written))
+		written := token.VowelsOf(scriptA, scriptB)
+		s := token.SoundSimilarity(a, b, written)
+		if s < 0 || s > 1 || s != token.SoundSimilarity(b, a, written) {
+			t.Fatalf("%s and %s: %v, and %v", wordA, wordB, s, token.SoundSimilarity(b, a, written))
 		}
-		self := phonetic.Similarity(a, a, written)
+		self := token.SoundSimilarity(a, a, written)
 		check.Require(t, len(a.Sounds) == 0 || self == 1, "%s is %v like itself", wordA, self)
-		got := phonetic.AtLeast(a, b, written, 0.7)
+		got := token.AtLeast(a, b, written, 0.7)
 		check.Require(t, (got == 0 || got == s) && (got != 0 || !(s >= 0.7)), "%s and %s: %v, at least 0.7 is %v", wordA, wordB, s, got)
 		c, _, _ := randomRow(r)
-		full, some := phonetic.Compound(a, b, c, written, 0.01), phonetic.Compound(a, b, c, written, 0.5)
+		full, some := token.Compound(a, b, c, written, 0.01), token.Compound(a, b, c, written, 0.5)
 		check.Require(t, (!(full >= 0.5) || some == full) && (!(full < 0.5) || some == 0),
 			"%s and two words: %v, at least 0.5 is %v", wordA, full, some)
-		check.Require(t, a.Weight <= len(a.Sounds) && len(phonetic.Skeletons(a.Sounds)) <= 4,
+		check.Require(t, a.Weight <= len(a.Sounds) && len(token.Skeletons(a.Sounds)) <= 4,
 			"%s weighs %d of %d sounds", wordA, a.Weight, len(a.Sounds))
 	}
 }
@@ -125,7 +121,7 @@ func TestCompound(t *testing.T) {
 		a, s := row(test.word)
 		b, _ := row(test.first)
 		c, _ := row(test.second)
-		got := phonetic.Compound(a, b, c, phonetic.VowelsOf(s, s), 0.78)
+		got := token.Compound(a, b, c, token.VowelsOf(s, s), 0.78)
 		check.That(t, (got >= 0.78) == test.same && (got == 0 || !(got < 0.78)), "%s and %s %s: %v", test.word, test.first, test.second, got)
 	}
 }

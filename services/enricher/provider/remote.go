@@ -1,11 +1,4 @@
-// Package remote looks places up at an HTTP service that the operator names: it posts a place, and the service answers with the
-// venues that may be that place. docs/provider.md is the contract, for those who write such a service.
-//
-// A [Client] makes no call before its Turn, none while a Retry-After lasts, and none for 30 seconds after failed calls for five places
-// in a row, unless the service has answered within 30 seconds. A search that meets one of the latter fails at once with the time after
-// which a retry is worthwhile. The client makes one call for each search and leaves retries to the job. It follows no redirect, so it
-// dials only the host that the operator named.
-package remote
+package provider
 
 import (
 	"bytes"
@@ -27,7 +20,6 @@ import (
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/enricher/match"
-	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
 const (
@@ -100,10 +92,10 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// ErrCircuitOpen is the cause of an unavailable provider.Error when no call was made because those for too many places failed in a row.
+// ErrCircuitOpen is the cause of an unavailable Error when no call was made because those for too many places failed in a row.
 var ErrCircuitOpen = errors.New("the circuit breaker is open after too many failed calls in a row")
 
-var _ provider.Limited = (*Client)(nil)
+var _ Limited = (*Client)(nil)
 
 // Client asks the service. It is safe for concurrent use, and a process needs only one, which has the pauses and the breaker.
 type Client struct {
@@ -117,7 +109,7 @@ type Client struct {
 	worked time.Time       // the last success
 }
 
-// New returns a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in the
+// New returns a client. It makes no call. The error is a misconfigured [*Error] that names every mistake in the
 // configuration.
 func New(config Config) (*Client, error) {
 	c := &Client{config: config.withDefaults(), failed: map[string]bool{}}
@@ -126,7 +118,7 @@ func New(config Config) (*Client, error) {
 		AllowHTTP: config.AllowHTTP, BaseURL: config.URL, Timeout: c.config.Timeout, Token: config.Key, Transport: config.Transport,
 	}, "Authorization", "Bearer ")
 	if err := errors.Join(c.config.validate(), err); err != nil {
-		return nil, c.fail(provider.KindMisconfigured, "the configuration cannot be used", err)
+		return nil, c.fail(KindMisconfigured, "the configuration cannot be used", err)
 	}
 	return c, nil
 }
@@ -136,8 +128,8 @@ func (c *Client) Name() string { return c.config.Name }
 
 // Limits returns the limits of the configuration. At most Rate × Timeout searches may be under way: with more, some would wait
 // longer for their turn than for their answer.
-func (c *Client) Limits() provider.Limits {
-	return provider.Limits{
+func (c *Client) Limits() Limits {
+	return Limits{
 		Burst:    burst,
 		Gap:      time.Duration(float64(time.Second) / c.config.Rate),
 		Searches: int(math.Ceil(c.config.Rate * c.config.Timeout.Seconds())),
@@ -154,10 +146,10 @@ func (c *Client) Held() bool {
 
 // Search posts the place and returns the venues of the answer. An empty list with a nil error means that the service answered
 // with an empty list.
-func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+func (c *Client) Search(ctx context.Context, place match.Place) ([]Venue, error) {
 	body, err := json.Marshal(place)
 	if err != nil { // the position is no number
-		return nil, c.fail(provider.KindUnsupported, "the place cannot be written as JSON", err)
+		return nil, c.fail(KindUnsupported, "the place cannot be written as JSON", err)
 	}
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
@@ -185,7 +177,7 @@ func (c *Client) takeTurn(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return c.ended(ctx)
 	case err != nil:
-		failure := c.fail(provider.KindRateLimited, "there is no turn under the rate", err)
+		failure := c.fail(KindRateLimited, "there is no turn under the rate", err)
 		failure.RetryAfter = turnPause
 		return failure
 	}
@@ -203,11 +195,11 @@ func (c *Client) enter(place []byte, call bool) (trial bool, err error) {
 	}
 	switch {
 	case now.Before(c.asked):
-		failure := c.fail(provider.KindRateLimited, "the service asked for a pause, which is not over", nil)
+		failure := c.fail(KindRateLimited, "the service asked for a pause, which is not over", nil)
 		failure.RetryAfter = max(c.asked.Sub(now), time.Second)
 		return false, failure
 	case now.Before(open):
-		failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
+		failure := c.fail(KindUnavailable, "no call was made", ErrCircuitOpen)
 		failure.RetryAfter = max(open.Sub(now), time.Second)
 		return false, failure
 	}
@@ -223,7 +215,7 @@ func (c *Client) enter(place []byte, call bool) (trial bool, err error) {
 func (c *Client) leave(ctx context.Context, place []byte, trial bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	failure, failed := errors.AsType[*provider.Error](err)
+	failure, failed := errors.AsType[*Error](err)
 	if failed && failure.RetryAfter > 0 {
 		if until := time.Now().Add(failure.RetryAfter); until.After(c.asked) { // a pause is never shortened
 			c.asked = until
@@ -235,7 +227,7 @@ func (c *Client) leave(ctx context.Context, place []byte, trial bool, err error)
 			c.config.Logger.InfoContext(ctx, "the provider works again", slog.String("provider", c.config.Name))
 		}
 		c.failed, c.open, c.worked = map[string]bool{}, time.Time{}, time.Now()
-	case ctx.Err() != nil, failure.Kind == provider.KindRateLimited:
+	case ctx.Err() != nil, failure.Kind == KindRateLimited:
 		if trial {
 			c.open = time.Now() // the next call tries
 		}
@@ -268,53 +260,53 @@ const (
 	turnPause = 5 * time.Second
 )
 
-// post makes one call. Any error is a *provider.Error.
-func (c *Client) post(ctx context.Context, place []byte) ([]provider.Venue, error) {
+// post makes one call. Any error is a *Error.
+func (c *Client) post(ctx context.Context, place []byte) ([]Venue, error) {
 	answer, err := c.calls.Call(ctx, http.MethodPost, "", place, "", maxBody)
 	switch {
 	case answer.Status != 0 && answer.Status != http.StatusOK:
 		return nil, c.refused(answer)
 	case err != nil && answer.Status == 0:
-		return nil, c.broken(ctx, provider.KindUnavailable, "the call did not get through", err)
+		return nil, c.broken(ctx, KindUnavailable, "the call did not get through", err)
 	}
 	kind := answer.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the content type is %.100q, want application/json", kind), nil)
+		return nil, c.fail(KindMalformed, fmt.Sprintf("the content type is %.100q, want application/json", kind), nil)
 	}
 	switch {
 	case err != nil:
-		return nil, c.broken(ctx, provider.KindMalformed, "the answer broke off", err)
+		return nil, c.broken(ctx, KindMalformed, "the answer broke off", err)
 	case len(answer.Body) > maxBody:
-		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the answer is larger than %d bytes", maxBody), nil)
+		return nil, c.fail(KindMalformed, fmt.Sprintf("the answer is larger than %d bytes", maxBody), nil)
 	}
 	venues, err := decode(answer.Body)
 	if err != nil {
-		return nil, c.fail(provider.KindMalformed, "the answer cannot be used", err)
+		return nil, c.fail(KindMalformed, "the answer cannot be used", err)
 	}
 	return venues, nil
 }
 
 // broken returns the error of a call without a whole answer: its caller gave up, it took too long, or the connection failed.
-func (c *Client) broken(ctx context.Context, kind provider.Kind, detail string, err error) *provider.Error {
+func (c *Client) broken(ctx context.Context, kind Kind, detail string, err error) *Error {
 	switch {
 	case ctx.Err() != nil:
 		return c.ended(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
-		return c.fail(provider.KindTimeout, fmt.Sprintf("no answer within %s", c.config.Timeout), err)
+		return c.fail(KindTimeout, fmt.Sprintf("no answer within %s", c.config.Timeout), err)
 	}
 	return c.fail(kind, detail, err)
 }
 
 // ended returns the error of a search whose context has ended.
-func (c *Client) ended(ctx context.Context) *provider.Error {
+func (c *Client) ended(ctx context.Context) *Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return c.fail(provider.KindTimeout, "the caller's deadline passed", context.Cause(ctx))
+		return c.fail(KindTimeout, "the caller's deadline passed", context.Cause(ctx))
 	}
-	return c.fail(provider.KindCanceled, "the caller gave up", context.Cause(ctx))
+	return c.fail(KindCanceled, "the caller gave up", context.Cause(ctx))
 }
 
 // refused returns the error for the status of an answer, with the pause that the answer asks for.
-func (c *Client) refused(answer remote.Answer) *provider.Error {
+func (c *Client) refused(answer remote.Answer) *Error {
 	kind, detail := sortStatus(answer.Status)
 	// The beginning of the body usually says what was wrong. A body that breaks off changes nothing.
 	if said := bytes.TrimSpace(answer.Body[:min(len(answer.Body), maxRefusal)]); len(said) > 0 {
@@ -333,33 +325,33 @@ func (c *Client) refused(answer remote.Answer) *provider.Error {
 
 // sortStatus returns the kind of a status other than 200. A 404 is no answer: a service without the place answers with an empty
 // list, and a wrong path must not become NOT_FOUND for a day.
-func sortStatus(status int) (provider.Kind, string) {
+func sortStatus(status int) (Kind, string) {
 	switch {
 	case status == http.StatusTooManyRequests:
-		return provider.KindRateLimited, "too many calls"
+		return KindRateLimited, "too many calls"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return provider.KindBlocked, "the key is refused"
+		return KindBlocked, "the key is refused"
 	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
-		return provider.KindTimeout, "the service ran out of time"
+		return KindTimeout, "the service ran out of time"
 	case status >= http.StatusInternalServerError:
-		return provider.KindUnavailable, "the service is out of order"
+		return KindUnavailable, "the service is out of order"
 	case status >= http.StatusBadRequest:
-		return provider.KindMisconfigured, "the service does not accept such a call: check the URL and its version of the contract"
+		return KindMisconfigured, "the service does not accept such a call: check the URL and its version of the contract"
 	case status >= http.StatusMultipleChoices:
-		return provider.KindMisconfigured, "redirects are not followed: set the final URL"
+		return KindMisconfigured, "redirects are not followed: set the final URL"
 	}
-	return provider.KindMalformed, "only 200 carries an answer"
+	return KindMalformed, "only 200 carries an answer"
 }
 
-func (c *Client) fail(kind provider.Kind, detail string, cause error) *provider.Error {
-	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
+func (c *Client) fail(kind Kind, detail string, cause error) *Error {
+	return &Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
 }
 
 // decode reads the body of a 200. Unknown members are ignored, so that a service may answer with its own records. One venue that
 // breaks the contract refuses the whole answer: it may be the place, and without it "none" cannot be concluded.
-func decode(body []byte) ([]provider.Venue, error) {
+func decode(body []byte) ([]Venue, error) {
 	var answer struct {
-		Venues *[]provider.Venue `json:"venues"` // nil: missing, which is not an empty list
+		Venues *[]Venue `json:"venues"` // nil: missing, which is not an empty list
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, fmt.Errorf("decode %d bytes: %w", len(body), err)
@@ -379,7 +371,7 @@ func decode(body []byte) ([]provider.Venue, error) {
 }
 
 // checkVenue reports the first mistake of a venue. It takes 0,0 as a location that was not filled in.
-func checkVenue(v *provider.Venue) error {
+func checkVenue(v *Venue) error {
 	for _, field := range []struct {
 		name, value string
 		most        int
@@ -405,7 +397,7 @@ func checkVenue(v *provider.Venue) error {
 	if len(v.Aliases) > maxAliases {
 		return fmt.Errorf("aliases are %d, more than %d", len(v.Aliases), maxAliases)
 	}
-	if _, err := provider.ParseURL(v.URL); err != nil {
+	if _, err := ParseURL(v.URL); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
 	if at := v.Location; at != nil {

@@ -1,4 +1,4 @@
-package remote_test
+package provider_test
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/internal/service/servicetest"
@@ -25,10 +24,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
-	"github.com/expediter-io/expediter/services/enricher/provider/remote"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pizzaHouse is the place that the tests search for.
 var pizzaHouse = match.Place{
@@ -46,7 +42,7 @@ type answer func(w http.ResponseWriter, r *http.Request)
 // server is a provider whose answers a test sets.
 type server struct {
 	*testing.T
-	*remote.Client
+	*provider.Client
 
 	mu     sync.Mutex
 	always answer
@@ -104,7 +100,7 @@ func failure(t *testing.T, err error, kind provider.Kind) *provider.Error {
 }
 
 // bubble runs a test in fake time, with a server off the network that answers as on a good day.
-func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*remote.Config)) {
+func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*provider.Config)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -115,11 +111,11 @@ func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*rem
 				Listener: pipes,
 			}
 			far.Start()
-			cfg := remote.Config{Transport: &http.Transport{DialContext: pipes.DialContext, DisableKeepAlives: true}, URL: far.URL}
+			cfg := provider.Config{Transport: &http.Transport{DialContext: pipes.DialContext, DisableKeepAlives: true}, URL: far.URL}
 			for _, m := range mutate {
 				m(&cfg)
 			}
-			s.Client = check.Must(remote.New(cfg))(t)
+			s.Client = check.Must(provider.New(cfg))(t)
 			defer far.Close()
 			test(s)
 		})
@@ -174,7 +170,7 @@ func TestAPlaceIsPosted(t *testing.T) {
 	}
 	far := httptest.NewServer(http.HandlerFunc(keep))
 	defer far.Close()
-	client := check.Must(remote.New(remote.Config{Key: "s3cr3t", Name: "other", URL: far.URL + "/venues"}))(t)
+	client := check.Must(provider.New(provider.Config{Key: "s3cr3t", Name: "other", URL: far.URL + "/venues"}))(t)
 	got := check.Must(client.Search(t.Context(), pizzaHouse))(t)
 	check.Equal(t, pizzaHouse, posted)
 	want := []provider.Venue{
@@ -257,7 +253,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer private.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		far := httptest.NewServer(http.RedirectHandler(private.URL, status))
-		client := check.Must(remote.New(remote.Config{Key: "s3cr3t", URL: far.URL + "/s3cr3t"}))(t)
+		client := check.Must(provider.New(provider.Config{Key: "s3cr3t", URL: far.URL + "/s3cr3t"}))(t)
 		_, err := client.Search(t.Context(), pizzaHouse)
 		check.Says(t, failure(t, err, provider.KindMisconfigured).Error(), "redirects are not followed")
 		far.Close()
@@ -295,7 +291,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 		bubble(t, name, func(s *server) {
 			s.answers(fault)
 			closed := func(err error) {
-				check.That(s.T, err != nil && !errors.Is(err, remote.ErrCircuitOpen), "error = %v, want a call that failed", err)
+				check.That(s.T, err != nil && !errors.Is(err, provider.ErrCircuitOpen), "error = %v, want a call that failed", err)
 			}
 			for range 5 {
 				closed(s.search())
@@ -303,11 +299,11 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 			// Open: no call is made, and the error says for how long.
 			natstest.Pass(4 * time.Second)
 			failed := s.wants(provider.KindUnavailable)
-			check.That(s.T, errors.Is(failed, remote.ErrCircuitOpen) && failed.RetryAfter == 26*time.Second && s.Held(), "error = %v, want 26s", failed)
+			check.That(s.T, errors.Is(failed, provider.ErrCircuitOpen) && failed.RetryAfter == 26*time.Second && s.Held(), "error = %v, want 26s", failed)
 			// Half open: one call, which fails, and it is open again.
 			natstest.Pass(27 * time.Second)
 			closed(s.search())
-			check.Is(s.T, s.search(), remote.ErrCircuitOpen)
+			check.Is(s.T, s.search(), provider.ErrCircuitOpen)
 			// Half open: one call, which succeeds, and it is closed.
 			s.answers(text(200, good))
 			natstest.Pass(31 * time.Second)
@@ -326,14 +322,14 @@ func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 	bubble(t, "", func(s *server) {
 		s.answers(text(500, ""))
 		for i := range 12 {
-			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i%4)), remote.ErrCircuitOpen), "call %d is held", i)
+			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i%4)), provider.ErrCircuitOpen), "call %d is held", i)
 		}
 		for range 100 {
 			s.answers(text(200, good))
 			check.Is(s.T, s.search(), nil)
 			s.answers(text(500, ""))
 			for range 10 {
-				check.Require(s.T, !errors.Is(s.search(), remote.ErrCircuitOpen), "a place is held")
+				check.Require(s.T, !errors.Is(s.search(), provider.ErrCircuitOpen), "a place is held")
 			}
 			natstest.Pass(time.Second)
 		}
@@ -342,10 +338,10 @@ func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 		s.answers(text(500, ""))
 		natstest.Pass(30 * time.Second)
 		for i := range 5 {
-			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), remote.ErrCircuitOpen), "place %d is held", i)
+			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), provider.ErrCircuitOpen), "place %d is held", i)
 		}
 		natstest.Pass(31 * time.Second)
-		check.Is(s.T, s.searchFor("bad-0"), remote.ErrCircuitOpen)
+		check.Is(s.T, s.searchFor("bad-0"), provider.ErrCircuitOpen)
 		s.answers(text(200, good))
 		check.Is(s.T, s.search(), nil)
 		check.Is(s.T, s.searchFor("bad-0"), nil)
@@ -365,7 +361,7 @@ func TestCallsInProgressDoNotProlongThePause(t *testing.T) {
 		}
 		s.answers(text(200, good))
 		natstest.Pass(30*time.Second - time.Nanosecond)
-		check.Is(s.T, s.search(), remote.ErrCircuitOpen)
+		check.Is(s.T, s.search(), provider.ErrCircuitOpen)
 		natstest.Pass(time.Nanosecond)
 		check.Is(s.T, s.search(), nil)
 	})
@@ -411,7 +407,7 @@ func TestCallersWhoGiveUpAreNoFailures(t *testing.T) {
 
 func TestEachCallTakesATurn(t *testing.T) {
 	t.Parallel()
-	paced := func(c *remote.Config) { c.Turn = rate.NewLimiter(1, 1).Wait }
+	paced := func(c *provider.Config) { c.Turn = rate.NewLimiter(1, 1).Wait }
 	for name, tt := range map[string]struct {
 		answer answer
 		kind   provider.Kind
@@ -438,11 +434,11 @@ func TestEachCallTakesATurn(t *testing.T) {
 		_, err := s.Search(ctx, pizzaHouse)
 		failure(s.T, err, provider.KindTimeout)
 		check.Same(s.T, "calls", s.called(), 0)
-	}, func(c *remote.Config) { c.Turn = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } })
+	}, func(c *provider.Config) { c.Turn = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } })
 	bubble(t, "no turn", func(s *server) {
 		failed := s.wants(provider.KindRateLimited)
 		check.That(s.T, errors.Is(failed, io.EOF) && failed.RetryAfter == 5*time.Second && s.called() == 0, "error = %v, want when to retry", failed)
-	}, func(c *remote.Config) { c.Turn = func(context.Context) error { return io.EOF } })
+	}, func(c *provider.Config) { c.Turn = func(context.Context) error { return io.EOF } })
 }
 
 func TestLimits(t *testing.T) {
@@ -457,14 +453,14 @@ func TestLimits(t *testing.T) {
 		{0.1, 0, provider.Limits{Burst: 2, Gap: 10 * time.Second, Searches: 1}},
 		{10_000, 0, provider.Limits{Burst: 2, Gap: 100 * time.Microsecond, Searches: 80_000}},
 	} {
-		client := check.Must(remote.New(remote.Config{Rate: tt.rate, Timeout: tt.timeout, URL: "http://127.0.0.1"}))(t)
+		client := check.Must(provider.New(provider.Config{Rate: tt.rate, Timeout: tt.timeout, URL: "http://127.0.0.1"}))(t)
 		check.Same(t, fmt.Sprint(tt.rate), client.Limits(), tt.want)
 	}
 }
 
 func TestNewReportsEveryMistake(t *testing.T) {
 	t.Parallel()
-	_, err := remote.New(remote.Config{Key: "s3cr3t\n", Rate: math.NaN(), Timeout: time.Minute, URL: "ftp://x"})
+	_, err := provider.New(provider.Config{Key: "s3cr3t\n", Rate: math.NaN(), Timeout: time.Minute, URL: "ftp://x"})
 	failed := failure(t, err, provider.KindMisconfigured)
 	check.Says(t, failed.Error(), "BaseURL is not an http", "Rate is NaN", "Timeout is 1m0s", "Token holds")
 	check.That(t, !provider.Temporary(failed) && !strings.Contains(failed.Error(), "s3cr3t"), "%v is temporary, or has the key", failed)
@@ -473,11 +469,11 @@ func TestNewReportsEveryMistake(t *testing.T) {
 		"http://venues.example.com": false, "file:///etc/passwd": false, "venues.example.com": false, "https:///v1": false,
 		"https://me:s3cr3t@venues.example.com": false, "https://venues.example.com/?key=s3cr3t": false, "https://venues example.com:s3cr3t/": false,
 	} {
-		_, err := remote.New(remote.Config{URL: url})
+		_, err := provider.New(provider.Config{URL: url})
 		check.That(t, (err == nil) == ok && (ok || !strings.Contains(err.Error(), "s3cr3t")), "%q: %v", url, err)
 	}
-	check.Is(t, check.Err(remote.New(remote.Config{AllowHTTP: true, URL: "http://venues"})), nil)
+	check.Is(t, check.Err(provider.New(provider.Config{AllowHTTP: true, URL: "http://venues"})), nil)
 	for _, rate := range []float64{0.09, 10_001, -1, math.Inf(1)} {
-		check.Contains(t, check.Err(remote.New(remote.Config{Rate: rate, URL: "http://localhost"})), "Rate is")
+		check.Contains(t, check.Err(provider.New(provider.Config{Rate: rate, URL: "http://localhost"})), "Rate is")
 	}
 }

@@ -1,10 +1,4 @@
-// Package phonetic compares words by sound across the Latin, Cyrillic, Greek, Hebrew, Arabic, Georgian and Armenian scripts.
-//
-// A word becomes a row of sounds. A sound is a set of phonemes, because most letters stand for several (Hebrew bet is b
-// or v, Latin ch is tsh, kh, sh or k), with a mark when the letter is often silent or a mere vowel sign. Two rows are
-// aligned by an edit distance: sets with a common phoneme cost nothing, neighbours (p and f, s and z) cost a part, and
-// vowels cost next to nothing when one of the scripts leaves them out. Digraphs are read before any vowel is dropped.
-package phonetic
+package token
 
 import (
 	"slices"
