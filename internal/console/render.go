@@ -46,7 +46,7 @@ func (v view) Within(screen string) bool {
 	return screen != "/" && strings.HasPrefix(v.Path, screen+"/")
 }
 
-// parse reads the templates. Each screen is a copy of the layout with a template "screen" of its own.
+// parse reads the templates. Each screen is a copy of the layout with its template "screen".
 func (c *Console) parse() (views, error) {
 	all := views{}
 	names, err := fs.Glob(files, "templates/*.html")
@@ -126,23 +126,23 @@ func address(to string, query url.Values) template.URL {
 // takes none. Others are refused: whoever mistypes a filter must not see, or cancel, everything.
 var parameters = map[string][]string{
 	"GET /audit":                    {"users"},
-	"GET /dead":                     names(&operate.Letters{}, "by"),
-	"GET /dead/letter":              {"account", "seq"},
-	"GET /dead/rehearsal":           names(&operate.Letters{}, "by"),
+	"GET /dead":                     names(&operate.DeadLetters{}, "by"),
+	"GET /dead/list":                names(&operate.DeadLetters{}),
+	"GET /dead/one":                 {"account", "seq"},
+	"GET /dead/rehearsal":           names(&operate.DeadLetters{}, "by"),
 	"GET " + doctorPath:             {"run"},
 	"GET /imports":                  {"id"},
 	"GET /jobs/{stream}":            names(&operate.JobSelection{}, "from"),
 	"GET /jobs/{stream}/{sequence}": names(&operate.JobSelection{}, "id"),
 	"GET /keys":                     {"account", "bucket", "prefix"},
 	"GET /keys/limits":              {"account", "bucket"},
-	"GET /notifications":            names(&rowQuery{}, "cursor"),
+	"GET /notifications":            names(&notificationQuery{}, "cursor"),
 	"GET /places":                   {"id"},
 	"GET /workers/{instance}":       {"account"},
-	"GET /dead/letters":             names(&operate.Letters{}),
-	"POST /dead/discard":            names(&operate.Letters{}, "by", "typed"),
-	"POST /dead/replay":             names(&operate.Letters{}, "by", "rate", "typed"),
-	"POST /dead/selected/discard":   {"account", "letter", "typed"},
-	"POST /dead/selected/replay":    {"account", "letter", "typed"},
+	"POST /dead/discard":            names(&operate.DeadLetters{}, "by", "typed"),
+	"POST /dead/replay":             names(&operate.DeadLetters{}, "by", "rate", "typed"),
+	"POST /dead/selected/discard":   {"account", "seq", "typed"},
+	"POST /dead/selected/replay":    {"account", "seq", "typed"},
 	"POST /jobs/{stream}/cancel":    names(&operate.JobSelection{}, "all", "job", "last", "typed"),
 	"POST /jobs/{stream}/run":       names(&operate.JobSelection{}, "all", "job", "last", "typed"),
 }
