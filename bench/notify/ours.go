@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -37,7 +38,7 @@ func openOurs(ctx context.Context, b *bench) (*client, error) {
 // applyAssets makes the streams of the services.
 func applyAssets(ctx context.Context, b *bench, js jetstream.JetStream) error {
 	assets := contracts.Assets(assetOptions(b.contestant.storage, b.service.Address))
-	_, err := contracts.Apply(ctx, js, assets, contracts.ApplyOptions{})
+	_, err := provision.Apply(ctx, js, assets, provision.Options{})
 	return err
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -40,7 +41,7 @@ func newLockPlace(t *testing.T) lockPlace {
 	_, js := natstest.Connect(t, p.srv)
 	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: "locks"}))
 	streams := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, streams, contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, streams, provision.Options{})))
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -35,7 +36,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	arrived := check.Must(js.OrderedConsumer(t.Context(), contracts.StreamEvents, jetstream.OrderedConsumerConfig{}))(t)
 	flags := []string{"--database", database, "--server", srv.URL(), "--listen", "127.0.0.1:0"}
 	status, err := exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
@@ -111,8 +112,8 @@ func TestDoctorOfAnOutbox(t *testing.T) {
 	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(contracts.AssetOptions{}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(contracts.AssetOptions{}), provision.Options{})))
 	t.Setenv("DATABASE_URL", database)
 	t.Setenv("NATS_URL", srv.URL())
 	conn := check.Must(pgx.Connect(t.Context(), database))(t)

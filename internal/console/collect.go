@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/operate/watch"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -447,7 +448,7 @@ func (s *streamRow) judge(info *jetstream.StreamInfo, serves bool) {
 	if want == nil || !serves { // a worker of the library makes a bucket and a stream of the same names
 		return
 	}
-	differences, err := contracts.Compare(*info, *want)
+	differences, err := provision.Compare(*info, *want)
 	if err != nil {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -164,13 +165,13 @@ func nkeyOption(path string) (nats.Option, error) {
 func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name string, streams []string) error {
 	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(streams, c.Name) })
-	changes, err := contracts.Apply(ctx, js, ours, contracts.ApplyOptions{CreateOnly: true, DryRun: !cfg.CreateAssets})
+	changes, err := provision.Apply(ctx, js, ours, provision.Options{CreateOnly: true, DryRun: !cfg.CreateAssets})
 	if err != nil {
 		return fmt.Errorf("%s: prepare streams and buckets: %w", name, err)
 	}
 	var missing []error
 	for _, c := range changes {
-		if c.Action == contracts.ActionCreate {
+		if c.Action == provision.Create {
 			if !cfg.CreateAssets {
 				missing = append(missing, fmt.Errorf("%s: stream %s is missing: have an administrator run expediter apply, or set %s_CREATE_ASSETS",
 					name, c.Stream, strings.ToUpper(name)))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -292,7 +293,7 @@ func (a *Attendance) read(ctx context.Context) (all []place, err error) {
 
 // WorksOn returns the service that takes the jobs or events of a stream, "" for none.
 func WorksOn(stream string) string {
-	for _, c := range contracts.Consumers(contracts.AssetOptions{}) {
+	for _, c := range provision.Consumers(contracts.AssetOptions{}) {
 		if c.Stream == stream && !strings.Contains(c.Config.Durable, "-") { // the service's first consumer has its name
 			return c.Config.Durable
 		}

@@ -119,15 +119,15 @@ type asset struct {
 func Assets(options AssetOptions) []jetstream.StreamConfig {
 	var wanted []jetstream.StreamConfig
 	for _, a := range slices.Concat(streams(options), buckets(options)) {
-		if options.wants(a.service) {
+		if options.Has(a.service) {
 			wanted = append(wanted, a.config)
 		}
 	}
 	return scale(wanted, options.MaxBytes)
 }
 
-// wants reports whether the assets of a service are wanted.
-func (o AssetOptions) wants(service string) bool {
+// Has reports whether the options select the assets of a service.
+func (o AssetOptions) Has(service string) bool {
 	return len(o.Services) == 0 || slices.ContainsFunc(o.Services, func(s string) bool {
 		return s == service || service == "" && s != ServiceLock
 	})

@@ -49,8 +49,8 @@
 //
 // # Streams and buckets
 //
-// [Assets] declares them once; [Compare] compares a stream with its declaration, and [Apply] makes a server match them. The
-// files in deploy/nats/streams, buckets and objects are generated from the same declarations, for three servers.
+// [Assets] declares them once. `expediter apply` makes a server match them. The files in deploy/nats/streams, buckets and
+// objects are generated from the same declarations, for three servers.
 //
 // # Versions
 //

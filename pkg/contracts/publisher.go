@@ -200,7 +200,7 @@ func (p *Publisher) explain(ctx context.Context, to string, err, earlier error) 
 		case errors.Is(cause, nats.ErrNoResponders) && !enabled && p.js.Conn().IsConnected(): // else the account may not ask for the stream
 			why, err = "no server has JetStream", jetstream.ErrJetStreamNotEnabled
 		case errors.Is(cause, jetstream.ErrStreamNotFound):
-			why, err = "create the stream (contracts.Apply, expediter apply), or name another in PublisherConfig.Stream", cause
+			why, err = "create the stream (expediter apply), or name another in PublisherConfig.Stream", cause
 		case cause != nil, slices.ContainsFunc(stream.CachedInfo().Config.Subjects, func(p string) bool { return subject.Matches(p, to) }):
 			return err
 		default:

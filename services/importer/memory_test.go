@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -406,7 +407,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 			_, js := natstest.Connect(t, srv)
-			check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 4 << 30}), contracts.ApplyOptions{})))
+			check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 4 << 30}), provision.Options{})))
 			process := bounded.Start(t, boundedDuty{Far: test.far, TempDir: t.TempDir(), URL: srv.URL(), YtDlp: program})
 			ids := map[string]bool{}
 			if test.forms {

@@ -26,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
@@ -556,8 +557,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
 	admin := natstest.InAccount(t, adminConn, "IMPORTER")
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), admin, contracts.Assets(ours), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), admin, provision.Consumers(ours), provision.Options{})))
 
 	denied := make(chan error, 100)
 	may := natstest.NewPermissions(t, srv, "importer")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -117,8 +118,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	}
 }
 
-// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have the
-// permissions of deploy/nats.
+// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have
+// the permissions of deploy/nats.
 func administered(t *testing.T, channels ...string) (*place, *natstest.Users) {
 	t.Helper()
 	users := natstest.NewUsers(t)
@@ -126,11 +127,11 @@ func administered(t *testing.T, channels ...string) (*place, *natstest.Users) {
 	nc, _ := natstest.Connect(t, server, users.As("admin"))
 	js := natstest.InAccount(t, nc, "NOTIFIER")
 	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(ours), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(ours), provision.Options{})))
 	own := check.Must(jetstream.New(nc))(t)
 	operators := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), own, operators, contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), own, operators, provision.Options{})))
 	as := []nats.Option{users.As("notifier")}
 	return &place{T: t, as: as, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}, users
 }
@@ -284,7 +285,7 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	check.Contains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
 }
 
-// A row whose recipient cannot be read is not sent, and says why: the opt-outs are not known.
+// A notification whose recipient cannot be read is not sent, and says why: the opt-outs are not known.
 func TestARecipientThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -33,9 +34,9 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 	url := srv.Line()
 	admin, _ := natstest.ConnectURL(t, url, users.As("admin"))
 	js := natstest.InAccount(t, admin, "IMPORTER")
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{
 		MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter},
-	}), contracts.ApplyOptions{})))
+	}), provision.Options{})))
 	nc, own := natstest.ConnectURL(t, url, users.As("console"), nats.MaxReconnects(-1))
 	s := consoletest.Serve(t, nil, nc, own, func(cfg *console.Config) {
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: natstest.InAccount(t, nc, "IMPORTER"), Name: "IMPORTER"})
@@ -82,9 +83,9 @@ func TestOverviewShowsFullDisks(t *testing.T) {
 	})
 	admin, _ := natstest.ConnectURL(t, cluster.URLs(), users.As("admin"))
 	js := natstest.InAccount(t, admin, "IMPORTER")
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{
 		Replicas: len(disks), Services: []string{contracts.ServiceImporter},
-	}), contracts.ApplyOptions{})))
+	}), provision.Options{})))
 	nc, own := natstest.ConnectURL(t, cluster.URLs(), users.As("console"))
 	s := consoletest.Serve(t, nil, nc, own, func(cfg *console.Config) {
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: natstest.InAccount(t, nc, "IMPORTER"), Name: "IMPORTER"})

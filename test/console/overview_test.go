@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -69,9 +70,9 @@ func TestOverviewShowsFaults(t *testing.T) {
 	check.OK(t, s.JetStream.DeleteStream(t.Context(), "OTHERS")) // no service needs it
 	body := shown(s, func(body string) bool { return !strings.Contains(body, "OTHERS") })
 	check.That(t, !strings.Contains(body, "OTHERS"), "a stream that went away is shown: %s", body)
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), s.JetStream, contracts.Consumers(contracts.AssetOptions{
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), s.JetStream, provision.Consumers(contracts.AssetOptions{
 		Services: []string{contracts.ServiceImporter},
-	}), contracts.ApplyOptions{})))
+	}), provision.Options{})))
 	for _, subject := range []string{"jobs.import.normal.a", "jobs.import.nobody.b"} {
 		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), subject, []byte("{}"))))
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -136,7 +137,7 @@ func startFront(t *testing.T, cutting bool) (*front, *notifier.Notifier) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	check.OK(t, os.WriteFile(rules, []byte("version: 1\nevents: {}\n"), 0o600))
 	nc, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	base := service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 	n := check.Must(notifier.Start(t.Context(), nc, notifier.Config{BaseConfig: base, Rules: rules}))(t)
 	e := check.Must(enricher.Start(t.Context(), nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{f}}))(t)

@@ -28,6 +28,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/audit"
@@ -78,7 +79,7 @@ func start(t *testing.T) *site {
 	check.OK(t, os.WriteFile(roots, authority, 0o600))
 
 	nc, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	n, err := notifier.Start(t.Context(), nc, notifier.Config{
 		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}, Rules: rules,
 		ChannelConfig: notifier.ChannelConfig{

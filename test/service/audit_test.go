@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -22,7 +23,7 @@ func audited(t *testing.T, source string, through func(jetstream.Publisher) jets
 	t.Helper()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	assets := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, assets, provision.Options{})))
 	return js, audit.New(audit.Config{JetStream: through(js), Logger: slog.New(slog.DiscardHandler), Source: source})
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -70,8 +71,8 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 	random := crash.Random(t)(0)
 	srv := crash.StartServer(t)
 	_, js := natstest.ConnectURL(t, srv.URL)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}}),
-		contracts.ApplyOptions{}))) // for the audit
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}}),
+		provision.Options{}))) // for the audit
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: contracts.StreamDead, Subjects: []string{contracts.DeadSubjects}, AllowDirect: true, Duplicates: time.Hour, MaxAge: 24 * time.Hour},
 		{Name: contracts.StreamImportJobs, Subjects: []string{contracts.ImportJobsSubjects}, Retention: jetstream.WorkQueuePolicy},

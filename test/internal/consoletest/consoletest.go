@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -58,8 +59,8 @@ func Deployed(t *testing.T, user string, mutate ...func(*console.Config)) (s *Si
 	accounts := []console.Account{}
 	assets := func(js jetstream.JetStream, service string) {
 		of := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{service}}
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(of), contracts.ApplyOptions{})))
-		check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(of), contracts.ApplyOptions{})))
+		check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(of), provision.Options{})))
+		check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(of), provision.Options{})))
 	}
 	for _, service := range []string{contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier} {
 		account := strings.ToUpper(service)
@@ -79,7 +80,7 @@ func Start(t *testing.T, mutate ...func(*console.Config)) *Site {
 	srv := natstest.Server(t)
 	nc, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, assets, provision.Options{})))
 	return Serve(t, srv, nc, js, mutate...)
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -38,10 +39,10 @@ func TestEveryUserIsToldWhatIsMissing(t *testing.T) {
 	nc, own := natstest.Connect(t, srv, users.As("admin"))
 	for account, service := range map[string]string{"ENRICHER": "enricher", "IMPORTER": "importer", "NOTIFIER": "notifier"} {
 		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{service}})
-		check.OK(t, check.Err(contracts.Apply(t.Context(), natstest.InAccount(t, nc, account), assets, contracts.ApplyOptions{})))
+		check.OK(t, check.Err(provision.Apply(t.Context(), natstest.InAccount(t, nc, account), assets, provision.Options{})))
 	}
 	lock := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), own, lock, contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), own, lock, provision.Options{})))
 	for _, c := range []struct{ user, command, missing string }{ // "" for a command that works
 		{"admin", "jobs list --account NOTIFIER --stream EVENTS", ""},
 		{"console", "jobs list --account NOTIFIER --stream EVENTS", ""},
@@ -89,7 +90,7 @@ func TestWhatIsMissingIsToldInTheMiddle(t *testing.T) {
 		natstest.Restrict(server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$KV.locks.>"}}}))
 	_, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceLock}})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, assets, provision.Options{})))
 	check.OK(t, audit.New(audit.Config{JetStream: js, Logger: slog.New(slog.DiscardHandler), Source: "cli"}).Do(t.Context(), "x", "y",
 		func(context.Context) (int, error) { return 1, nil }))
 	records := check.Must(js.Stream(t.Context(), contracts.StreamAudit))(t).CachedInfo().Config

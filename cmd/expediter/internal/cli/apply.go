@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
@@ -27,7 +28,7 @@ type applyFlags struct {
 	natsFlags
 
 	assets  contracts.AssetOptions
-	options contracts.ApplyOptions
+	options provision.Options
 	format  string
 }
 
@@ -77,9 +78,9 @@ func (f *applyFlags) apply(ctx context.Context, js jetstream.JetStream) error {
 	if err := f.reach(ctx, js); err != nil {
 		return err
 	}
-	changes, failed := contracts.Apply(ctx, js, contracts.Assets(f.assets), f.options)
+	changes, failed := provision.Apply(ctx, js, contracts.Assets(f.assets), f.options)
 	if ctx.Err() == nil {
-		consumers, err := contracts.ApplyConsumers(ctx, js, contracts.Consumers(f.assets), f.options)
+		consumers, err := provision.ApplyConsumers(ctx, js, provision.Consumers(f.assets), f.options)
 		changes, failed = append(changes, consumers...), errors.Join(failed, err)
 	}
 	if failed != nil {
@@ -104,11 +105,11 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 
 // report writes the changes, a row for each stream and consumer and for each of their settings, and then the settings
 // that were left unchanged.
-func (f *applyFlags) report(changes []contracts.Change) error {
+func (f *applyFlags) report(changes []provision.Change) error {
 	out := f.rows(f.format, "", "STREAM", "CONSUMER", "ACTION", "SETTING", "IS~", "DECLARED~", "DROPS~")
 	refused, changed, larger := false, 0, 0
 	for _, c := range changes {
-		if c.Action == contracts.ActionCreate || c.Action == contracts.ActionUpdate {
+		if c.Action == provision.Create || c.Action == provision.Update {
 			changed++
 		}
 		for _, d := range c.Differences {
@@ -132,9 +133,9 @@ func (f *applyFlags) report(changes []contracts.Change) error {
 		"move the messages of a stream to a new one, delete a consumer")
 }
 
-func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) {
+func (f *applyFlags) write(out *terminal.Rows, c provision.Change) {
 	row := struct {
-		contracts.Change
+		provision.Change
 
 		Error string `json:"error,omitempty"`
 	}{Change: c}
@@ -150,9 +151,9 @@ func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) {
 		did := action
 		switch {
 		case !d.Fixed && d.Shrinks:
-			did = string(contracts.ActionKeep)
+			did = string(provision.Keep)
 		case !d.Fixed:
-			did = string(contracts.ActionRefuse)
+			did = string(provision.Refuse)
 		}
 		out.Add(row, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -33,7 +34,7 @@ func deadLetters(ts *testscript.TestScript, _ bool, streams []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	options := contracts.AssetOptions{MaxBytes: 64 << 20, Storage: jetstream.MemoryStorage}
-	ts.Check(check.Err(contracts.Apply(ctx, js, contracts.Streams(options), contracts.ApplyOptions{})))
+	ts.Check(check.Err(provision.Apply(ctx, js, contracts.Streams(options), provision.Options{})))
 	for i, text := range []string{"status 503 of p1", "status 503 of p2", "status 502 of p3", "no such place"} {
 		dead := worker.DeadLetter{
 			Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Deliveries: 6, EnqueuedAt: time.Unix(1700000000, 0), Error: text,
@@ -42,7 +43,7 @@ func deadLetters(ts *testscript.TestScript, _ bool, streams []string) {
 			Stream: contracts.StreamEnrichJobs, Subject: fmt.Sprint("jobs.enrich.wolt.p", i+1), Worker: "host-1",
 		}
 		if !strings.HasPrefix(text, "status") {
-			dead.Reason, dead.Signature, dead.Stack = worker.ReasonCancelled, text, "goroutine 1 [running]:\n\tmain.go:1"
+			dead.Reason, dead.Signature, dead.Stack = worker.ReasonDiscarded, text, "goroutine 1 [running]:\n\tmain.go:1"
 		}
 		ts.Check(check.Err(worker.PublishDeadLetter(ctx, js, "dead", dead)))
 	}
@@ -176,7 +177,7 @@ func works(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(worker.Handle(w, "jobs.work.>", worker.Policy{MaxAttempts: 2}, func(ctx context.Context, job *worker.Job[string]) error {
 		switch job.Args {
 		case "fail":
-			return worker.Cancel(&json.SyntaxError{})
+			return worker.Discard(&json.SyntaxError{})
 		case "hang":
 			hangs <- struct{}{}
 			<-ctx.Done()

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -55,7 +56,7 @@ const oddUser = "carla+1@example.com *.>"
 func storeUsers(t *testing.T, srv *natsrun.Server) (js jetstream.JetStream, customer, admin []string) {
 	t.Helper()
 	_, js = natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	customer, admin = subjectsOf(t, contracts.RecipientCustomer, oddUser), subjectsOf(t, contracts.RecipientAdmin, oddUser)
 	for i, subject := range slices.Concat(
 		customer, admin, subjectsOf(t, contracts.RecipientCustomer, "e1"), subjectsOf(t, contracts.RecipientCustomer, "RESTAURANT"),

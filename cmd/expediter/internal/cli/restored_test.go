@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -103,8 +104,8 @@ func TestTheCommandsOfTheBackupPage(t *testing.T) {
 			}
 			assets := contracts.AssetOptions{Services: []string{service}}
 			if fill {
-				check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(assets), contracts.ApplyOptions{})))
-				check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(assets), contracts.ApplyOptions{})))
+				check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(assets), provision.Options{})))
+				check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(assets), provision.Options{})))
 				fillService(t, js, account, service)
 			}
 			for _, c := range contracts.Assets(assets) {

@@ -14,12 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/operate/watch"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // dry reports differences and changes nothing.
-var dry = contracts.ApplyOptions{DryRun: true, Wait: once}
+var dry = provision.Options{DryRun: true, Wait: once}
 
 // advisory has the settings whose differences do no harm.
 var advisory = map[string]bool{"description": true, "max_bytes": true, "max_consumers": true, "metadata": true, "placement": true}
@@ -44,9 +45,9 @@ func (e *examination) checkStreams(ctx context.Context) {
 func (e *examination) checkStream(ctx context.Context, t target, want jetstream.StreamConfig) {
 	of, begun := streamOf(t, want.Name), time.Now()
 	_, err := e.stream(t, want.Name)
-	var changes []contracts.Change
+	var changes []provision.Change
 	if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
-		changes, err = contracts.Apply(ctx, t.js, []jetstream.StreamConfig{want}, dry)
+		changes, err = provision.Apply(ctx, t.js, []jetstream.StreamConfig{want}, dry)
 	}
 	if err != nil {
 		e.unanswered(ctx, t, of, "$JS.API.STREAM.INFO."+want.Name, err)
@@ -120,7 +121,7 @@ const leaders = "nats server report jetstream # start the servers that are away,
 
 // differs adds the finding of a setting that differs from its declaration. A limit that is larger than declared is an
 // operator's choice.
-func (e *examination) differs(t target, of string, c contracts.Change, d contracts.Difference) {
+func (e *examination) differs(t target, of string, c provision.Change, d provision.Difference) {
 	kind, remove, cure := "stream", e.nats(t, "stream rm -f "+c.Stream), e.apply(t)
 	if c.Consumer != "" {
 		kind, remove = "consumer", e.nats(t, "consumer rm -f "+c.Stream+" "+c.Consumer)
@@ -204,7 +205,7 @@ func (e *examination) checkConsumers(ctx context.Context) {
 			options := e.options(t)
 			options.Services = []string{service}
 			options.AckWait = e.ackWait(service)
-			for _, want := range contracts.Consumers(options) {
+			for _, want := range provision.Consumers(options) {
 				asking.Go(func() { e.checkConsumer(ctx, t, want) })
 			}
 		}
@@ -221,18 +222,18 @@ func (e *examination) ackWait(service string) time.Duration {
 	return d
 }
 
-func (e *examination) checkConsumer(ctx context.Context, t target, want contracts.Consumer) {
+func (e *examination) checkConsumer(ctx context.Context, t target, want provision.Consumer) {
 	name := want.Config.Durable
 	of := "consumer " + want.Stream + "/" + name + t.suffix()
 	if _, err := e.stream(t, want.Stream); err != nil {
 		return // is reported, and apply makes both
 	}
-	changes, err := contracts.ApplyConsumers(ctx, t.js, []contracts.Consumer{want}, dry)
+	changes, err := provision.ApplyConsumers(ctx, t.js, []provision.Consumer{want}, dry)
 	if err != nil {
 		e.unanswered(ctx, t, of, "$JS.API.CONSUMER.INFO."+want.Stream+"."+name, err)
 		return
 	}
-	if changes[0].Action == contracts.ActionCreate && e.isUnused(t, want) {
+	if changes[0].Action == provision.Create && e.isUnused(t, want) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.unused = append(e.unused, of)
@@ -249,7 +250,7 @@ var channels = map[string]string{
 
 // isUnused reports whether a consumer belongs to a channel that no notifier uses, as far as is known. With
 // NOTIFIER_CREATE_ASSETS notifiers make consumers only for their channels.
-func (e *examination) isUnused(t target, c contracts.Consumer) bool {
+func (e *examination) isUnused(t target, c provision.Consumer) bool {
 	channel, _ := strings.CutPrefix(c.Config.Durable, "notifier-send-")
 	variable, ok := channels[channel]
 	return ok && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(t.workers(), c)

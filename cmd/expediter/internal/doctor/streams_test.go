@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -30,8 +31,8 @@ func remake(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
 		edit(&config)
 		drop(stream)(s)
 		check.OK(s.T, check.Err(s.js.CreateStream(s.Context(), config)))
-		check.OK(s.T, check.Err(contracts.ApplyConsumers(s.Context(), s.js, slices.DeleteFunc(contracts.Consumers(contracts.AssetOptions{}),
-			func(c contracts.Consumer) bool { return c.Stream != stream }), contracts.ApplyOptions{})))
+		check.OK(s.T, check.Err(provision.ApplyConsumers(s.Context(), s.js, slices.DeleteFunc(provision.Consumers(contracts.AssetOptions{}),
+			func(c provision.Consumer) bool { return c.Stream != stream }), provision.Options{})))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/operate/watch"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -197,10 +198,10 @@ func (e *examination) addCertain(ctx context.Context, t target, name string, loo
 // addProblem adds a problem of a stream.
 func (e *examination) addProblem(t target, stream string, p watch.Problem) {
 	if p.ID == "consumer.missing" || p.ID == "consumer.changed" {
-		declared := func(c contracts.Consumer) bool {
+		declared := func(c provision.Consumer) bool {
 			return strings.HasPrefix(p.Of, "consumer "+c.Stream+"/"+c.Config.Durable)
 		}
-		if slices.ContainsFunc(contracts.Consumers(e.options(t)), declared) {
+		if slices.ContainsFunc(provision.Consumers(e.options(t)), declared) {
 			return // it is compared with its declaration
 		}
 	}
@@ -310,7 +311,7 @@ func (e *examination) tellsApart(t target) bool {
 }
 
 // pulled reports whether a worker has handlers of a consumer.
-func pulled(workers []inspect.Info, c contracts.Consumer) bool {
+func pulled(workers []inspect.Info, c provision.Consumer) bool {
 	return slices.ContainsFunc(workers, func(w inspect.Info) bool {
 		return w.Stream == c.Stream && slices.ContainsFunc(w.Handlers, func(h inspect.Handler) bool { return h.Consumer == c.Config.Durable })
 	})

@@ -29,6 +29,7 @@ import (
 	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -149,7 +150,7 @@ func (p program) handle(w *worker.Worker) error {
 		case "fail":
 			return errors.New("bank: 503 Service Unavailable")
 		case "discard":
-			return worker.Cancel(errors.New("bank: 404 Not Found"))
+			return worker.Discard(errors.New("bank: 404 Not Found"))
 		case "poison":
 			os.Exit(3)
 		case "once": // a failure now and then is healthy
@@ -226,8 +227,8 @@ func (r *rig) options() contracts.AssetOptions {
 // apply makes what the services need.
 func (r *rig) apply() {
 	r.Helper()
-	check.OK(r.T, check.Err(contracts.Apply(r.Context(), r.js, contracts.Assets(r.options()), contracts.ApplyOptions{})))
-	check.OK(r.T, check.Err(contracts.ApplyConsumers(r.Context(), r.js, contracts.Consumers(r.options()), contracts.ApplyOptions{})))
+	check.OK(r.T, check.Err(provision.Apply(r.Context(), r.js, contracts.Assets(r.options()), provision.Options{})))
+	check.OK(r.T, check.Err(provision.ApplyConsumers(r.Context(), r.js, provision.Consumers(r.options()), provision.Options{})))
 }
 
 // makeOwn makes the stream and the consumer of a user.

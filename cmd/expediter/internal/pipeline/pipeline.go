@@ -24,6 +24,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -201,7 +202,7 @@ func (p *Pipeline) apply(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	_, err = contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{Replicas: p.replicas()}), contracts.ApplyOptions{})
+	_, err = provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{Replicas: p.replicas()}), provision.Options{})
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -142,7 +143,7 @@ func newInstance(t *testing.T, srv *natsrun.Server, p provider.Provider, mutate 
 func newInstanceOn(t *testing.T, srv *natsrun.Server, p provider.Provider, options []nats.Option, mutate ...func(*Config)) *instance {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	log := &journal{}
 	cfg := Config{Deprecated: true, Enabled: true, Logger: slog.New(log), Providers: []provider.Provider{p}}
 	if time.Now().Year() > 2000 { // not under fake time: a busy machine is not a store that is down

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -79,9 +80,9 @@ func TestProviderFailsForGood(t *testing.T) {
 		reason worker.Reason
 		stack  bool
 	}{
-		"error":     {failTimes(3, errFar), 3, worker.ReasonCancelled, false},
-		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonCancelled, true},
-		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonCancelled, false},
+		"error":     {failTimes(3, errFar), 3, worker.ReasonDiscarded, false},
+		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonDiscarded, true},
+		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonDiscarded, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			p := &far{search: c.search}
@@ -277,7 +278,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		<-begun
 		stop()
 		entry, err := first.flight.Get(t.Context(), pizzaKey)
-		check.That(t, err == nil && entry.State == flight.Pending && entry.Handoff,
+		check.That(t, err == nil && entry.State == flight.Pending && entry.HandOff,
 			"after the stop the entry is %+v, %v, want one that waits to be resumed", entry, err)
 		var attempt int
 		second := newInstance(t, srv, &far{})
@@ -559,7 +560,7 @@ const conformJobs = 20
 func TestWorkConforms(t *testing.T) {
 	workertest.Conform(t, workertest.Suite{
 		Prepare: func(ctx context.Context, js jetstream.JetStream) error {
-			return check.Err(contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}))
+			return check.Err(provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{}))
 		},
 		Effects: conformEffects, Job: conformJob, Jobs: conformJobs, Service: conformService,
 		Stream: contracts.StreamEnrichJobs,

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -229,7 +230,7 @@ func conform(t *testing.T, hold func(*instance, func(context.Context, string) er
 	t.Helper()
 	workertest.Conform(t, workertest.Suite{
 		Prepare: func(ctx context.Context, js jetstream.JetStream) error {
-			return check.Err(contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}))
+			return check.Err(provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{}))
 		},
 		Effects: conformEffects, Job: conformJob, Stream: contracts.StreamImportJobs,
 		Service: func(ctx context.Context, env workertest.Env) error { return conformService(ctx, env, hold) },
@@ -535,7 +536,7 @@ func TestTheEndOfTheCallerEndsThePause(t *testing.T) {
 func TestAnotherContentIsNoFile(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	s := check.Must(OpenFiles(t.Context(), js, nil, 100, time.Hour))(t)
 	defer s.Close()
 	check.OK(t, check.Err(s.Put(t.Context(), "ada", "soup.vtt", []byte("soup"))))
@@ -552,7 +553,7 @@ func TestAnotherContentIsNoFile(t *testing.T) {
 func TestFileIsSentAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+		check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 		s := check.Must(OpenFiles(t.Context(), js, nil, 100, time.Hour))(t)
 		defer s.Close()
 		content := []byte("soup")
@@ -575,7 +576,7 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 	for size, most := range map[int]int{60 << 10: 4, 1: 254} {
 		natstest.RunBubble(t, fmt.Sprint(size), func(t *testing.T, srv *natsrun.Server) {
 			_, js := natstest.Connect(t, srv)
-			check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+			check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 			objects := check.Must(js.Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps))(t).CachedInfo().Config
 			objects.MaxBytes = 1 << 20
 			check.OK(t, check.Err(js.UpdateStream(t.Context(), objects)))

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -200,7 +201,7 @@ func newInstance(t *testing.T, srv *natsrun.Server, mutate ...func(*instance, *C
 func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mutate ...func(*instance, *Config)) *instance {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	recipes, err := store.New(js, slog.New(slog.DiscardHandler))
 	check.OK(t, err)
 	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}, js: js, recipes: recipes}

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -27,6 +28,6 @@ func Open(t testing.TB, srv *natsrun.Server, opts ...nats.Option) (jetstream.Jet
 	t.Helper()
 	_, js := natstest.Connect(t, srv, opts...)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, assets, provision.Options{})))
 	return js, Client(t, js)
 }

@@ -17,7 +17,9 @@ func main() {
 	srv := must(natsrun.Start(natsrun.Config{})) // an embedded server; nats.Connect(url) connects to another
 	defer srv.Stop()
 	js := must(jetstream.New(must(srv.Connect())))
-	must(contracts.Apply(ctx, js, contracts.Streams(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}))
+	for _, stream := range contracts.Streams(contracts.AssetOptions{MaxBytes: 1 << 30}) {
+		must(js.CreateOrUpdateStream(ctx, stream))
+	}
 	publisher := must(contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/orders"}))
 	event := contracts.Event{EventID: "order-7", EventType: "ORDER_PLACED", AggregateType: "ORDER", UserID: "ada"}
 	for range 2 {

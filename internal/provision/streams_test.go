@@ -1,0 +1,299 @@
+package provision_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// applied returns a server of its own with all assets.
+func applied(t *testing.T) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), provision.Options{})))
+	return nc, js
+}
+
+// compare compares the streams on the server with their declarations.
+func compare(t *testing.T, js jetstream.StreamManager, want []jetstream.StreamConfig) []provision.Difference {
+	t.Helper()
+	changes := check.Must(provision.Apply(t.Context(), js, want, provision.Options{AllowShrink: true, DryRun: true}))(t)
+	var all []provision.Difference
+	for _, change := range changes {
+		all = append(all, change.Differences...)
+	}
+	return all
+}
+
+func actions(changes []provision.Change) map[provision.Action]int {
+	counts := make(map[provision.Action]int)
+	for _, change := range changes {
+		counts[change.Action]++
+	}
+	return counts
+}
+
+func TestApplyCreatesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	want := contracts.Assets(contracts.AssetOptions{})
+	total := len(want)
+
+	differences := compare(t, js, want)
+	check.Require(t, len(differences) == total && differences[0].Missing, "got %v, want %d missing", differences, total)
+	for range 2 {
+		changes, err := provision.Apply(t.Context(), js, want, provision.Options{DryRun: true})
+		got := actions(changes)
+		check.Require(t, err == nil && got[provision.Create] == total, "dry run: got %v, %v", got, err)
+	}
+	changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
+	got := actions(changes)
+	check.Require(t, err == nil && got[provision.Create] == total, "got %v, %v", got, err)
+	differences = compare(t, js, want)
+	check.That(t, differences == nil, "the server changed declared settings: %v", differences)
+	changes, err = provision.Apply(t.Context(), js, want, provision.Options{})
+	got = actions(changes)
+	check.That(t, err == nil && got[provision.None] == total, "second time: got %v, %v", got, err)
+	for _, bucket := range under("KV_", contracts.AssetOptions{}) {
+		check.Is(t, check.Err(js.KeyValue(t.Context(), strings.TrimPrefix(bucket.Name, "KV_"))), nil, bucket.Name)
+	}
+	for _, bucket := range under("OBJ_", contracts.AssetOptions{}) {
+		check.Is(t, check.Err(js.ObjectStore(t.Context(), strings.TrimPrefix(bucket.Name, "OBJ_"))), nil, bucket.Name)
+	}
+}
+
+// under returns the streams under the buckets of a kind.
+func under(prefix string, options contracts.AssetOptions) []jetstream.StreamConfig {
+	return slices.DeleteFunc(contracts.Assets(options), func(c jetstream.StreamConfig) bool { return !strings.HasPrefix(c.Name, prefix) })
+}
+
+func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	want := contracts.Assets(contracts.AssetOptions{})
+	const name = contracts.StreamEvents
+	changed := want[slices.IndexFunc(want, func(c jetstream.StreamConfig) bool { return c.Name == name })]
+	changed.MaxAge = time.Hour
+	changed.MaxMsgs = 10
+	changed.Description = "by hand"
+	changed.Subjects = []string{"other.>", contracts.EventsSubjects}
+	changed.DenyDelete = true
+	changed.Metadata = map[string]string{"owner": "ops"}
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), changed)))
+
+	differences := compare(t, js, want)
+	expected := []provision.Difference{
+		{Stream: name, Field: "deny_delete", Got: "true"},
+		{Stream: name, Field: "description", Got: `"by hand"`, Want: `"Domain events"`, Fixed: true},
+		{Stream: name, Field: "max_age", Got: "1h0m0s", Want: "168h0m0s", Fixed: true},
+		{Stream: name, Field: "max_msgs", Got: "10", Fixed: true},
+		{Stream: name, Field: "subjects", Got: `["events.>","other.>"]`, Want: `["events.>"]`, Fixed: true, Shrinks: true},
+	}
+	diff := cmp.Diff(expected, differences)
+	check.Require(t, diff == "", "-want +got\n%s", diff)
+	changes, err := provision.Apply(t.Context(), js, want, provision.Options{AllowShrink: true})
+	got := actions(changes)
+	check.Require(t, err == nil && got[provision.Update] == 1, "got %v, %v", got, err)
+	differences = compare(t, js, want)
+	check.Equal(t, expected[:1], differences)
+	stream, err := js.Stream(t.Context(), name)
+	check.That(t, err == nil && stream.CachedInfo().Config.Metadata["owner"] == "ops", "the operator's metadata is gone: %v", err)
+	changes, err = provision.Apply(t.Context(), js, want, provision.Options{})
+	got = actions(changes)
+	check.That(t, err == nil && got[provision.Refuse] == 1, "third time: got %v, %v", got, err)
+}
+
+// TestMetadataIsSharedWithOperatorsAndServer: only the declared keys are compared and written.
+func TestMetadataIsSharedWithOperatorsAndServer(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	want := under("KV_", contracts.AssetOptions{})[:1]
+	byHand := want[0]
+	byHand.Metadata = map[string]string{"owner": "ops", "team": "old"}
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), byHand)))
+	want[0].Metadata = map[string]string{"team": "new"}
+	for _, action := range []provision.Action{provision.Update, provision.None} {
+		changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
+		check.Require(t, err == nil && changes[0].Action == action, "got %+v, %v, want %s", changes, err, action)
+	}
+	stream := check.Must(js.Stream(t.Context(), want[0].Name))(t)
+	metadata := stream.CachedInfo().Config.Metadata
+	check.That(t, metadata["owner"] == "ops" && metadata["team"] == "new" && metadata["_nats.level"] != "", "got %v", metadata)
+}
+
+func TestApplyGoesOnAfterAFailure(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"events.a"}})))
+	want := contracts.Assets(contracts.AssetOptions{})
+	changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
+	check.Contains(t, err, "stream EVENTS")
+	failed := slices.DeleteFunc(slices.Clone(changes), func(c provision.Change) bool { return c.Err == nil })
+	check.That(t, len(failed) == 1 && failed[0].Stream == contracts.StreamEvents && len(changes) == len(want), "failed: %+v", failed)
+	check.Same(t, "result", len(compare(t, js, want)), 1)
+}
+
+// unanswered loses the answer to the first request for each stream.
+type unanswered struct {
+	jetstream.StreamManager
+
+	unknown map[string]int // for how many requests those are whose answer was lost
+}
+
+func (u *unanswered) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := u.StreamManager.CreateStream(ctx, cfg)
+	if _, again := u.unknown[cfg.Name]; !again {
+		u.unknown[cfg.Name] = 2
+		return nil, nats.ErrTimeout
+	}
+	return stream, err
+}
+
+// Stream does not know a stream at first, as a node that has just begun to lead.
+func (u *unanswered) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	stream, err := u.StreamManager.Stream(ctx, name)
+	if err == nil && u.unknown[name] > 0 {
+		u.unknown[name]--
+		return nil, jetstream.ErrStreamNotFound
+	}
+	return stream, err
+}
+
+// A stream whose answer was lost, and that is made while the next try begins, is created once.
+func TestApplyBearsALostAnswer(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceImporter}})
+	changes := check.Must(provision.Apply(t.Context(), &unanswered{js, map[string]int{}}, want, provision.Options{}))(t)
+	check.Same(t, "got[provision.Create]", actions(changes)[provision.Create], len(want))
+}
+
+// grown is a declared stream as an operator has made it larger, with two old messages.
+func grown(t *testing.T, js jetstream.JetStream, want jetstream.StreamConfig) {
+	t.Helper()
+	larger := want
+	larger.MaxAge, larger.MaxBytes, larger.MaxConsumers, larger.MaxMsgs = 2*want.MaxAge, 2*want.MaxBytes, 2*want.MaxConsumers, 0
+	larger.MaxMsgsPerSubject, larger.Subjects = -1, append(larger.Subjects, "more.>")
+	check.OK(t, check.Err(js.CreateStream(t.Context(), larger)))
+	for range 2 {
+		check.OK(t, check.Err(js.Publish(t.Context(), "events.A.B", make([]byte, 1000))))
+	}
+}
+
+// A stream that an operator has made larger stays so until --allow-shrink, and each difference names the messages that lowering
+// it drops.
+func TestApplyKeepsWhatIsLarger(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}})[1]
+	want.MaxBytes, want.MaxMsgs, want.MaxMsgsPerSubject = 1500, 1, 1
+	grown(t, js, want)
+	fields := map[string]string{
+		"max_age": "", "max_bytes": "bytes of the oldest messages", "max_consumers": "", "max_msgs": "1 of the oldest messages",
+		"max_msgs_per_subject": "all but the newest 1 messages of each subject", "subjects": "",
+	}
+	for _, options := range []provision.Options{{}, {DryRun: true, AllowShrink: true}, {CreateOnly: true, AllowShrink: true}, {AllowShrink: true}} {
+		changes := check.Must(provision.Apply(t.Context(), js, []jetstream.StreamConfig{want}, options))(t)
+		removes := options.AllowShrink && !options.CreateOnly
+		action := provision.Keep
+		if removes {
+			action = provision.Update
+		}
+		check.Require(t, len(changes) == 1 && changes[0].Action == action && len(changes[0].Differences) == len(fields),
+			"%+v: got %+v", options, changes)
+		for _, d := range changes[0].Differences {
+			drops, known := fields[d.Field]
+			check.That(t, known && d.Shrinks && d.Fixed == removes && drops == "" == (d.Drops == "") && strings.HasSuffix(d.Drops, drops),
+				"%+v: got %+v, want it to drop %q", options, d, drops)
+		}
+		stream := check.Must(js.Stream(t.Context(), want.Name))(t)
+		left := uint64(2)
+		if removes && !options.DryRun {
+			left = 1
+		}
+		check.Same(t, fmt.Sprintf("%+v: messages are left", options), stream.CachedInfo().State.Msgs, left)
+	}
+}
+
+// Fewer replicas are a loss, too.
+func TestApplyKeepsReplicas(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	options := contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: 3, Services: []string{contracts.ServiceLock}}
+	replicas := func() int {
+		t.Helper()
+		stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketLocks))(t)
+		return stream.CachedInfo().Config.Replicas
+	}
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
+	options.Replicas = 1
+	changes, err := provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})
+	if err != nil || replicas() != 3 || changes[0].Action != provision.Keep || changes[0].Differences[0].Drops != "the copies on 2 of 3 servers" {
+		t.Errorf("got %+v, %v, and %d replicas, want 3", changes, err, replicas())
+	}
+	_, err = provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{AllowShrink: true})
+	check.That(t, err == nil && replicas() == 1, "got %v, and %d replicas, want 1", err, replicas())
+	options.Replicas = 3
+	changes, err = provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})
+	if d := changes[0].Differences; err != nil || replicas() != 3 || len(d) != 1 || d[0].Shrinks || d[0].Drops != "" {
+		t.Errorf("got %+v, %v, and %d replicas, want 3 and nothing dropped", changes, err, replicas())
+	}
+}
+
+func TestApplyConsumers(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	options := contracts.AssetOptions{Channels: []string{"pigeon"}, Services: []string{contracts.ServiceNotifier}}
+	want := provision.Consumers(options)
+	apply := func(o provision.Options, action provision.Action, n int) []provision.Change {
+		t.Helper()
+		changes, err := provision.ApplyConsumers(t.Context(), js, want, o)
+		check.Require(t, err == nil && actions(changes)[action] == n, "got %+v, %v, want %s %d times", changes, err, action, n)
+		return changes
+	}
+	apply(provision.Options{DryRun: true}, provision.Create, len(want))
+	check.Failsf(t, check.Err(provision.ApplyConsumers(t.Context(), js, want, provision.Options{})),
+		"consumers were made without their streams")
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
+	apply(provision.Options{DryRun: true}, provision.Create, len(want))
+	apply(provision.Options{CreateOnly: true}, provision.Create, len(want))
+	apply(provision.Options{}, provision.None, len(want))
+
+	change := func(cfg jetstream.ConsumerConfig) {
+		t.Helper()
+		check.OK(t, check.Err(js.UpdateConsumer(t.Context(), contracts.StreamEvents, cfg)))
+	}
+	byHand := want[0].Config
+	byHand.AckWait, byHand.MaxDeliver, byHand.Metadata = time.Minute, 3, map[string]string{"owner": "ops"}
+	change(byHand)
+	kept := apply(provision.Options{CreateOnly: true}, provision.Keep, 1)
+	check.Equal(t, []provision.Difference{
+		{Stream: contracts.StreamEvents, Consumer: "notifier", Field: "max_deliver", Got: "3", Want: "-1"},
+	}, kept[0].Differences)
+	apply(provision.Options{}, provision.Update, 1)
+	consumer := check.Must(js.Consumer(t.Context(), contracts.StreamEvents, "notifier"))(t)
+	got := consumer.CachedInfo().Config
+	check.That(t, got.AckWait == time.Minute && got.MaxDeliver == -1 && got.Metadata["owner"] == "ops", "got %+v", got)
+	options.AckWait = 10 * time.Second
+	want = provision.Consumers(options)
+	apply(provision.Options{}, provision.Update, len(want))
+
+	check.OK(t, js.DeleteConsumer(t.Context(), contracts.StreamEvents, "notifier"))
+	byHand = want[0].Config
+	byHand.AckPolicy = jetstream.AckAllPolicy
+	check.OK(t, check.Err(js.CreateConsumer(t.Context(), contracts.StreamEvents, byHand)))
+	apply(provision.Options{}, provision.Refuse, 1)
+}
