@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 const (
@@ -332,7 +333,7 @@ func (s stored) parts(split *deliveries.Delivery) (rows []stored) {
 	for _, id := range split.Addresses {
 		row := s
 		row.Address = id
-		row.key, _ = row.Key() // the row was read
+		row.key, _ = keys.Of(&row.Notification) // the row was read
 		rows = append(rows, row)
 	}
 	return rows
@@ -340,7 +341,7 @@ func (s stored) parts(split *deliveries.Delivery) (rows []stored) {
 
 // recorded returns the outcome that the record of a row has.
 func recorded(key string, d *deliveries.Delivery) Notification {
-	of, _ := contracts.RowOfKey(key) // of a row
+	of, _ := keys.Parse(key) // of a row
 	return Notification{
 		Address: cmp.Or(of.Address, d.Endpoint), Addresses: d.Addresses, Channel: of.Channel, EventID: of.EventID,
 		RecipientType: of.RecipientType, UserID: of.UserID, key: key,

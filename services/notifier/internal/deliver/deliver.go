@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 )
@@ -127,11 +128,11 @@ type row struct {
 // been written over exactly the record that was read, and an item of the inbox is itself written over that record.
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
 	n := job.Args
-	key, err := n.Key()
+	key, err := keys.Of(&n)
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	_, replay, _ := contracts.RowKey(job.Subject)
+	_, replay, _ := keys.OfSubject(job.Subject)
 	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
 	r := &row{Notification: n, carried: n.Payload, key: key, late: late}
 	d := &deliveries.Delivery{State: deliveries.Pending}

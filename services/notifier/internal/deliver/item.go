@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -38,7 +39,7 @@ func (s *Sender) Immediate(n *contracts.Notification) bool {
 //
 // One round trip, and a share of one for the profiles of many.
 func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage) (Outcome, error) {
-	key, err := n.Key()
+	key, err := keys.Of(&n)
 	if err != nil {
 		return Held, err
 	}
@@ -67,7 +68,7 @@ func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload 
 // isHeld reports whether an immediate row is not delivered at once. The worker of the stored row determines the
 // reason, and records it.
 func (s *Sender) isHeld(ctx context.Context, r *row) (bool, error) {
-	if subject, err := r.Subject(); err != nil || s.cfg.Paused(subject) {
+	if subject, err := keys.Send(&r.Notification); err != nil || s.cfg.Paused(subject) {
 		return true, err
 	}
 	if cancelled, err := s.cfg.Cancelled.Covers(ctx, &r.Notification, false); err != nil || cancelled {
@@ -144,7 +145,7 @@ func (s *Sender) putItem(ctx context.Context, begin measure, r *row, d *deliveri
 func (s *Sender) putSingle(ctx context.Context, r *row, item json.RawMessage) error {
 	of := r.Notification
 	of.EventID = r.single.EventID
-	key, err := of.Key()
+	key, err := keys.Of(&of)
 	if err != nil {
 		return err
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/redact"
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // maxDetail bounds the text of a channel's error that is kept, in bytes.
@@ -175,7 +175,7 @@ func (s *Sender) report(ctx context.Context, r *row, d *deliveries.Delivery, fai
 // calls it again after a failure, or when it died before the row was acknowledged. One round trip for a row that has ended and
 // that no row follows.
 func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) error {
-	key, _, ok := contracts.RowKey(letter.Subject)
+	key, _, ok := keys.OfSubject(letter.Subject)
 	if !ok {
 		return nil
 	}

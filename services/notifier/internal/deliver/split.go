@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // choose sets the address of a row. It splits a row for several addresses that was not tried yet, and ends a row without an
@@ -85,7 +86,7 @@ func (s *Sender) siblings(ctx context.Context, r *row, d *deliveries.Delivery) (
 	s.cfg.Passed(PointUnheard)
 	whole := r.Notification
 	whole.Address = ""
-	key, err := whole.Key()
+	key, err := keys.Of(&whole)
 	if err != nil {
 		return "", err
 	}
@@ -117,20 +118,20 @@ var errStaleSplit = errors.New("the server that answered has not heard that the 
 
 // nextOf returns the channel after a split row, "" when one of its addresses may reach the user, or has.
 func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, split *deliveries.Delivery) (string, error) {
-	var keys []string
+	var children []string
 	for _, id := range split.Addresses {
 		if !slices.Contains(split.Unheard, id) {
 			return "", nil
 		}
 		child := *whole
 		child.Address = id
-		key, err := child.Key()
+		key, err := keys.Of(&child)
 		if err != nil {
 			return "", err
 		}
-		keys = append(keys, key)
+		children = append(children, key)
 	}
-	known, err := s.cfg.Deliveries.GetMany(ctx, keys)
+	known, err := s.cfg.Deliveries.GetMany(ctx, children)
 	for _, d := range known { // changed by a replay, or by a late caller
 		if d.State == deliveries.Sent || d.State == deliveries.Delivered {
 			return "", err

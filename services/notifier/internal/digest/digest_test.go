@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -78,7 +79,7 @@ func (s *place) seal(process int, cancelled ...string) *digest.Digest {
 // record is the subject of the digest's record.
 func (s *place) record() string {
 	s.Helper()
-	key := check.Must(contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
+	key := check.Must(keys.Digest(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
 	return "$KV." + contracts.BucketDeliveries + "." + key
 }
 
