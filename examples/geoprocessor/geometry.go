@@ -69,7 +69,7 @@ func union(in Inputs) (geom.Geometry, error) {
 func (p process) compute(_ context.Context, in Inputs) (Output, error) {
 	zone, err := zoneOf(in.Geometries)
 	if err != nil {
-		return Output{}, worker.Cancel(err)
+		return Output{}, worker.Discard(err)
 	}
 	plane := Inputs{Distance: in.Distance, Geometries: make([]geom.Geometry, len(in.Geometries))}
 	for i, g := range in.Geometries {
@@ -77,7 +77,7 @@ func (p process) compute(_ context.Context, in Inputs) (Output, error) {
 	}
 	g, err := p.run(plane)
 	if err != nil {
-		return Output{}, worker.Cancel(fmt.Errorf("%s: %w", p.name, err))
+		return Output{}, worker.Discard(fmt.Errorf("%s: %w", p.name, err))
 	}
 	return Output{Area: g.Area(), Geometry: g.TransformXY(zone.Reverse)}, nil
 }

@@ -97,13 +97,13 @@ func (p *processor) handle(ctx context.Context, j *worker.Job[Job]) error {
 	job := j.Args
 	cache := p.caches[job.Process]
 	if cache == nil {
-		return worker.Cancel(fmt.Errorf("no process %q", job.Process))
+		return worker.Discard(fmt.Errorf("no process %q", job.Process))
 	}
 	out, r, err := cache.Do(ctx, job, p.execute)
 	if err != nil {
 		p.sayf("%s: failed: %v", job.ID, err)
 		if errors.Is(err, flight.ErrInvalidInputs) {
-			return worker.Cancel(err)
+			return worker.Discard(err)
 		}
 		return err
 	}

@@ -144,6 +144,9 @@ func (w found) pauses(ctx context.Context) (all []paused, err error) {
 	return all, err
 }
 
+// Covers reports whether the pause holds every job of a handler.
+func (p paused) Covers(pattern string) bool { return subject.Covers(p.Pattern, pattern) }
+
 type workersPage struct {
 	Paused  []paused
 	Workers []workerRow

@@ -68,7 +68,7 @@ func TestSpanStatus(t *testing.T) {
 		event string
 	}{
 		{"failure", func() error { return errors.New("no") }, codes.Error, "exception"},
-		{"cancelled", func() error { return worker.Cancel(nil) }, codes.Error, "exception"},
+		{"discarded", func() error { return worker.Discard(nil) }, codes.Error, "exception"},
 		{"nil", func() error { return (*worker.SnoozeError)(nil) }, codes.Error, "exception"},
 		{"snoozed", func() error { return worker.Snooze(time.Second) }, codes.Unset, "snoozed"},
 		{"panic", func() error { panic("no") }, codes.Unset, "exception"},

@@ -85,11 +85,29 @@ var (
 func (a JobAction) Select(
 	ctx context.Context, client *worker.Client, f worker.JobFilter,
 ) (jobs []worker.StoredJob, more string, err error) {
-	jobs, all, err := client.Select(ctx, f, a.Can)
-	if !all {
-		more = " There may be more behind them."
+	const most, looks, page = 1_000, 10_000, 1_000
+	f.Count, f.Limit, f.Look, more = false, page, page, " There may be more behind them."
+	for looked := 0; looked < looks && len(jobs) <= most; {
+		found, err := client.Jobs(ctx, f)
+		if err != nil {
+			return nil, more, err
+		}
+		for _, j := range found.Jobs {
+			if a.Can(j) {
+				j.Header, j.Letter, j.Payload = nil, nil, nil // of 1,000 jobs they could be a gigabyte
+				jobs = append(jobs, j)
+			}
+		}
+		looked += found.Looked
+		if f.From = found.Next; f.From.Sequence == 0 {
+			if len(jobs) <= most {
+				more = ""
+			}
+			break
+		}
 	}
-	if err == nil && len(jobs) == 0 {
+	jobs = jobs[:min(len(jobs), most)]
+	if len(jobs) == 0 {
 		err = GoneError(strings.TrimSuffix("no job matches that could be "+a.Past+"."+more, "."))
 	}
 	return jobs, more, err
@@ -163,6 +181,13 @@ func Reach(ctx context.Context, js jetstream.JetStream, streams ...string) (text
 	return text, nil
 }
 
+// HasJobs reports whether a stream with a configuration may have jobs: it is a work queue, or takes delayed jobs, and is not a
+// bucket.
+func HasJobs(cfg jetstream.StreamConfig) bool {
+	bucket := strings.HasPrefix(cfg.Name, "KV_") || strings.HasPrefix(cfg.Name, "OBJ_")
+	return !bucket && (cfg.Retention == jetstream.WorkQueuePolicy || cfg.AllowMsgSchedules)
+}
+
 // LastTry returns what is known of the last attempt of a job.
 func LastTry(j worker.StoredJob) (attempt int, by, failure string) {
 	if j.Letter != nil {
@@ -186,7 +211,7 @@ func Unseen(n int) string {
 func Streams(ctx context.Context, js jetstream.JetStream) (all []*jetstream.StreamInfo, err error) {
 	streams := js.ListStreams(ctx)
 	for info := range streams.Info() {
-		if worker.HasJobs(info.Config) {
+		if HasJobs(info.Config) {
 			all = append(all, info)
 		}
 	}

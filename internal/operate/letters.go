@@ -33,7 +33,7 @@ type Letters struct {
 func (l *Letters) Fields() []Field {
 	kinds := []string{string(deadletter.KindLetter), string(deadletter.KindStranded), string(deadletter.KindUnreadable)}
 	reasons := []string{
-		string(worker.ReasonExhausted), string(worker.ReasonCancelled), string(worker.ReasonUndecodable),
+		string(worker.ReasonExhausted), string(worker.ReasonDiscarded), string(worker.ReasonUndecodable),
 		string(deadletter.ReasonMaxDeliveries), string(deadletter.ReasonTerminated),
 	}
 	return []Field{
@@ -42,7 +42,7 @@ func (l *Letters) Fields() []Field {
 		{"before", "with a smaller number than this letter", nil, &l.Before},
 		{"job-stream", "stream of the jobs", nil, &l.JobStream},
 		{"kind", "letter, stranded or unreadable", kinds, &l.Kind},
-		{"reason", "why jobs were given up: exhausted, cancelled, undecodable, max_deliveries or terminated", reasons, &l.Reason},
+		{"reason", "why jobs were given up: exhausted, discarded, undecodable, max_deliveries or terminated", reasons, &l.Reason},
 		{"signature", "signature of a group of errors, as dead groups lists it", nil, &l.Signature},
 		{"since", "given up at this time or later: 2h, 7d, or 2006-01-02T15:04:05Z", nil, &l.Since},
 		{"subject", "pattern of the jobs' subjects, such as 'jobs.mail.>'", nil, &l.Subject},

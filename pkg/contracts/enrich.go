@@ -283,7 +283,7 @@ type Patch struct {
 	// Providers holds the state of each provider that changed, by name.
 	Providers map[string]ProviderState `json:"providers"`
 	// Wolt repeats providers.wolt for readers of the deprecated field, while the migration lasts.
-	Wolt *ProviderState `json:"wolt,omitempty"`
+	Wolt *ProviderState `json:"wolt,omitempty" jsonschema_extras:"deprecated=true"`
 }
 
 // NewResultPatch makes the frame for one provider's state. deprecated adds the field wolt, for ProviderWolt.

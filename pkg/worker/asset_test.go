@@ -407,7 +407,7 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 	run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		switch {
 		case job.Args.N == 0:
-			return worker.Cancel(io.EOF)
+			return worker.Discard(io.EOF)
 		case job.Deliveries == 1:
 			return worker.Snooze(0)
 		}

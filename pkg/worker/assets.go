@@ -28,6 +28,10 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 		bucket = w.readPauses(ctx) // before the first job
 	}
 	errs := []error{bucket, w.prepareStream(ctx)}
+	if _, missing := errors.AsType[*MissingError](errs[1]); missing && w.cfg.AutoCreate && !again {
+		// Not again: who deletes the stream under a running worker, and makes another, chooses its settings.
+		errs[1] = w.createStream(ctx, errs[1])
+	}
 	for _, c := range w.classes {
 		if errs[1] == nil {
 			errs = append(errs, w.prepareConsumer(ctx, c, again))
@@ -183,16 +187,52 @@ func (w *Worker) prepareBucket(ctx context.Context, bucket string, strict bool) 
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("worker: look up %s: %w", asset, err)
 	case !w.cfg.AutoCreate:
-		return &MissingError{Asset: asset, Cause: err, mends: true}
+		return &MissingError{Asset: asset, Cause: err, maker: "worker.CreateBucket", mends: true}
 	}
-	_, err = w.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1,
+	return CreateBucket(ctx, w.js, bucket)
+}
+
+// CreateBucket makes a bucket for the records of workers, such as the Config.Bucket or StepBucket, unless it exists. It is for laptops,
+// tests and embedded servers: it has one replica. One round trip.
+func CreateBucket(ctx context.Context, js jetstream.JetStream, bucket string) error {
+	return create(ctx, js, jetstream.StreamConfig{
+		Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1,
 		AllowDirect: true, AllowMsgTTL: true, AllowRollup: true, DenyDelete: true, Discard: jetstream.DiscardNew,
 	})
-	if err != nil {
-		return fmt.Errorf("worker: create %s: %w", asset, err)
+}
+
+// CreateStream makes the stream of [StreamConfig] unless a stream of that name exists. It is for laptops, tests and embedded servers: the
+// stream has one replica. One round trip.
+func CreateStream(ctx context.Context, js jetstream.JetStream, name, jobs string) error {
+	return create(ctx, js, StreamConfig(name, jobs))
+}
+
+func create(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {
+	// With other settings the server refuses to create a stream that exists.
+	if _, err := js.CreateStream(ctx, cfg); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("worker: create stream %s: %w", cfg.Name, err)
 	}
 	return nil
+}
+
+// createStream makes the stream of the jobs. It returns the reason that the stream is missing if the patterns of the handlers do not tell
+// its subjects.
+func (w *Worker) createStream(ctx context.Context, missing error) error {
+	cfg := StreamConfig(w.cfg.Stream, "")
+	cfg.Subjects = nil
+	for _, r := range w.routes {
+		first, _, more := strings.Cut(r.pattern, ".")
+		if first == "*" || !more {
+			return missing
+		}
+		if subjects := jobmsg.Subjects(first + ".>"); !slices.Contains(cfg.Subjects, subjects[0]) {
+			cfg.Subjects = append(cfg.Subjects, subjects...)
+		}
+	}
+	if err := create(ctx, w.js, cfg); err != nil {
+		return err
+	}
+	return w.prepareStream(ctx)
 }
 
 // bucketDrift returns every setting of a bucket's stream that is not as required.
@@ -265,13 +305,6 @@ func StreamConfig(name, jobs string) jetstream.StreamConfig {
 		Name: name, Subjects: jobmsg.Subjects(jobs), Retention: jetstream.WorkQueuePolicy,
 		AllowDirect: true, AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true,
 	}
-}
-
-// HasJobs reports whether a stream with a configuration may have jobs: it is a work queue, or takes delayed jobs, and is not a
-// bucket.
-func HasJobs(cfg jetstream.StreamConfig) bool {
-	bucket := strings.HasPrefix(cfg.Name, "KV_") || strings.HasPrefix(cfg.Name, "OBJ_")
-	return !bucket && (cfg.Retention == jetstream.WorkQueuePolicy || cfg.AllowMsgSchedules)
 }
 
 // ensureStream makes sure, once, that the stream takes the messages that a job needs beside its own, and that a consumer takes
@@ -418,18 +451,23 @@ type MissingError struct {
 	// Cause is the server's answer.
 	Cause error
 
-	mends bool // Config.AutoCreate does
+	maker string // the function that creates it, "" for none
+	mends bool   // Config.AutoCreate does
 }
 
 // Error implements error.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("worker: %s is missing: %v (create it%s)", e.Asset, e.Cause, orAutoCreate(e.mends))
+	create := "create it"
+	if e.maker != "" {
+		create += " with " + e.maker
+	}
+	return fmt.Sprintf("worker: %s is missing: %v (%s%s)", e.Asset, e.Cause, create, orAutoCreate(e.mends))
 }
 
 // Unwrap returns the cause.
 func (e *MissingError) Unwrap() error { return e.Cause }
 
-// orAutoCreate returns the advice to let a worker mend an asset, if a worker can.
+// orAutoCreate returns the advice to let a worker create or change an asset, if a worker can.
 func orAutoCreate(mends bool) string {
 	if !mends {
 		return ""

@@ -42,7 +42,7 @@ type SharedError struct {
 // Error implements error.
 func (e *SharedError) Error() string {
 	return fmt.Sprintf("worker: job %d was not cancelled: stream %s is not a work queue, so its consumers (%s) and other readers would "+
-		"all lose the job; to end it for one consumer, make its handler return worker.Cancel; to delete it for all, run: nats stream rmm %s %d",
+		"all lose the job; to end it for one consumer, make its handler return worker.Discard; to delete it for all, run: nats stream rmm %s %d",
 		e.Sequence, e.Stream, strings.Join(e.Consumers, ", "), e.Stream, e.Sequence)
 }
 
@@ -199,8 +199,7 @@ func (l *list) byCancellation(ctx context.Context, ref JobRef) (j StoredJob, ok 
 	if err != nil || !found || json.Unmarshal(m.Data, &was) != nil {
 		return j, false, err
 	}
-	k, named := keyOf(ref.Subject, &Unique{Key: ref.Key})
-	ok = (ref.ID == "" || ref.ID == was.ID) && (named != nil || k.Job() == was.Subject)
+	ok = (ref.ID == "" || ref.ID == was.ID) && (ref.Subject == "" || ref.Subject == was.Subject)
 	j = StoredJob{ID: was.ID, Sequence: ref.Sequence, Since: m.Time, State: StateCancelled, Stream: c.cfg.Stream, Subject: was.Subject}
 	return j, ok, nil
 }

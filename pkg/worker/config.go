@@ -29,9 +29,9 @@ type Config struct {
 	// killed worker runs again between 2/3 and 1 AckWait after the kill. Defaults to 5 seconds, at least 100 ms, at most 24 hours.
 	AckWait time.Duration
 
-	// AutoCreate makes Run create or update the consumers, and create the bucket and the dead letter stream (named DEAD) when
-	// they are missing. It is for laptops, tests and embedded servers; elsewhere an operator declares them and Run only checks.
-	// The job stream itself is never created here. Defaults to false.
+	// AutoCreate makes Run create or update the consumers, and create the stream, the bucket and the dead letter stream (named DEAD) when
+	// they are missing. The stream then takes all subjects that share their first token with a pattern of a handler, see [StreamConfig]. It
+	// is for laptops, tests and embedded servers; elsewhere an operator declares them and Run only checks. Defaults to false.
 	AutoCreate bool
 
 	// Bucket is the key-value bucket that holds the counts of uncounted deliveries. Its stream must allow per-message TTLs.

@@ -218,7 +218,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 		reason worker.Reason
 	}{
 		"exhausted":   {io.EOF, nil, worker.ReasonExhausted},
-		"cancelled":   {worker.Cancel(io.EOF), nil, worker.ReasonCancelled},
+		"discarded":   {worker.Discard(io.EOF), nil, worker.ReasonDiscarded},
 		"undecodable": {nil, io.EOF, worker.ReasonUndecodable},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
 
@@ -40,34 +41,8 @@ const (
 	// HeaderReplayOf holds the letter: "<dead letter stream>:<sequence>".
 	HeaderReplayOf = "Job-Replay-Of"
 
-	// HeaderReplayRecord holds the sequence of the record of the replay in the dead letter stream.
-	HeaderReplayRecord = "Job-Replay-Record"
-
 	// HeaderResume holds the job whose steps (package step) this job has too, see [DeadLetter.Resume].
 	HeaderResume = "Job-Resume"
-)
-
-// HeaderReplayState is the header with the state of a replay, in the replay's record: a message on
-// <DeadSubject>.<stream>.<TokenReplay>.<letter's sequence>.
-const HeaderReplayState = "Dead-Replay"
-
-// Values of HeaderReplayState.
-const (
-	// ReplayBegun is written before the job is published again.
-	ReplayBegun = "begun"
-
-	// ReplayWorked is written by the worker, before it takes the replayed job out of its stream.
-	ReplayWorked = "worked"
-)
-
-// Tokens that follow <DeadSubject>.<stream> in the subjects of messages that are not dead letters themselves. No subject of a job begins
-// with a '$'.
-const (
-	// TokenPart stands before the parts of a large letter: <job's sequence>.<number>.
-	TokenPart = "$part"
-
-	// TokenReplay stands before the record of a replay: <letter's sequence>.
-	TokenReplay = "$replay"
 )
 
 const (
@@ -99,8 +74,8 @@ var ErrDeadLetter = errors.New("worker: not a dead letter")
 type Reason string
 
 const (
-	// ReasonCancelled means that the handler returned [Cancel].
-	ReasonCancelled Reason = "cancelled"
+	// ReasonDiscarded means that the handler returned [Discard].
+	ReasonDiscarded Reason = "discarded"
 
 	// ReasonExhausted means that the last attempt failed, or its worker died.
 	ReasonExhausted Reason = "exhausted"
@@ -341,7 +316,7 @@ func (p letterStore) storeParts(ctx context.Context, whole []byte, limit int) (u
 	stub.Header, stub.Payload, stub.Parts = nil, nil, nil
 	chunks := slices.Collect(slices.Chunk(whole, limit))
 	for i, chunk := range chunks {
-		seq, err := p.store(ctx, fmt.Sprintf("%s.%d.%d", TokenPart, p.letter.Sequence, i+1), chunk,
+		seq, err := p.store(ctx, fmt.Sprintf("%s.%d.%d", jobmsg.TokenPart, p.letter.Sequence, i+1), chunk,
 			fmt.Sprintf("%s:part:%d:%d", p.letter.messageID(), i+1, len(chunks)))
 		if err != nil {
 			return 0, err

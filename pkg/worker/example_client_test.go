@@ -136,16 +136,16 @@ func ExampleClient_Job() {
 			return err
 		}
 
-		job, err := c.Job(ctx, worker.JobRef{Key: "u17", Subject: "jobs.mail"})
+		job, err := c.Job(ctx, worker.JobByKey("jobs.mail", "u17"))
 		fmt.Println(job.State, job.Due.Equal(due), err)
 
-		_, err = c.Job(ctx, worker.JobRef{Key: "u18", Subject: "jobs.mail"})
+		_, err = c.Job(ctx, worker.JobByKey("jobs.mail", "u18"))
 		fmt.Println(err)
 		return nil
 	})
 	// Output:
 	// scheduled true <nil>
-	// worker: no such job: subject "jobs.mail", key "u18"
+	// worker: no such job: subject "jobs.mail.u18"
 }
 
 // A job that the server inserts by itself, whichever processes are there. Every instance
@@ -184,7 +184,7 @@ func ExampleClient_Schedule() {
 func ExampleClient_Cancel() {
 	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
 		cancel := func() {
-			was, err := c.Cancel(ctx, worker.JobRef{Key: "ada", Subject: "jobs.mail"})
+			was, err := c.Cancel(ctx, worker.JobByKey("jobs.mail", "ada"))
 			fmt.Println("was", was.State, err)
 		}
 
@@ -209,7 +209,7 @@ func ExampleClient_Cancel() {
 	})
 	// Output:
 	// was scheduled <nil>
-	// was  worker: no such job: subject "jobs.mail", key "ada"
+	// was  worker: no such job: subject "jobs.mail.ada"
 	// was delivered <nil>
 	// worker: job cancelled by a client
 }

@@ -19,7 +19,7 @@ func Example_controlErrors() {
 	handler := func(_ context.Context, job *worker.Job[Mail]) error {
 		switch {
 		case job.Args.To == "":
-			return worker.Cancel(errors.New("no address")) // no retry can mend it
+			return worker.Discard(errors.New("no address")) // no retry can mend it
 		case time.Now().Before(job.EnqueuedAt):
 			return worker.Snooze(time.Hour) // not yet; uses no attempt
 		case job.Attempt == 1:

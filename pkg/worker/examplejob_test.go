@@ -47,7 +47,7 @@ func example(ctx context.Context, js jetstream.JetStream) error {
 
 	err = worker.Handle(w, "jobs.mail.>", worker.Policy{}, func(_ context.Context, job *worker.Job[Mail]) error {
 		if job.Args.To == "" {
-			return worker.Cancel(errors.New("no address"))
+			return worker.Discard(errors.New("no address"))
 		}
 
 		fmt.Println("sent to", job.Args.To)

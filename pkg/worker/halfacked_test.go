@@ -106,7 +106,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 		priorities []worker.Priority
 	}{
 		"completed":        {nil, worker.OutcomeCompleted, []worker.Priority{worker.PriorityNormal}},
-		"dead":             {worker.Cancel(io.EOF), worker.OutcomeDead, []worker.Priority{worker.PriorityNormal}},
+		"dead":             {worker.Discard(io.EOF), worker.OutcomeDead, []worker.Priority{worker.PriorityNormal}},
 		"three priorities": {nil, worker.OutcomeCompleted, threeClasses},
 	} {
 		t.Run(name, func(t *testing.T) {

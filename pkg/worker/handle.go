@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
 
-// Handler works one job. A result of nil completes the job; [Retry], [Snooze] and [Cancel] return the errors that decide otherwise. Any
+// Handler works one job. A result of nil completes the job; [Retry], [Snooze] and [Discard] return the errors that decide otherwise. Any
 // other error, a panic or a runtime.Goexit is a failed attempt, which the policy retries. The context ends at the policy's timeout and
 // when the worker stops; [context.Cause] returns the reason.
 //

@@ -35,7 +35,7 @@ func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 
 const free = worker.State("free") // of jobOf: there is no job
 
-var mailRef = worker.JobRef{Key: "u17", Subject: "jobs.mail"} // of mail
+var mailRef = worker.JobByKey("jobs.mail", "u17") // of mail
 
 // jobOf returns a job, or one that is free.
 func jobOf(t testing.TB, c *worker.Client, ref worker.JobRef) worker.StoredJob {
@@ -212,7 +212,7 @@ func mail(unique worker.Unique) worker.NewJob {
 func TestUniqueJobInEveryState(t *testing.T) {
 	t.Parallel()
 
-	fail := func(context.Context, *worker.Job[order]) error { return worker.Cancel(errors.New("no")) }
+	fail := func(context.Context, *worker.Job[order]) error { return worker.Discard(errors.New("no")) }
 
 	for name, test := range map[string]struct {
 		first     worker.NewJob

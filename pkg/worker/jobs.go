@@ -275,7 +275,7 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 
 // only fills a page with the job of a key.
 func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
-	j, err := l.client.Job(ctx, JobRef{Key: f.Key, Subject: f.Subject})
+	j, err := l.client.Job(ctx, JobByKey(f.Subject, f.Key))
 	page.Looked = 1
 	switch {
 	case errors.Is(err, ErrNoJob), err == nil && !f.selectsState(j):
@@ -389,37 +389,4 @@ func (l *list) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Messa
 		page.Jobs = append(page.Jobs, j)
 	}
 	return nil
-}
-
-const (
-	selectedJobs   = 1000
-	selectedLooked = 10_000
-)
-
-// Select returns the jobs of a filter for which can is true, at most 1,000 among 10,000 messages, in the order of [Client.Jobs], and
-// reports whether these are all. It leaves out their headers, letters and payloads, which could be a gigabyte. The filter's Count, Limit
-// and Look have no effect. Round trips: those of Jobs for each 1,000 messages.
-func (c *Client) Select(ctx context.Context, f JobFilter, can func(StoredJob) bool) (jobs []StoredJob, all bool, err error) {
-	f.Count, f.Limit, f.Look = false, maxPage, maxPage
-	for looked := 0; looked < selectedLooked; {
-		page, err := c.Jobs(ctx, f)
-		if err != nil {
-			return nil, false, err
-		}
-		looked += page.Looked
-		for _, j := range page.Jobs {
-			switch {
-			case !can(j):
-				continue
-			case len(jobs) == selectedJobs:
-				return jobs, false, nil
-			}
-			j.Header, j.Letter, j.Payload = nil, nil, nil
-			jobs = append(jobs, j)
-		}
-		if f.From = page.Next; f.From.Sequence == 0 {
-			return jobs, true, nil
-		}
-	}
-	return jobs, false, nil
 }

@@ -111,7 +111,7 @@ func TestPermitIsReturned(t *testing.T) {
 			case "jobs.snooze":
 				return worker.Snooze(time.Hour)
 			case "jobs.cancel":
-				return worker.Cancel(nil)
+				return worker.Discard(nil)
 			case "jobs.goexit":
 				runtime.Goexit()
 			}

@@ -35,7 +35,11 @@ func (c *Client) openList(ctx context.Context, dead bool) (*list, error) {
 	opened, err := jobmsg.Open(ctx, c.nc, c.api, stream, !dead)
 	switch {
 	case jsapi.IsNoStream(err):
-		return nil, &MissingError{Asset: "stream " + stream, Cause: err}
+		missing := &MissingError{Asset: "stream " + stream, Cause: err, mends: true}
+		if !dead {
+			missing.maker = "worker.CreateStream"
+		}
+		return nil, missing
 	case errors.Is(err, jobmsg.ErrNoDirect):
 		return nil, &DriftError{Asset: "stream " + stream, Differences: []string{err.Error()}}
 	case err != nil:
@@ -335,7 +339,7 @@ func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool,
 	if ref.Subject == "" {
 		return j, false, nil
 	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	k, err := keyOf(ref.Subject, "")
 	if err != nil {
 		return j, false, err
 	}
@@ -364,7 +368,7 @@ func (l *list) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, 
 	if ref.Subject == "" {
 		return j, false, nil
 	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	k, err := keyOf(ref.Subject, "")
 	if err != nil {
 		return j, false, err
 	}

@@ -108,7 +108,7 @@ type plan struct {
 // plan checks a job and encodes it. The error names all mistakes.
 func (c *Client) plan(job NewJob) (*plan, error) {
 	u := cmp.Or(job.Unique, new(Unique))
-	k, badSubject := keyOf(job.Subject, job.Unique)
+	k, badSubject := keyOf(job.Subject, u.Key)
 	due, badAt := dueOf(job, time.Now())
 	h, badHeader := headerOf(job.Header)
 	data, badArgs := c.encode(job.Args, h)
@@ -202,19 +202,27 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	return r
 }
 
-func keyOf(to string, unique *Unique) (jobmsg.Key, error) {
-	if unique != nil && unique.Key != "" {
-		last, err := subject.EncodeToken(unique.Key)
-		if err != nil {
+// keyOf returns the key of a subject that is followed by the token of a Unique.Key, if that is not empty.
+func keyOf(to, unique string) (jobmsg.Key, error) {
+	if unique != "" {
+		if _, err := subject.EncodeToken(unique); err != nil {
 			return jobmsg.Key{}, fmt.Errorf("key: %w", err)
 		}
-		to += "." + last
 	}
-	k, err := jobmsg.KeyOf(to)
+	k, err := jobmsg.KeyOf(keyed(to, unique))
 	if err != nil {
-		return jobmsg.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(to, jobmsg.MaxSubject), err)
+		return jobmsg.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(keyed(to, unique), jobmsg.MaxSubject), err)
 	}
 	return k, nil
+}
+
+// keyed appends the token of a Unique.Key to a subject. A key that has no token leaves an empty one, which no job has.
+func keyed(to, unique string) string {
+	if unique == "" {
+		return to
+	}
+	last, _ := subject.EncodeToken(unique)
+	return to + "." + last
 }
 
 // dueOf returns the time at which a job is due, the zero time for at once.

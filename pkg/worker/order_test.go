@@ -66,7 +66,7 @@ func TestJobsOfOneSubjectRunInOrder(t *testing.T) {
 			case job.Args.N == 1 && job.Attempt < 3:
 				return worker.Retry(time.Second, errors.New("not yet"))
 			case job.Args.N == 7:
-				return worker.Cancel(nil)
+				return worker.Discard(nil)
 			}
 			return nil
 		})

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
@@ -48,19 +49,19 @@ func refused(kind Outcome, delay time.Duration, text string) *refusal {
 }
 
 // classify derives the outcome from the error of an attempt. interrupted is true if the worker has ended the handler's context; wait is
-// the backoff of the policy. Of several control errors in one error the first of Cancel, Snooze and Retry decides.
+// the backoff of the policy. Of several control errors in one error the first of Discard, Snooze and Retry decides.
 func classify(info Info, err error, interrupted bool, wait func(attempt int) time.Duration) outcome {
 	_, panicked := err.(*PanicError) //nolint:errorlint // of this attempt: the error that a handler returned is wrapped
 	exited := err == ErrGoexit       //nolint:errorlint // as above
-	cancel, _ := errors.AsType[*CancelError](err)
+	discard, _ := errors.AsType[*DiscardError](err)
 	decode, _ := errors.AsType[*DecodeError](err)
 	retry, _ := errors.AsType[*RetryError](err)
 	snooze, _ := errors.AsType[*SnoozeError](err)
 	switch {
 	case decode != nil && decode.sequence == info.Sequence && decode.Subject == info.Subject:
 		return outcome{kind: OutcomeDead, reason: ReasonUndecodable}
-	case cancel != nil:
-		return outcome{kind: OutcomeDead, reason: ReasonCancelled}
+	case discard != nil:
+		return outcome{kind: OutcomeDead, reason: ReasonDiscarded}
 	case snooze != nil:
 		return outcome{kind: OutcomeSnoozed, delay: bounded(snooze.Delay), uncounted: true}
 	case interrupted && !panicked && !exited && retry == nil:
@@ -270,7 +271,7 @@ func (w *Worker) note(d *delivery, n uncounted) {
 // The server accepts this record only while the record of the replay is the last on its subject. That one is removed together with the
 // letter, so as a rule the server refuses this record and nothing is left.
 func (w *Worker) recordReplay(d *delivery) {
-	record := d.msg.Header.Get(HeaderReplayRecord)
+	record := d.msg.Header.Get(jobmsg.HeaderReplayRecord)
 	if record == "" {
 		return
 	}
@@ -279,8 +280,8 @@ func (w *Worker) recordReplay(d *delivery) {
 	if _, bad := strconv.ParseUint(letter, 10, 64); err != nil || bad != nil || replay == 0 {
 		return
 	}
-	msg := nats.NewMsg(fmt.Sprintf("%s.%s.%s.%s", w.cfg.DeadSubject, d.info.Stream, TokenReplay, letter))
-	msg.Header.Set(HeaderReplayState, ReplayWorked)
+	msg := nats.NewMsg(fmt.Sprintf("%s.%s.%s.%s", w.cfg.DeadSubject, d.info.Stream, jobmsg.TokenReplay, letter))
+	msg.Header.Set(jobmsg.HeaderReplayState, jobmsg.ReplayWorked)
 	const tries = 2
 	for range tries {
 		ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
@@ -444,23 +445,23 @@ func Snooze(delay time.Duration) error { return &SnoozeError{Delay: delay} }
 // Error implements error.
 func (e *SnoozeError) Error() string { return fmt.Sprintf("worker: snooze for %s", e.Delay) }
 
-// CancelError is the error of [Cancel].
-type CancelError struct {
+// DiscardError is the error of [Discard].
+type DiscardError struct {
 	// Cause is the reason. It may be nil.
 	Cause error
 }
 
-// Cancel gives the job up: the job goes to the dead letters at once, even if it has attempts left. Use it for errors that no retry can
-// mend.
-func Cancel(cause error) error { return &CancelError{Cause: shown.Error(cause)} }
+// Discard gives up on the job: it goes to the dead letters at once, even if it has attempts left. Use it for errors that no retry can fix.
+// A job that shall leave no dead letter is cancelled, see [Client.Cancel].
+func Discard(cause error) error { return &DiscardError{Cause: shown.Error(cause)} }
 
 // Error implements error: the text of the cause, because a dead letter says by its Reason how the job ended.
-func (e *CancelError) Error() string {
+func (e *DiscardError) Error() string {
 	if e.Cause != nil {
 		return e.Cause.Error()
 	}
-	return "worker: cancelled"
+	return "worker: discarded"
 }
 
 // Unwrap returns the cause.
-func (e *CancelError) Unwrap() error { return e.Cause }
+func (e *DiscardError) Unwrap() error { return e.Cause }

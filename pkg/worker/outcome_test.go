@@ -47,9 +47,9 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		{"retry, stopping", 2, Retry(time.Second, nil), true, outcome{kind: OutcomeRetried, delay: time.Second}},
 		{"snooze", 3, wrap(Snooze(time.Hour)), false, outcome{kind: OutcomeSnoozed, delay: time.Hour, uncounted: true}},
 		{"snooze, stopping", 2, Snooze(time.Hour), true, outcome{kind: OutcomeSnoozed, delay: time.Hour, uncounted: true}},
-		{"cancel", 1, wrap(Cancel(io.EOF)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
-		{"cancel, stopping", 1, Cancel(nil), true, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
-		{"cancel in retry", 1, Retry(1, Cancel(nil)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
+		{"discard", 1, wrap(Discard(io.EOF)), false, outcome{kind: OutcomeDead, reason: ReasonDiscarded}},
+		{"discard, stopping", 1, Discard(nil), true, outcome{kind: OutcomeDead, reason: ReasonDiscarded}},
+		{"discard in retry", 1, Retry(1, Discard(nil)), false, outcome{kind: OutcomeDead, reason: ReasonDiscarded}},
 		{"undecodable", 1, wrap(&DecodeError{Subject: "jobs.1", sequence: 7}), false, outcome{kind: OutcomeDead, reason: ReasonUndecodable}},
 		{"undecodable, another job", 2, &DecodeError{Subject: "jobs.1", sequence: 8}, false, retried},
 		{"the error of a panic", 2, &PanicError{Value: Snooze(time.Hour)}, false, retried},
@@ -59,7 +59,7 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		{"snooze, negative", 2, Snooze(math.MinInt64), false, outcome{kind: OutcomeSnoozed, delay: minDelay, uncounted: true}},
 		{"snooze, for ever", 2, Snooze(math.MaxInt64), false, outcome{kind: OutcomeSnoozed, delay: maxDelay, uncounted: true}},
 		{"nil snooze", 2, wrap((*SnoozeError)(nil)), false, retried},
-		{"cancel beside snooze", 2, errors.Join(Snooze(1), Cancel(io.EOF)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
+		{"discard beside snooze", 2, errors.Join(Snooze(1), Discard(io.EOF)), false, outcome{kind: OutcomeDead, reason: ReasonDiscarded}},
 		{"unhandled", 2, errUnhandled, false, retried},
 		{"cancelled, another job", 2, wrap(ErrCancelled), false, retried},
 		{"shutdown, another worker", 3, ErrShutdown, false, exhausted},
@@ -86,20 +86,21 @@ func TestDecisionAllocatesNothingForACompletedJob(t *testing.T) {
 
 func TestControlErrorsCarryTheirCause(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{Retry(time.Second, io.EOF), Cancel(io.EOF), &DecodeError{Cause: io.EOF}} {
+	for _, err := range []error{Retry(time.Second, io.EOF), Discard(io.EOF), &DecodeError{Cause: io.EOF}} {
 		check.That(t, errors.Is(fmt.Errorf("x: %w", err), io.EOF), "%T hides its cause", err)
 	}
 	for err, want := range map[error]string{
-		Retry(time.Second, io.EOF): "EOF",
-		Snooze(time.Hour):          "worker: snooze for 1h0m0s",
-		Cancel(nil):                "worker: cancelled",
-		Cancel(io.EOF):             "EOF",
-		&PanicError{Value: 3}:      "worker: handler panicked: 3",
-		&TimeoutError{Timeout: 1}:  "worker: handler ran longer than its timeout of 1ns",
-		&DecodeError{Cause: io.EOF, Subject: "jobs.1"}:                  `worker: payload of "jobs.1" cannot be decoded: EOF`,
-		&MissingError{Asset: "stream s", Cause: io.EOF}:                 "worker: stream s is missing: EOF (create it)",
-		&MissingError{Asset: "bucket b", Cause: io.EOF, mends: true}:    "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
-		&DriftError{Asset: "bucket b", Differences: []string{"x", "y"}}: "worker: bucket b is not set as needed: x; y (apply the declared settings)",
+		Retry(time.Second, io.EOF):                      "EOF",
+		Snooze(time.Hour):                               "worker: snooze for 1h0m0s",
+		Discard(nil):                                    "worker: discarded",
+		Discard(io.EOF):                                 "EOF",
+		&PanicError{Value: 3}:                           "worker: handler panicked: 3",
+		&TimeoutError{Timeout: 1}:                       "worker: handler ran longer than its timeout of 1ns",
+		&DecodeError{Cause: io.EOF, Subject: "jobs.1"}:  `worker: payload of "jobs.1" cannot be decoded: EOF`,
+		&MissingError{Asset: "stream s", Cause: io.EOF}: "worker: stream s is missing: EOF (create it)",
+		&MissingError{Asset: "stream s", Cause: io.EOF, maker: "worker.CreateStream", mends: true}: "worker: stream s is missing: EOF (create it with worker.CreateStream, or set Config.AutoCreate)",
+		&MissingError{Asset: "bucket b", Cause: io.EOF, mends: true}:                               "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
+		&DriftError{Asset: "bucket b", Differences: []string{"x", "y"}}:                            "worker: bucket b is not set as needed: x; y (apply the declared settings)",
 		&DriftError{Asset: "consumer c", Differences: []string{"x"}, mends: true}: "worker: consumer c is not set as needed: x " +
 			"(apply the declared settings, or set Config.AutoCreate)",
 	} {

@@ -66,7 +66,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 				runs.Add(1)
 
 				if test.dies {
-					return worker.Cancel(errors.New("no"))
+					return worker.Discard(errors.New("no"))
 				}
 				return nil
 			}
@@ -154,7 +154,7 @@ func TestKeyIsFreeWhenItsTimeIsUp(t *testing.T) {
 		c := client(t, b.js)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			if job.Header.Get("Fail") != "" {
-				return worker.Cancel(errors.New("no"))
+				return worker.Discard(errors.New("no"))
 			}
 			return nil
 		})

@@ -177,6 +177,22 @@ func TestConsumerIsNotServedYet(t *testing.T) {
 	}
 }
 
+func TestAFirstProgramNeedsNothingButAutoCreate(t *testing.T) {
+	t.Parallel()
+
+	b := setupWith(t, nil, jetstream.StreamConfig{Name: "UNUSED", Subjects: []string{"unused"}})
+	jobs := make(chan int, 1)
+	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsNumber))
+	receive(t, b.ready, "the worker")
+
+	insert(t, client(t, b.js), worker.NewJob{Args: order{N: 7}, Delay: time.Millisecond, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}})
+	check.Same(t, "job", receive(t, jobs, "the job"), 7)
+
+	check.OK(t, worker.CreateStream(t.Context(), b.js, stream, "jobs.other.>")) // it stays as it is
+	check.OK(t, worker.CreateBucket(t.Context(), b.js, "jobs"))
+	check.Equal(t, check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config.Subjects, worker.StreamConfig(stream, "jobs.>").Subjects)
+}
+
 func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	t.Parallel()
 
@@ -192,10 +208,8 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	_, ok := errors.AsType[*worker.MissingError](err)
 	check.That(t, ok, "%T is no MissingError", err)
 
-	err = try(func(c *worker.Config) { c.AutoCreate, c.Stream = true, "OTHER" }) // which makes no stream of jobs
-	missing, ok := errors.AsType[*worker.MissingError](err)
-	check.That(t, ok && missing.Asset == "stream OTHER" && !strings.Contains(missing.Error(), "AutoCreate"),
-		"%v, want stream OTHER missing, and nothing of AutoCreate", err)
+	err = try(func(c *worker.Config) { c.Stream = "OTHER" })
+	check.Contains(t, err, "stream OTHER is missing", "create it with worker.CreateStream, or set Config.AutoCreate", "create it with worker.CreateBucket")
 
 	foreign := jetstream.ConsumerConfig{
 		AckWait: 30 * time.Second, BackOff: []time.Duration{time.Second}, Durable: durable, FilterSubject: "jobs.x", HeadersOnly: true, MaxDeliver: 5,
@@ -249,7 +263,7 @@ func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
 	js.left.Store(3)
 
 	b.publish(t, "jobs.1", `{}`)
-	run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Cancel(io.EOF) })
+	run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Discard(io.EOF) })
 
 	check.Same(t, "outcome", receive(t, b.settled, "the settlement").Outcome, worker.OutcomeDead)
 

@@ -275,7 +275,7 @@ func (c *Client) scheduledOf(msg jsapi.Message) Scheduled {
 
 // planPeriodic checks a schedule and makes its message. The error names all mistakes.
 func (c *Client) planPeriodic(p Periodic) (*plan, error) {
-	k, badSubject := keyOf(p.Subject, &Unique{Key: p.Name})
+	k, badSubject := keyOf(p.Subject, p.Name)
 	h, badHeader := headerOf(p.Header)
 	spec, badCron := specOf(p)
 	data, badArgs := c.encode(p.Args, h)

@@ -79,7 +79,7 @@ func TestEachConsumerHasItsOwnState(t *testing.T) {
 			return func(ctx context.Context, job *worker.Job[order]) error {
 				switch job.Args.N {
 				case dies:
-					return worker.Cancel(errors.New("no"))
+					return worker.Discard(errors.New("no"))
 				case fails:
 					natstest.Pass(4 * time.Second)
 					return worker.Retry(time.Hour, errors.New("not yet"))
@@ -147,7 +147,7 @@ func TestDeadJobsOfOneSubject(t *testing.T) {
 			if job.Args.N == 2 {
 				return nil
 			}
-			return worker.Cancel(errors.New("no"))
+			return worker.Discard(errors.New("no"))
 		})
 		c := client(t, b.js)
 		for n := range 4 {

@@ -73,25 +73,29 @@ func setExpected(header nats.Header, k jobmsg.Key, sequence uint64) {
 	header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, k.Any())
 }
 
-// JobRef names a job.
+// JobRef is the address of a job. Set Sequence, Subject or both, such as those of a Receipt or StoredJob; [JobByKey] returns the address of
+// a unique job.
 type JobRef struct {
 	// ID must be the ID of the job. Defaults to any ID.
 	ID string
 
-	// Key is the Unique.Key. Defaults to none: the Subject of a Receipt or StoredJob contains the key.
-	Key string
-
 	// Sequence is the Sequence of a Receipt or StoredJob. Defaults to 0: the present job of the subject, the latest if it has several.
 	Sequence uint64
 
-	// Subject is the subject of the job. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
+	// Subject is the subject of the job, including its key. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
 	Subject string
+}
+
+// JobByKey returns the address of the job that was inserted with a NewJob.Subject and a Unique.Key. A key that Unique refuses is the
+// address of no job.
+func JobByKey(subject, key string) JobRef {
+	return JobRef{Subject: keyed(subject, key)}
 }
 
 // String returns the fields of the reference that are set.
 func (r JobRef) String() string {
 	var said []string
-	for _, part := range []struct{ name, value string }{{"id", r.ID}, {"subject", r.Subject}, {"key", r.Key}} {
+	for _, part := range []struct{ name, value string }{{"id", r.ID}, {"subject", r.Subject}} {
 		if part.value != "" {
 			said = append(said, fmt.Sprintf("%s %.80q", part.name, part.value))
 		}

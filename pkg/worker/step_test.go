@@ -129,11 +129,11 @@ func TestStepResultsOfEverySizeComeBack(t *testing.T) {
 				return made, nil
 			})
 			if err != nil {
-				return worker.Cancel(err)
+				return worker.Discard(err)
 			}
 
 			if !bytes.Equal(got, results[name]) {
-				return worker.Cancel(fmt.Errorf("%s: got %d bytes, want %d", name, len(got), len(results[name])))
+				return worker.Discard(fmt.Errorf("%s: got %d bytes, want %d", name, len(got), len(results[name])))
 			}
 
 			clear(got) // both are the handler's

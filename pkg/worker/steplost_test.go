@@ -151,7 +151,7 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 			if err != nil || job.Args.N == 2 {
 				return err
 			}
-			return worker.Cancel(errors.New("burnt"))
+			return worker.Discard(errors.New("burnt"))
 		})
 
 		b.publish(t, "jobs.1", `{"n":1}`)

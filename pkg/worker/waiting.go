@@ -50,9 +50,6 @@ type Pause struct {
 // isOver reports whether a pause has ended by itself.
 func (p Pause) isOver(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
-// Covers reports whether the pause holds every job whose subject matches a pattern, such as the filter of a consumer.
-func (p Pause) Covers(pattern string) bool { return subject.Covers(p.Pattern, pattern) }
-
 // Pause keeps jobs whose subjects match a pattern from starting, in all workers of the stream that have the client's bucket. It replaces
 // another pause of the same pattern. A worker follows within AckWait/3, 5/3 seconds by default; a worker that starts later follows before
 // its first job. A worker that cannot read the bucket goes on as before, or waits with its start. Running jobs end as usual.
@@ -105,7 +102,7 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 // pausesError explains an error about the record of the pauses.
 func (c *Client) pausesError(doing string, err error) error {
 	if cause, ok := errors.AsType[*jetstream.APIError](err); ok && jsapi.IsNoStream(err) {
-		return &MissingError{Asset: "bucket " + c.cfg.Bucket, Cause: cause, mends: true}
+		return &MissingError{Asset: "bucket " + c.cfg.Bucket, Cause: cause, maker: "worker.CreateBucket", mends: true}
 	}
 	return fmt.Errorf("worker: %s the pauses: %w", doing, err)
 }
@@ -352,7 +349,7 @@ func streamConfig(ctx context.Context, js jetstream.JetStream, stream string) (c
 	found, err := js.Stream(ctx, stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return cfg, &MissingError{Asset: "stream " + stream, Cause: err}
+		return cfg, &MissingError{Asset: "stream " + stream, Cause: err, maker: "worker.CreateStream", mends: true}
 	case err != nil:
 		return cfg, fmt.Errorf("worker: look up stream %s: %w", stream, err)
 	}

@@ -22,17 +22,14 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -48,12 +45,12 @@ type Notifier struct {
 	Inbox *inapp.Inbox
 
 	rules      *rulesStore
-	cancelled  *cancel.Set
+	cancelled  *hold.Cancelled
 	closers    []closer // the channels of ChannelConfig
 	cfg        Config
 	counters   counters
-	digests    *digest.Store
-	expander   *fanout.Expander
+	digests    *hold.Digests
+	expander   *deliver.Expander
 	health     *health.Store
 	deliveries *deliveries.Store
 	links      *pages.Links // nil without links for users
@@ -62,7 +59,7 @@ type Notifier struct {
 	reader     *plan.Reader
 	records    *kvrecord.Client
 	senders    []*deliver.Sender
-	throttle   *throttle.Store
+	throttle   *hold.Throttles
 
 	illegible atomic.Int64 // records that could not be read
 	running   *service.Service
@@ -206,13 +203,14 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.health, err = health.Open(ctx, n.records, health.Config{DisableAfter: n.cfg.DisableAfter, Logger: n.cfg.Logger}); err != nil {
 		return err
 	}
-	if n.cancelled, err = cancel.Open(ctx, s.Conn, n.records); err != nil {
+	if n.cancelled, err = hold.OpenCancelled(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.deliveries, n.Directory = digest.New(n.records), deliveries.New(n.records), recipient.NewDirectory(s.JetStream, n.records)
+	n.digests, n.deliveries = hold.NewDigests(n.records), deliveries.New(n.records)
+	n.Directory = recipient.NewDirectory(s.JetStream, n.records)
 	n.deliveries.ItemKeep, n.deliveries.Unreadable = cmp.Or(n.cfg.InboxKeep, deliveries.ItemKeep), n.unreadable
 	n.Inbox = inapp.New(s.JetStream, n.records, n.deliveries)
-	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
+	n.reader, n.throttle = plan.NewReader(n.records), hold.NewThrottles(n.records)
 	return nil
 }
 
@@ -222,7 +220,7 @@ func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error)
 	n.cfg.Logger.WarnContext(ctx, "notifier: a record cannot be read", "subject", r.Subject, "revision", r.Revision, "error", err)
 }
 
-// openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
+// openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its notifications.
 func (n *Notifier) openPlanner() {
 	var resolver recipient.Resolver = n.Directory
 	if n.cfg.Resolver != nil {
@@ -233,11 +231,11 @@ func (n *Notifier) openPlanner() {
 		Resolver: recipient.Carried(resolver),
 		Route:    n.rules.route, Rules: n.rules.rules.Load,
 	})
-	n.expander = fanout.New(n.records, n.cfg.passed)
+	n.expander = deliver.NewExpander(n.records, n.cfg.passed)
 	n.expander.Telemetry = n.telemetry
 }
 
-// traced writes trace context into plans and rows, which are jobs as well as records, so that their spans link to the
+// traced writes trace context into plans and notifications, which are jobs as well as records, so that their spans link to the
 // span that stored them.
 func (n *Notifier) traced(ctx context.Context, subject string, header nats.Header) {
 	if strings.HasPrefix(subject, "notify.") {
@@ -283,21 +281,21 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 		}
 		n.senders = append(n.senders, sender)
 		if c.Name() == inapp.Name {
-			n.expander.Inbox = sender
+			n.expander.Direct = sender
 		}
 	}
 	return nil
 }
 
-// endpointSlots is the factor of rows that are sent at a time to endpoints of users, compared with a provider: calls of endpoints that
-// hang take slots, but little else.
+// endpointSlots is the factor of notifications that are sent at a time to endpoints of users, compared with a provider: calls of
+// endpoints that hang take slots, but little else.
 const endpointSlots = 32
 
-// inboxSlots is the factor for the inbox, whose rows wait for the store alone: the writes of many rows share a
+// inboxSlots is the factor for the inbox, whose notifications wait for the store alone: the writes of many notifications share a
 // packet.
 const inboxSlots = 8
 
-// slots returns the number of rows of a channel that are sent at a time.
+// slots returns the number of notifications of a channel that are sent at a time.
 func (n *Notifier) slots(c Channel) int {
 	switch {
 	case c.Endpoints:
@@ -308,7 +306,7 @@ func (n *Notifier) slots(c Channel) int {
 	return n.cfg.Concurrency
 }
 
-// sender returns the sender of a channel. paused reports whether its rows of a subject are paused.
+// sender returns the sender of a channel. paused reports whether its notifications of a subject are paused.
 func (n *Notifier) sender(c Channel, paused func(subject string) bool) (*deliver.Sender, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -47,8 +47,8 @@ var hopeless = []struct {
 	{name: "data too large as base64", body: strings.Repeat("x", 700<<10), header: []string{"ce-x", "y"}},
 }
 
-// TestEventsThatCannotBePlanned sends each message over HTTP and NATS, bare and as a CloudEvent: it is refused, or a dead letter at once. No
-// job is left, and events with halves of characters in their payloads are planned.
+// TestEventsThatCannotBePlanned sends each message over HTTP and NATS, bare and as a CloudEvent: it is refused, or a dead letter at
+// once. No job is left, and events with halves of characters in their payloads are planned.
 func TestEventsThatCannotBePlanned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))

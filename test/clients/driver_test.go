@@ -146,7 +146,7 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 			return g.store(c.Insert)(ctx, in)
 		},
 		"inspect": func(ctx context.Context, in *input) (any, error) {
-			s, err := g.jobs.Job(ctx, worker.JobRef{Key: in.Key, Subject: in.Subject})
+			s, err := g.jobs.Job(ctx, worker.JobByKey(in.Subject, in.Key))
 			if errors.Is(err, worker.ErrNoJob) {
 				s.State, err = "free", nil
 			}
@@ -292,7 +292,7 @@ func (g *ours) begin(context.Context, *input) (any, error) {
 	err = worker.Handle(w, "jobs.>", worker.Policy{}, func(_ context.Context, job *worker.Job[any]) error {
 		began <- map[string]any{"id": job.ID, "subject": job.Subject, "args": job.Args}
 		if <-outcome == "dead" {
-			return worker.Cancel(errors.New("as the case wants it"))
+			return worker.Discard(errors.New("as the case wants it"))
 		}
 		return nil
 	})

@@ -242,7 +242,7 @@ func TestRunbooksExist(t *testing.T) {
 func TestProblemsAreListed(t *testing.T) {
 	t.Parallel()
 	page, statuses := files(t, ".md")["docs/api.md"], 0
-	for file, text := range files(t, "httpapi/openapi.json") {
+	for file, text := range files(t, "api/openapi.json") {
 		for _, found := range status.FindAllStringSubmatch(text, -1) {
 			statuses++
 			check.That(t, regexp.MustCompile(`(?m)^\|[ \d,]* `+found[1]+`\b`).MatchString(page), "%s has the status %s, and docs/api.md has not", file, found[1])

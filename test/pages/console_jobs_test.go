@@ -200,7 +200,7 @@ func TestJobHasAPartForEachConsumer(t *testing.T) {
 		check.OK(t, worker.Handle(w, "log.>", worker.Policy{Limits: []worker.Limit{{Name: "limit-of-" + name, Concurrency: 2}}},
 			func(ctx context.Context, j *worker.Job[any]) error {
 				if err := step.Do(ctx, j, "step of "+name, func(context.Context) error { return nil }); err != nil || name == "audit" {
-					return worker.Cancel(errors.Join(errors.New("no paper"), err))
+					return worker.Discard(errors.Join(errors.New("no paper"), err))
 				}
 				check.OK(t, j.Progress(ctx, "chopping"))
 				reached <- true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -164,10 +165,10 @@ func (s State) late() (all []Problem) {
 }
 
 // isTaken reports whether a consumer takes the jobs of a subject.
-func (s State) isTaken(subject string) bool {
+func (s State) isTaken(jobs string) bool {
 	for _, c := range s.Count.Consumers {
 		filters := append(slices.Clone(c.Config.FilterSubjects), c.Config.FilterSubject)
-		covers := func(f string) bool { return f != "" && worker.Pause{Pattern: f}.Covers(subject) }
+		covers := func(f string) bool { return f != "" && subject.Covers(f, jobs) }
 		if len(filters) == 1 && filters[0] == "" || slices.ContainsFunc(filters, covers) {
 			return true
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -190,7 +191,7 @@ func (s State) HasJobs() bool {
 			return true
 		}
 	}
-	return worker.HasJobs(s.Info.Config)
+	return operate.HasJobs(s.Info.Config)
 }
 
 // Running returns the number of jobs that the workers run.
@@ -442,9 +443,9 @@ func (s State) paused() (all []Problem) {
 		for _, c := range s.Count.Consumers {
 			filters := append(slices.Clone(c.Config.FilterSubjects), c.Config.FilterSubject)
 			filters = slices.DeleteFunc(filters, func(filter string) bool { return filter == "" })
-			isWithin := len(filters) > 0 && !slices.ContainsFunc(filters, func(filter string) bool { return !pause.Covers(filter) })
+			isWithin := len(filters) > 0 && !slices.ContainsFunc(filters, func(filter string) bool { return !subject.Covers(pause.Pattern, filter) })
 			overlaps := func(filter string) bool {
-				return pause.Covers(filter) || (worker.Pause{Pattern: filter}).Covers(pause.Pattern)
+				return subject.Covers(pause.Pattern, filter) || subject.Covers(filter, pause.Pattern)
 			}
 			switch {
 			case !isWithin && len(filters) > 0 && !slices.ContainsFunc(filters, overlaps):

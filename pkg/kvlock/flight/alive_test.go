@@ -103,7 +103,7 @@ func TestSlowOrUnknownOwnerKeepsItsClaim(t *testing.T) {
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			f, p := b.ProxiedFlight(t, tt.owner)
-			begin(t, f, "k", flight.BeginOptions{TTL: ttl, Handoff: tt.handoff})
+			begin(t, f, "k", flight.BeginOptions{TTL: ttl, HandOff: tt.handoff})
 			rest := ttl - time.Second // of the claim, when it falls silent
 			takesOver(t, b.Flight(t, tt.waiter), rest-10*time.Millisecond, rest+lateness+step, func() { tt.silence(p) })
 		})
@@ -203,7 +203,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, die := killable(t, b, flight.Config{})
 		g := b.Flight(t, flight.Config{})
-		ref := begin(t, f, "k", flight.BeginOptions{Handoff: true}).Ref()
+		ref := begin(t, f, "k", flight.BeginOptions{HandOff: true}).Ref()
 		check.OK(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{})))
 		_, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
 		var taken *flight.TakenError

@@ -368,7 +368,7 @@ func (c *Claim) heldUntil() (until time.Time, ended error) {
 // sign writes the name of this process into a claim, if others can find out whether the process is alive.
 func (f *Flight) sign(r *claimRecord) {
 	r.Member, r.Server = "", ""
-	if !r.Handoff && r.State == Pending.String() {
+	if !r.HandOff && r.State == Pending.String() {
 		r.Member, r.Server = f.liveness.Self()
 	}
 }

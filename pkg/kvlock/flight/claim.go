@@ -75,7 +75,7 @@ func renewal(ttl time.Duration) func(*claimRecord) {
 // the reference. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
-	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.Handoff = kv.Seconds(ttl), true })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.HandOff = kv.Seconds(ttl), true })
 	return err
 }
 
@@ -193,7 +193,7 @@ func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, 
 		return next, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
 	}
 	next = c.record
-	next.Handoff, next.Value = false, packed{}
+	next.HandOff, next.Value = false, packed{}
 	edit(&next)
 	c.flight.sign(&next)
 	ch.Key, ch.Expect, ch.record, ch.Held, ch.Generation = c.key, c.revision, next, c.deadline, c.token.Epoch
@@ -205,9 +205,9 @@ type BeginOptions struct {
 	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
 	Fingerprint string
 
-	// Handoff leaves the work to the process that resumes the claim later, this or another one. Until then a process with the reference of
+	// HandOff leaves the work to the process that resumes the claim later, this or another one. Until then a process with the reference of
 	// any claim of this key may resume this claim. Defaults to false.
-	Handoff bool
+	HandOff bool
 
 	// Job names the purpose of the claim. Entries and the result carry its first 128 bytes, for display. Defaults to none.
 	Job string
@@ -247,7 +247,7 @@ func pendingHead(claim string) kv.Head { return kv.Head{State: Pending.String(),
 // One round trip when the key is as in opts.Seen, at most three otherwise.
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
 	r := claimRecord{
-		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
+		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, HandOff: opts.HandOff,
 		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, func(now Entry) (claimRecord, bool) {
@@ -258,7 +258,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 // Resume takes over a claim by its reference, in this or another process: after a hand-off, or because the message that
 // carries the reference was delivered again after its first receiver died. The previous holder loses the claim.
 //
-// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with Handoff, for the same fingerprint,
+// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with HandOff, for the same fingerprint,
 // Resume takes that claim: one of two hand-offs is enough. When the key is done, failed, or held by another process that works on it,
 // Resume returns a [TakenError]. For a ref that is not the reference of a claim it returns ErrInvalidRef.
 //
@@ -278,7 +278,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 			next.Attempt = now.Attempt + 1
 		}
 		next.Job = now.Job
-		free := now.Handoff || now.Claim == id && (!opts.Yield || f.isDead(ctx, now))
+		free := now.HandOff || now.Claim == id && (!opts.Yield || f.isDead(ctx, now))
 		ours := now.State == Pending && free && now.Fingerprint == opts.Fingerprint
 		return next, now.State == Absent || ours
 	})

@@ -53,7 +53,7 @@ type Entry struct {
 	Claim       string    // the id of the claim; it stays the same through Resume, Renew and Complete
 	Created     time.Time // the time at which the server stored this revision, by the server's clock
 	Fingerprint string    // that Begin was given
-	Handoff     bool      // Pending, and waiting for a process that resumes it
+	HandOff     bool      // Pending, and waiting for a process that resumes it
 	Job         string    // the Job in the options of Begin or Do
 	Owner       string    // the instance of the Flight that wrote this revision
 	TTL         time.Duration
@@ -174,7 +174,7 @@ type claimRecord struct {
 
 	Attempt     int    `json:"attempt,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
-	Handoff     bool   `json:"handoff,omitempty"`
+	HandOff     bool   `json:"handoff,omitempty"`
 	Job         string `json:"job,omitempty"`
 	Reason      string `json:"reason,omitempty"`
 	Released    bool   `json:"released,omitempty"` // given back, not failed: a waiter takes over
@@ -200,7 +200,7 @@ func decodeRecord(data []byte) (claimRecord, []byte, error) {
 func (r claimRecord) entry(key string, value []byte, revision uint64, created time.Time) Entry {
 	s := Entry{
 		Key: key, State: parseState(r.State), Value: value, Reason: r.Reason, Revision: revision,
-		Attempt: r.Attempt, Claim: r.Claim, Created: created, Fingerprint: r.Fingerprint, Handoff: r.Handoff, Job: r.Job,
+		Attempt: r.Attempt, Claim: r.Claim, Created: created, Fingerprint: r.Fingerprint, HandOff: r.HandOff, Job: r.Job,
 		Owner: r.Instance, TTL: time.Duration(r.TTL) * time.Second, seen: time.Now(), released: r.Released,
 	}
 	in := &inner{member: r.Member, server: r.Server, writer: r.Owner}

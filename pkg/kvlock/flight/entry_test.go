@@ -107,7 +107,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 				Version: kv.Version, State: "pending", Claim: fill(kv.MaxIDBytes), Owner: "0123456789012345678901",
 				Instance: fill(kv.MaxInstanceBytes),
 			},
-			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), Handoff: true, Reason: fill(maxReasonBytes), Released: true,
+			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), HandOff: true, Reason: fill(maxReasonBytes), Released: true,
 			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id,
 		}
 		check.OK(t, checkFingerprint(r.Fingerprint))
@@ -171,7 +171,7 @@ func FuzzRecordRoundTrip(f *testing.F) {
 func TestRecordAsStored(t *testing.T) {
 	t.Parallel()
 	r := claimRecord{
-		Head: kv.Head{Version: 1, State: "pending", Claim: "c", Owner: "o", Instance: "i"}, Attempt: 2, Fingerprint: "f", Handoff: true,
+		Head: kv.Head{Version: 1, State: "pending", Claim: "c", Owner: "o", Instance: "i"}, Attempt: 2, Fingerprint: "f", HandOff: true,
 		Job: "j", Reason: "<r>", Released: true, TTL: 60, Value: packed{Codec: "zstd", Size: 9}, Member: "m", Server: "s",
 	}
 	const want = `{"v":1,"state":"pending","claim":"c","owner":"o","instance":"i","attempt":2,"fingerprint":"f","handoff":true,"job":"j",` +

@@ -58,7 +58,7 @@ func Example_claim() {
 	f, end := open()
 	defer end()
 	ctx := context.Background()
-	claim, err := f.Begin(ctx, "today", flight.BeginOptions{Handoff: true, TTL: time.Minute})
+	claim, err := f.Begin(ctx, "today", flight.BeginOptions{HandOff: true, TTL: time.Minute})
 	must(err)
 	message := claim.Ref() // travels in a job
 

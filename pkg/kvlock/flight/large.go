@@ -85,7 +85,7 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 		return p, nil, nil // the write of the record reports that
 	}
 	claimTTL := time.Duration(r.TTL) * time.Second
-	r.Handoff, r.Value = false, p
+	r.HandOff, r.Value = false, p
 	edit(&r)
 	f.sign(&r)
 	room, err := f.room(r)

@@ -87,7 +87,7 @@ func (m *machine) begin(t *rapid.T) {
 	ttl, handoff := m.ttl(t), rapid.Bool().Draw(t, "handoff")
 	back := rapid.IntRange(0, min(3, len(m.seen))).Draw(t, "seen so many reads ago")
 	seen := append(slices.Clone(m.seen), flight.Entry{})[len(m.seen)-back]
-	c, err := m.flight(t).Begin(m.ctx, m.key, flight.BeginOptions{TTL: ttl, Handoff: handoff, Seen: seen})
+	c, err := m.flight(t).Begin(m.ctx, m.key, flight.BeginOptions{TTL: ttl, HandOff: handoff, Seen: seen})
 	if m.expect(t, "Begin", err, m.taken(m.now.state == flight.Absent)) {
 		m.took(t, c, handoff, ttl)
 	}

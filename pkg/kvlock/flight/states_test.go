@@ -19,7 +19,7 @@ var reached = map[string]struct {
 }{
 	"absent":                       {"other", flight.BeginOptions{}, nil},
 	"pending":                      {"k", flight.BeginOptions{}, nil},
-	"begun to hand off":            {"k", flight.BeginOptions{Handoff: true}, nil},
+	"begun to hand off":            {"k", flight.BeginOptions{HandOff: true}, nil},
 	"handed off":                   {"k", flight.BeginOptions{}, []string{"HandOff"}},
 	"done":                         {"k", flight.BeginOptions{}, []string{"Complete"}},
 	"failed":                       {"k", flight.BeginOptions{}, []string{"Fail"}},
@@ -59,7 +59,7 @@ var arrows = map[string]func(ctx context.Context, f *flight.Flight, c *flight.Cl
 		return renewed(ctx, c, err)
 	},
 	"Begin to hand off": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
-		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{Handoff: true}))
+		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{HandOff: true}))
 	},
 	"Resume": func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
 		return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}))
@@ -210,17 +210,17 @@ func TestResume(t *testing.T) {
 		}
 		c = check.Must(g.Resume(ctx, "attempts", ref, flight.ResumeOptions{}))(t)
 		s := get(t, f, "attempts")
-		check.That(t, s.Attempt == attempt && s.Owner == "g" && !s.Handoff, "got %+v, want attempt %d of g, not to hand off", s, attempt)
+		check.That(t, s.Attempt == attempt && s.Owner == "g" && !s.HandOff, "got %+v, want attempt %d of g, not to hand off", s, attempt)
 	}
 
 	// Another input's hand-off is not adopted.
-	begin(t, f, "input", flight.BeginOptions{Handoff: true, Fingerprint: "one"})
+	begin(t, f, "input", flight.BeginOptions{HandOff: true, Fingerprint: "one"})
 	wantErr(t, check.Err(g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	s := get(t, f, "input")
 	check.That(t, s.Fingerprint == "one" && s.Owner == "f", "got %+v, want f's claim of one", s)
 
 	// The job of the other finds the adopter's result.
-	mine := begin(t, f, "adopted", flight.BeginOptions{Handoff: true})
+	mine := begin(t, f, "adopted", flight.BeginOptions{HandOff: true})
 	c = check.Must(g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}))(t)
 	complete(t, c, "v")
 	var taken *flight.TakenError
@@ -244,7 +244,7 @@ func TestReferenceInAnEntry(t *testing.T) {
 			case entry.State == flight.Pending && entry.Claim == c.ID() && entry.Attempt == 1 && ref != c.Ref(): // nobody resumed it
 				t.Errorf("reference is %q, want the holder's %q", ref, c.Ref())
 			case entry.State == flight.Pending:
-				check.Is(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: entry.Handoff})), nil, ref)
+				check.Is(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: entry.HandOff})), nil, ref)
 			}
 		})
 	}

@@ -86,7 +86,7 @@ func (s *Store) isInternal(subject string) bool {
 		return false
 	}
 	_, rest, _ = strings.Cut(rest, ".")
-	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
+	return strings.HasPrefix(rest, jobmsg.TokenReplay+".") || strings.HasPrefix(rest, jobmsg.TokenPart+".")
 }
 
 // classify reads from subject and headers the fields that filters and groups need. It returns false when the body is needed, too.

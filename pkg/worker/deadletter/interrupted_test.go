@@ -222,7 +222,7 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 				return step.Do(ctx, job, "second", func(context.Context) error {
 					failed++
 					if failed <= 2 {
-						return worker.Cancel(errors.New("burnt"))
+						return worker.Discard(errors.New("burnt"))
 					}
 					return nil
 				})

@@ -32,7 +32,7 @@ func graveyard(t *testing.T, b *bundle) {
 
 	b.put(t, letter(1))
 	b.put(t, letter(2, func(l *worker.DeadLetter) { l.Subject = "jobs.mail.eu.2" }))
-	b.put(t, letter(3, func(l *worker.DeadLetter) { l.Reason, l.Signature = worker.ReasonCancelled, "no such user" }))
+	b.put(t, letter(3, func(l *worker.DeadLetter) { l.Reason, l.Signature = worker.ReasonDiscarded, "no such user" }))
 	b.put(t, letter(4, func(l *worker.DeadLetter) { l.Stream, l.Subject = "OTHER", "other.4" }))
 
 	for _, foreign := range []string{"dead.JOBS.jobs.mail.5", "dead.note"} { // 5, 6
@@ -58,7 +58,7 @@ func TestListSelects(t *testing.T) {
 		"everything":   {deadletter.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7}},
 		"kind":         {deadletter.Filter{Kind: deadletter.KindUnreadable}, []uint64{5, 6}},
 		"stranded":     {deadletter.Filter{Kind: deadletter.KindStranded}, []uint64{7}},
-		"reason":       {deadletter.Filter{Reason: worker.ReasonCancelled}, []uint64{3}},
+		"reason":       {deadletter.Filter{Reason: worker.ReasonDiscarded}, []uint64{3}},
 		"sequences":    {deadletter.Filter{Sequences: []uint64{4, 2, 2, 99}}, []uint64{2, 4}},
 		"signature":    {deadletter.Filter{Signature: "smtp: code #"}, []uint64{1, 2, 4}},
 		"stream":       {deadletter.Filter{Stream: "OTHER"}, []uint64{4}},
@@ -122,7 +122,7 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 			Subjects: "other.4", Error: "smtp: code 4",
 		},
 		{
-			Count: 1, Example: 3, Kind: deadletter.KindLetter, Reason: worker.ReasonCancelled, Signature: "no such user", Stream: "JOBS",
+			Count: 1, Example: 3, Kind: deadletter.KindLetter, Reason: worker.ReasonDiscarded, Signature: "no such user", Stream: "JOBS",
 			Subjects: "jobs.mail.3", Error: "smtp: code 3",
 		},
 	}

@@ -43,7 +43,7 @@ type ticket struct {
 }
 
 func (s *Store) recordSubject(e *Entry) string {
-	return fmt.Sprintf("%s.%s.%s.%d", s.cfg.DeadSubject, e.Letter.Stream, worker.TokenReplay, e.Sequence)
+	return fmt.Sprintf("%s.%s.%s.%d", s.cfg.DeadSubject, e.Letter.Stream, jobmsg.TokenReplay, e.Sequence)
 }
 
 // begin writes the record of a replay or a discard, or continues one that was interrupted. Of two that begin at the same moment one writes
@@ -69,7 +69,7 @@ func (s *Store) begin(ctx context.Context, e *Entry, state string, again bool) (
 
 func (s *Store) write(ctx context.Context, e *Entry, state string) (ticket, error) {
 	msg := nats.NewMsg(s.recordSubject(e))
-	msg.Header.Set(worker.HeaderReplayState, state)
+	msg.Header.Set(jobmsg.HeaderReplayState, state)
 	if state != stateDiscarded { // the stream of a discarded job may be gone
 		target, err := s.target(ctx, e.Letter.Stream)
 		if err != nil {
@@ -211,8 +211,8 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 	if m == nil || err != nil {
 		return ticket{}, 0, err
 	}
-	state := m.Header.Get(worker.HeaderReplayState)
-	t = ticket{begunAt: m.Time, discarded: state == stateDiscarded, published: state == worker.ReplayWorked, record: m.Sequence}
+	state := m.Header.Get(jobmsg.HeaderReplayState)
+	t = ticket{begunAt: m.Time, discarded: state == stateDiscarded, published: state == jobmsg.ReplayWorked, record: m.Sequence}
 	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) // zero is the start of the stream
 	return t, after, nil
 }
@@ -224,7 +224,7 @@ func (s *Store) find(ctx context.Context, e *Entry, t ticket, after uint64) (fou
 		if m == nil || err != nil {
 			return false, err == nil, err
 		}
-		if m.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10) {
+		if m.Header.Get(jobmsg.HeaderReplayRecord) == strconv.FormatUint(t.record, 10) {
 			return true, true, nil
 		}
 		after = m.Sequence
@@ -280,7 +280,7 @@ func (s *Store) forget(ctx context.Context, subject string, record uint64) error
 // lost answer. A record is stored after its letter, so a leader with a later message but without the letter has removed the letter. One
 // round trip, and two more for the removal.
 func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
-	_, text, isRecord := strings.Cut(record.Subject, "."+worker.TokenReplay+".")
+	_, text, isRecord := strings.Cut(record.Subject, "."+jobmsg.TokenReplay+".")
 	letter, _ := strconv.ParseUint(text, 10, 64) // 0 is no letter
 	if !isRecord || letter == 0 {
 		return nil
@@ -310,7 +310,7 @@ func (s *Store) claim(
 	case err != nil:
 		return nil, 0, err
 	case holder == nil, e.Kind == KindStranded && holder.Sequence == e.Letter.Sequence:
-	case t.record > 0 && holder.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10):
+	case t.record > 0 && holder.Header.Get(jobmsg.HeaderReplayRecord) == strconv.FormatUint(t.record, 10):
 		published = holder.Sequence
 	case unique && isRecordOf(e, k, holder):
 		last = holder.Sequence

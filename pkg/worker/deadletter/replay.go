@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
 // ReplayOptions configures a replay. The zero value is ready to use.
@@ -198,7 +199,7 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 			return 0, err
 		}
 	}
-	t, err := s.begin(ctx, e, worker.ReplayBegun, opts.Again)
+	t, err := s.begin(ctx, e, jobmsg.ReplayBegun, opts.Again)
 	if err != nil {
 		return 0, err
 	}
@@ -267,7 +268,7 @@ func (s *Store) message(ctx context.Context, e *Entry, payload []byte, resume bo
 	msg.Header.Set(worker.HeaderID, l.ID)
 	msg.Header.Set(worker.HeaderReplay, strconv.Itoa(replays+1))
 	msg.Header.Set(worker.HeaderReplayOf, fmt.Sprintf("%s:%d", s.cfg.Stream, e.Sequence))
-	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(math.MaxUint64, 10))
+	msg.Header.Set(jobmsg.HeaderReplayRecord, strconv.FormatUint(math.MaxUint64, 10))
 	msg.Header.Set(nats.MsgIdHdr, messageID(s.cfg.Stream, e))
 	msg.Header.Set(jetstream.ExpectedStreamHeader, l.Stream)
 	msg.Header.Del(worker.HeaderResume)
@@ -301,7 +302,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, msg *nats.Msg) 
 		return published, err
 	}
 	maps.Copy(msg.Header, expect)
-	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
+	msg.Header.Set(jobmsg.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
 	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	// A process that continues an old replay looks for the job first, see look. So this message must not be sent long after the record was

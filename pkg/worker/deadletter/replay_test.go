@@ -30,7 +30,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	// The job itself went through this stream a moment ago, so its ID is remembered.
 	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.mail.1", []byte(`{"n":1}`), jetstream.WithMsgID("id-1"))))
 
-	b.work(t, 1, worker.Cancel(errors.New("smtp: code 1")))
+	b.work(t, 1, worker.Discard(errors.New("smtp: code 1")))
 
 	died := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
 	check.Require(t, len(died) == 1 && died[0].Letter.ID == "id-1" && b.messages(t, "JOBS") == 0, "letters: %+v", died)
@@ -428,7 +428,7 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 	}
 
 	first := insert()
-	b.work(t, 1, worker.Cancel(errors.New("boom")))
+	b.work(t, 1, worker.Discard(errors.New("boom")))
 
 	again := insert()
 	check.Require(t, again.Duplicate && again.State == worker.StateDead, "while dead: %+v", again)

@@ -7,7 +7,7 @@
 //		t.Parallel()
 //
 //		r := workertest.Run(t, worker.Policy{MaxAttempts: 3}, send, Mail{To: ""})
-//		if r.Outcome != worker.OutcomeDead || r.Dead.Reason != worker.ReasonCancelled {
+//		if r.Outcome != worker.OutcomeDead || r.Dead.Reason != worker.ReasonDiscarded {
 //			t.Errorf("a mail to nobody is %s, want dead: %v", r.Outcome, r.Err)
 //		}
 //	}

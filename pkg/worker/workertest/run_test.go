@@ -41,7 +41,7 @@ func TestRunTellsEveryOutcome(t *testing.T) {
 		{"second attempt", io.EOF, worker.OutcomeRetried, 2 * time.Minute, 2, func(o *workertest.Options) { o.Attempt = 2 }},
 		{"retried when asked", worker.Retry(time.Hour, io.EOF), worker.OutcomeRetried, time.Hour, 1, nil},
 		{"snoozed", worker.Snooze(24 * time.Hour), worker.OutcomeSnoozed, 24 * time.Hour, 3, third},
-		{"cancelled", worker.Cancel(io.EOF), worker.OutcomeDead, 0, 1, nil},
+		{"discarded", worker.Discard(io.EOF), worker.OutcomeDead, 0, 1, nil},
 		{"exhausted", io.EOF, worker.OutcomeDead, 0, 3, third},
 		{"undecodable", nil, worker.OutcomeDead, 0, 1, func(o *workertest.Options) { o.Payload = []byte("{") }},
 	} {

@@ -97,8 +97,8 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 // isAbsent reports whether a record means that its key does not exist, or was deleted.
 func isAbsent(r kvrecord.Record) bool { return r.Revision == 0 || r.Deleted() }
 
-// Resolve implements [Resolver]. It yields ids only: the other fields of a recipient are read when a row is sent. A list takes one
-// consumer while it is read, and a round trip for each recipient that is written meanwhile. Its cost is linear in the audience.
+// Resolve implements [Resolver]. It yields ids only: the other fields of a recipient are read when a notification is sent. A list takes
+// one consumer while it is read, and a round trip for each recipient that is written meanwhile. Its cost is linear in the audience.
 func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	switch q.Scope {
 	case rules.ScopeUser:

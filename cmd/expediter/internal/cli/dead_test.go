@@ -43,7 +43,7 @@ func deadLetters(ts *testscript.TestScript, _ bool, streams []string) {
 			Stream: contracts.StreamEnrichJobs, Subject: fmt.Sprint("jobs.enrich.wolt.p", i+1), Worker: "host-1",
 		}
 		if !strings.HasPrefix(text, "status") {
-			letter.Reason, letter.Signature, letter.Stack = worker.ReasonCancelled, text, "goroutine 1 [running]:\n\tmain.go:1"
+			letter.Reason, letter.Signature, letter.Stack = worker.ReasonDiscarded, text, "goroutine 1 [running]:\n\tmain.go:1"
 		}
 		ts.Check(check.Err(worker.PublishDeadLetter(ctx, js, "dead", letter)))
 	}
@@ -177,7 +177,7 @@ func works(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(worker.Handle(w, "jobs.work.>", worker.Policy{MaxAttempts: 2}, func(ctx context.Context, job *worker.Job[string]) error {
 		switch job.Args {
 		case "fail":
-			return worker.Cancel(&json.SyntaxError{})
+			return worker.Discard(&json.SyntaxError{})
 		case "hang":
 			hangs <- struct{}{}
 			<-ctx.Done()

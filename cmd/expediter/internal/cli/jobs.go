@@ -86,9 +86,9 @@ func (f *jobsFlags) selecting(cmd *cobra.Command) {
 
 func (f *jobsFlags) ref(job string) worker.JobRef {
 	if sequence, err := strconv.ParseUint(job, 10, 64); err == nil {
-		return worker.JobRef{Key: f.Key, Sequence: sequence}
+		return worker.JobRef{Sequence: sequence}
 	}
-	return worker.JobRef{Key: f.Key, Subject: job}
+	return worker.JobByKey(job, f.Key)
 }
 
 // listed returns a job as a line of JSON among many, without what can be large or secret: the headers and the payload.

@@ -150,7 +150,7 @@ func (p program) handle(w *worker.Worker) error {
 		case "fail":
 			return errors.New("bank: 503 Service Unavailable")
 		case "discard":
-			return worker.Cancel(errors.New("bank: 404 Not Found"))
+			return worker.Discard(errors.New("bank: 404 Not Found"))
 		case "poison":
 			os.Exit(3)
 		case "once": // a failure now and then is healthy

@@ -33,32 +33,30 @@ type claimCall struct {
 	reason SkipReason    // why no job was queued, when the place was not taken
 }
 
-// claims are the calls under way, by [lookup.claim].
+// claims are the calls under way, by the key of the entry and the description of the place.
 type claims struct {
 	mu    sync.Mutex
 	calls map[string]*claimCall
 }
 
-// join returns the call for a key, and reports whether the caller has to make it.
-func (c *claims) join(key string) (call *claimCall, first bool) {
+// join returns the call for a key. end is nil when another request makes the call; otherwise the caller makes it, and ends it.
+func (c *claims) join(key string) (call *claimCall, end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if call, ok := c.calls[key]; ok {
-		return call, false
+		return call, nil
 	}
 	if c.calls == nil {
 		c.calls = map[string]*claimCall{}
 	}
 	call = &claimCall{done: make(chan struct{})}
 	c.calls[key] = call
-	return call, true
-}
-
-func (c *claims) end(key string, call *claimCall) {
-	c.mu.Lock()
-	delete(c.calls, key)
-	c.mu.Unlock()
-	close(call.done)
+	return call, func() {
+		c.mu.Lock()
+		delete(c.calls, key)
+		c.mu.Unlock()
+		close(call.done)
+	}
 }
 
 // claimAll claims places and queues their jobs, for as long as ctx lasts. It sets unclaimed of each lookup for which
@@ -77,55 +75,52 @@ func (s *Service) claimAll(ctx context.Context, missing []*lookup) {
 }
 
 // claim claims the entry of a place for the worker that will get its job, and queues the job. Of all callers at the same time
-// one gets the claim; the others find it held. When the entry is claimed for another description, claim tries the other entry
-// of the place. claim reports whether a process has claimed the place. Two round trips for each entry, in the background:
-// they are finished although ctx ends.
-func (s *Service) claim(ctx context.Context, t *lookup) bool {
+// one gets the claim; the others find it held. claim reports whether a process has claimed the place. Two round trips for each
+// entry, in the background: they are finished although ctx ends.
+func (s *Service) claim(ctx context.Context, t *lookup) (held bool) {
+	// A place has two entries that may answer the lookup. Each try that finds one taken for another description goes on with the
+	// other one, and each may be taken between its reading and its claim.
 	for range 2 * len(t.entries) {
-		if held, again := s.claimEntry(ctx, t); !again {
-			return held
+		call, end := s.claims.join(t.key() + "\n" + t.fingerprint)
+		first := end != nil
+		if first {
+			own := *t // the request may be answered before its claim is
+			s.background.Go(func() {
+				defer end()
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+				defer cancel()
+				call.taken, call.reason = s.take(ctx, &own)
+			})
 		}
+		select {
+		case <-call.done:
+		case <-ctx.Done():
+			if !first {
+				s.logHeld(ctx, t)
+			}
+			return false
+		}
+		switch {
+		case call.taken != nil:
+			if again := s.record(ctx, t, call.taken); !again {
+				return true
+			}
+			continue
+		case first: // take has logged it
+		case call.reason == "":
+			s.logHeld(ctx, t)
+		default:
+			s.skip(ctx, t, call.reason)
+		}
+		return call.reason == "" || call.reason == SkipLockHeld
 	}
 	return false
 }
 
-// claimEntry claims the entry that answers the lookup. It reports whether a process holds the claim, and whether to try
-// again with another entry.
-func (s *Service) claimEntry(ctx context.Context, t *lookup) (held, again bool) {
-	id := t.claim()
-	call, first := s.claims.join(id)
-	if first {
-		own := *t // the request may be answered meanwhile
-		s.background.Go(func() {
-			defer s.claims.end(id, call)
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-			defer cancel()
-			call.taken, call.reason = s.take(ctx, &own)
-		})
-	}
-	select {
-	case <-call.done:
-	case <-ctx.Done():
-		if !first {
-			s.logHeld(ctx, t)
-		}
-		return false, false
-	}
-	switch {
-	case call.taken != nil:
-		return true, s.record(ctx, t, call.taken)
-	case first:
-	case call.reason == "":
-		s.logHeld(ctx, t)
-	default:
-		s.skip(ctx, t, call.reason)
-	}
-	return call.reason == "" || call.reason == SkipLockHeld, false
-}
-
-// take claims the entry and queues the job. It removes an answer to another description first.
-func (s *Service) take(ctx context.Context, t *lookup) (holds *flight.Entry, reason SkipReason) {
-	seen := *t.seen()
+// take claims the entry of a place, and queues the job of the claim. It removes an answer to another description first. taken is the
+// entry of another process that has the claim. reason says why no job was queued, "" when one was.
+func (s *Service) take(ctx context.Context, t *lookup) (taken *flight.Entry, reason SkipReason) {
+	seen := *t.entries[t.at]
 	var err error
 	if t.foreign() && seen.State == flight.Done {
 		err = s.flight.Invalidate(ctx, t.key())
@@ -133,7 +128,7 @@ func (s *Service) take(ctx context.Context, t *lookup) (holds *flight.Entry, rea
 	}
 	var claim *flight.Claim
 	if err == nil {
-		claim, err = s.flight.Begin(ctx, t.key(), flight.BeginOptions{Fingerprint: t.fingerprint, Handoff: true, Seen: seen})
+		claim, err = s.flight.Begin(ctx, t.key(), flight.BeginOptions{Fingerprint: t.fingerprint, HandOff: true, Seen: seen})
 	}
 	if errors.Is(err, kvlock.ErrMismatch) { // another description was faster, or the same one in other words
 		var entry flight.Entry
@@ -141,17 +136,37 @@ func (s *Service) take(ctx context.Context, t *lookup) (holds *flight.Entry, rea
 			return &entry, ""
 		}
 	}
-	var taken *flight.TakenError
+	var other *flight.TakenError
 	switch {
-	case errors.As(err, &taken):
-		return &taken.Entry, ""
+	case errors.As(err, &other):
+		return &other.Entry, ""
 	case err != nil:
 		s.log(ctx, slog.LevelWarn, EventLockFailed, t, slog.String("lockError", err.Error()))
 		s.skip(ctx, t, SkipLockError)
 		return nil, SkipLockError
 	}
 	s.log(ctx, slog.LevelInfo, EventLockAcquired, t, slog.String("claim", claim.ID()))
-	return nil, s.queue(ctx, t, claim)
+
+	// The stream takes one job for each entry at a time, so that a place whose claim expired while its job waits is not queued
+	// twice: the worker of that job will hold this claim. A job that waits for another description of the place is dropped when
+	// its turn comes, and the job of this claim is queued again after requeueAge.
+	receipt, err := s.insert(ctx, t, claim.ID(), claim.Ref())
+	switch {
+	case receipt.Sequence > 0:
+		s.enqueued(ctx, t, string(EventCacheMiss))
+		return nil, ""
+	case err == nil:
+		reason = SkipLockHeld
+	default:
+		reason = SkipQueueUnavailable
+		s.logger.WarnContext(ctx, "enricher: job could not be queued", "placeId", t.job.PlaceID, "error", err)
+		// A claim without a job would block its place until it expires: the next request may try.
+		if err := claim.Fail(context.WithoutCancel(ctx), string(reason), 0); err != nil {
+			s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
+		}
+	}
+	s.skip(ctx, t, reason)
+	return nil, reason
 }
 
 // logHeld logs that another request of this process claims the place just now.
@@ -164,34 +179,14 @@ func (s *Service) logHeld(ctx context.Context, t *lookup) {
 // attempt.
 const publishTry = 600 * time.Millisecond
 
-// queue queues the job of a claim. The stream takes one job for each entry at a time, so that a place whose claim expired while its job
-// waits is not queued twice; the worker of that job then holds the claim. A job that waits for another description of the place is
-// dropped when its turn comes, and the job of this claim is queued again after requeueAge. If the queue cannot be reached the claim is
-// given back, so that the next request may try. queue returns the reason why the job was not queued, "" when it was.
-func (s *Service) queue(ctx context.Context, t *lookup, claim *flight.Claim) (reason SkipReason) {
-	receipt, err := s.insert(ctx, t, claim.ID(), claim.Ref())
-	switch {
-	case receipt.Sequence > 0:
-		s.enqueued(ctx, t, string(EventCacheMiss))
-		return ""
-	case err == nil:
-		reason = SkipLockHeld
-	default:
-		reason = SkipQueueUnavailable
-		s.logger.WarnContext(ctx, "enricher: job could not be queued", "placeId", t.job.PlaceID, "error", err)
-		if err := claim.Fail(context.WithoutCancel(ctx), string(reason), 0); err != nil {
-			s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
-		}
-	}
-	s.skip(ctx, t, reason)
-	return reason
-}
-
 // insert stores the job of a claim. The receipt has no sequence when the stream already has a job of the place, or has had this
 // job. One round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
 func (s *Service) insert(ctx context.Context, t *lookup, claimID, ref string) (receipt worker.Receipt, err error) {
 	job := t.job
-	job.Claim, job.RequestedAt, job.Variant = ref, time.Now().UTC(), t.variant()
+	job.Claim, job.RequestedAt = ref, time.Now().UTC()
+	if t.at == 1 {
+		job.Variant = t.other()
+	}
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
 		return receipt, err

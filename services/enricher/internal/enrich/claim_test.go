@@ -49,8 +49,8 @@ func TestSharedClaims(t *testing.T) {
 			i := newInstance(t, srv, &far{})
 			all, err := lookups(contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{place("Pizza House")}}, "r", i.names)
 			check.OK(t, err)
-			call, first := i.claims.join(all[0].claim())
-			check.Require(t, first, "somebody claims already")
+			call, end := i.claims.join(all[0].key() + "\n" + all[0].fingerprint)
+			check.Require(t, end != nil, "somebody claims already")
 			began := time.Now()
 			answer := make(chan contracts.EnrichResponse, 1)
 			go func() {
@@ -61,7 +61,7 @@ func TestSharedClaims(t *testing.T) {
 			check.That(t, len(answer) == 0, "answered before the other request knew")
 			if c.come != nil {
 				c.come(call)
-				i.claims.end(all[0].claim(), call)
+				end()
 			}
 			wantStatus(t, state(t, <-answer, 0), c.status)
 			took := time.Since(began)
@@ -139,8 +139,8 @@ func TestUnusableJobs(t *testing.T) {
 		"empty":            {nil, worker.ReasonUndecodable},
 		"missing field":    {alter(func(j *contracts.EnrichJob) { j.Name = "" }), worker.ReasonUndecodable},
 		"wrong type":       {[]byte(`{"provider":7}`), worker.ReasonUndecodable},
-		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonCancelled},
-		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonCancelled},
+		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonDiscarded},
+		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonDiscarded},
 		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
@@ -630,7 +630,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		}
 		reasons := i.log.reasons()
 		check.That(t, len(reasons) == 1 && reasons[0] == "lock_held", "skipped for %q, want that the place is queued already", reasons)
-		if entry, err := i.flight.Get(t.Context(), pizzaKey); err != nil || entry.State != flight.Pending || !entry.Handoff {
+		if entry, err := i.flight.Get(t.Context(), pizzaKey); err != nil || entry.State != flight.Pending || !entry.HandOff {
 			t.Errorf("the latest claim is %+v, %v, want one that the job may adopt", entry, err)
 		}
 		i.work(t)

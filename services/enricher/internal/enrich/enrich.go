@@ -62,7 +62,7 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	s.count(func(c *Stats) { c.Places += int64(len(all)) })
 	skipped, err := s.resolveInTime(ctx, all)
 	late := errors.Is(err, errLate)
-	if late { // resolve is still at work with them
+	if late { // resolve still writes to these lookups: the answer is made of fresh ones, which are all pending
 		all, err = lookups(req, resp.RequestID, names)
 	}
 	if err != nil {
@@ -71,6 +71,7 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	if req.WaitMS > 0 && !late {
 		s.wait(ctx, all, time.Duration(req.WaitMS)*time.Millisecond)
 	}
+	// The caller keeps its own restaurants: only the answer's get states.
 	resp.Results = slices.Clone(req.Results)
 	for _, t := range all {
 		for _, i := range t.results {
@@ -144,7 +145,8 @@ func (s *Service) pick(names []string) ([]string, error) {
 // resolve reads the entries of all lookups, and claims and queues those that are absent, within StoreTimeout. It returns the
 // reason why pending places cannot be subscribed to, "" when they can. The error is that of save.
 func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReason, err error) {
-	ctx, cancel := s.detached(ctx)
+	// The round trips are finished although the caller has gone: a claim without a job would block its place until it expires.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 	defer cancel()
 	if err := s.read(ctx, all); err != nil {
 		s.logger.WarnContext(ctx, "enricher: entries cannot be read, all stays pending", "places", len(all), "error", err)
@@ -153,9 +155,10 @@ func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReaso
 		}
 		return SkipStoreDown, nil
 	}
+	// A claimed place is recorded for subscribers as well as a free one: whoever works on it, its result comes later.
 	var unsettled, missing []*lookup
 	for _, t := range all {
-		if s.record(ctx, t, t.seen()) {
+		if s.record(ctx, t, t.entries[t.at]) {
 			missing = append(missing, t)
 		}
 		if !t.settled {
@@ -165,6 +168,8 @@ func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReaso
 	if len(unsettled) == 0 {
 		return "", nil
 	}
+	// The record and the claims are written at the same time. A request that could not be recorded is answered all the same, and
+	// its places are looked up: a later request finds them.
 	var saving sync.WaitGroup
 	saving.Go(func() {
 		unsaved := s.save(ctx, all[0].job.RequestID, unsettled)
@@ -189,7 +194,7 @@ func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReaso
 // first entry has another description.
 func (s *Service) read(ctx context.Context, all []*lookup) error {
 	list, keys := make([]*lookup, 0, len(all)), make([]string, 0, len(all))
-	for of := range 2 {
+	for of := range 2 { // the first entry of each place, then the other one of those whose first has another description
 		list, keys = list[:0], keys[:0]
 		for _, t := range all {
 			if t.at == of {
@@ -204,24 +209,19 @@ func (s *Service) read(ctx context.Context, all []*lookup) error {
 			return fmt.Errorf("read entries: %w", err)
 		}
 		for i, t := range list {
-			_ = t.record(&entries[i]) // record reports it
+			_ = t.learn(&entries[i]) // record reports it
 		}
 	}
 	return nil
 }
 
-// detached returns a context for work that is to be finished although its caller has gone.
-func (s *Service) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
-}
-
 // record takes over the state of an entry and logs it. It reports whether the place has to be claimed.
 func (s *Service) record(ctx context.Context, t *lookup, entry *flight.Entry) (missing bool) {
-	if err := t.record(entry); err != nil {
+	if err := t.learn(entry); err != nil {
 		s.discard(ctx, t, err)
 		return true
 	}
-	entry = t.seen()
+	entry = t.entries[t.at]
 	state := entry.State
 	if t.foreign() && state == flight.Done {
 		state = flight.Absent // the answer to another description is replaced
@@ -279,5 +279,5 @@ func (s *Service) discard(ctx context.Context, t *lookup, cause error) {
 	if err := s.flight.Invalidate(ctx, t.key()); err != nil {
 		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key(), "error", err)
 	}
-	t.entries[t.at] = nil
+	t.entries[t.at] = &unread
 }

@@ -192,7 +192,7 @@ func appendPlain(dst []byte, text string) []byte {
 // describedBy returns the place that a fingerprint describes, and false for one that was hashed.
 func describedBy(fingerprint string) (match.Place, bool) {
 	lines := strings.Split(fingerprint, "\n")
-	if len(lines) != 5 {
+	if len(lines) != 5 { // a hash has one line
 		return match.Place{}, false
 	}
 	place := match.Place{Name: lines[0], Address: lines[1], City: lines[2], Phone: lines[3]}
@@ -238,7 +238,7 @@ type lookup struct {
 	result      [1]int              // holds results, as long as there is one
 
 	first   string           // the key of the first entry of its place
-	entries [2]*flight.Entry // as last read, nil before that; never written to
+	entries [2]*flight.Entry // as last read, &unread before that; never written to
 	fit     [2]bool          // by entry, see [lookup.fits]
 	at      int              // the index in entries of the one that answers the lookup
 
@@ -309,6 +309,7 @@ func lookups(req contracts.EnrichRequest, requestID string, providers []string) 
 			if err != nil {
 				return nil, fmt.Errorf("enricher: results/%d: %w", i, err)
 			}
+			// A place that is named twice with the same description has one claim, one job and one answer.
 			id := [2]string{t.first, t.fingerprint}
 			if known[id] == nil {
 				known[id] = t
@@ -324,8 +325,18 @@ func lookups(req contracts.EnrichRequest, requestID string, providers []string) 
 // init makes t the lookup of a job.
 func (t *lookup) init(job contracts.EnrichJob) error {
 	key, err := contracts.EnrichEntryKey(job.Provider, job.PlaceID)
-	*t = lookup{job: job, fingerprint: fingerprint(job), first: key, state: contracts.PendingState()}
+	*t = lookup{
+		job: job, fingerprint: fingerprint(job), first: key, entries: [2]*flight.Entry{&unread, &unread}, state: contracts.PendingState(),
+	}
 	return err
+}
+
+// key returns the key of the entry that answers the lookup.
+func (t *lookup) key() string {
+	if t.at == 0 {
+		return t.first
+	}
+	return variantKey(t.first, t.other())
 }
 
 // variantKey returns the key or subject of the n-th variant of a place: a description that differs from that of the first
@@ -337,46 +348,29 @@ func variantKey(key string, n int) string {
 	return key + "." + strconv.Itoa(n)
 }
 
-// key returns the key of the entry that answers the lookup.
-func (t *lookup) key() string { return variantKey(t.first, t.variant()) }
-
-// claim returns a name for the claim of the lookup's entry by the lookup's description.
-func (t *lookup) claim() string { return t.key() + "\n" + t.fingerprint }
-
 // unread stands for an entry that was not read.
 var unread flight.Entry
-
-// seen returns the entry that answers the lookup, as last read.
-func (t *lookup) seen() *flight.Entry { return cmp.Or(t.entries[t.at], &unread) }
-
-// variant returns the number of the entry that answers the lookup.
-func (t *lookup) variant() int {
-	if t.at == 0 {
-		return 0
-	}
-	return t.other()
-}
 
 // other returns the number of the entry for a description that the first entry does not fit.
 func (t *lookup) other() int { return variantOf(t.job.Name) }
 
 // foreign reports whether the entry that is to answer the lookup has another description.
-func (t *lookup) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
+func (t *lookup) foreign() bool { return t.entries[t.at].State != flight.Absent && !t.fit[t.at] }
 
-// record takes over the state of one of the entries. The first entry answers the lookup when it fits. Otherwise the other entry does
-// when it fits, or when the first is not free. record returns an error for a result that cannot be read; then the lookup stays
+// learn takes over the state of one of the entries. The first entry answers the lookup when it fits. Otherwise the other entry does
+// when it fits, or when the first is not free. learn returns an error for a result that cannot be read; then the lookup stays
 // pending.
-func (t *lookup) record(entry *flight.Entry) error {
+func (t *lookup) learn(entry *flight.Entry) error {
 	of := 0
 	if entry.Key != t.first {
 		of = 1
 	}
 	t.entries[of], t.fit[of] = entry, t.fits(entry)
 	t.at = 0
-	if !t.fit[0] && (t.fit[1] || cmp.Or(t.entries[0], &unread).State != flight.Absent) {
+	if !t.fit[0] && (t.fit[1] || t.entries[0].State != flight.Absent) {
 		t.at = 1
 	}
-	entry = t.seen()
+	entry = t.entries[t.at]
 	done := entry.State == flight.Done && t.fit[t.at]
 	if done && t.settled && bytes.Equal(entry.Value, t.value) {
 		return nil // entries are read repeatedly, and each value is parsed once
@@ -453,7 +447,7 @@ func (s *Service) Results(ctx context.Context, provider string, req contracts.En
 	results := make(map[string]contracts.EnrichResult, len(all))
 	for _, t := range all {
 		var result contracts.EnrichResult
-		if t.settled && json.Unmarshal(t.seen().Value, &result) == nil {
+		if t.settled && json.Unmarshal(t.entries[t.at].Value, &result) == nil {
 			results[t.job.PlaceID] = result
 		}
 	}

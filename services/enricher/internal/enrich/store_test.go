@@ -196,7 +196,7 @@ func TestLostJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		i.work(t)
-		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{Handoff: true})))
+		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{HandOff: true})))
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		i.outcomes(t, "req-1")
@@ -386,7 +386,7 @@ func TestEntryWithoutADescription(t *testing.T) {
 	t.Parallel()
 	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
 	all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"}))(t)
-	check.OK(t, all[0].record(&entry))
+	check.OK(t, all[0].learn(&entry))
 	check.Same(t, "reason", all[0].state.Reason, contracts.ReasonProviderError)
 }
 
@@ -398,11 +398,11 @@ func TestEntryThatChanges(t *testing.T) {
 	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
 	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
 		entry.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
-		check.OK(t, all[0].record(&entry))
+		check.OK(t, all[0].learn(&entry))
 		check.Same(t, "url", *all[0].state.URL, url)
 	}
 	entry.Value = entry.Value[:9]
-	if err := all[0].record(&entry); err == nil || all[0].settled {
+	if err := all[0].learn(&entry); err == nil || all[0].settled {
 		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
 	}
 }

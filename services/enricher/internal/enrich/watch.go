@@ -73,12 +73,12 @@ func (f *watch) first(ctx context.Context) error {
 			return err
 		}
 		for _, t := range f.byKey[entry.Key] {
-			_ = t.record(&entry) // recorded below, with both entries
+			_ = t.learn(&entry) // recorded below, with both entries
 		}
 		known[entry.Key] = true
 	}
 	for _, t := range f.lookups {
-		f.record(ctx, t, t.seen())
+		f.record(ctx, t, t.entries[t.at])
 	}
 	f.reclaim(ctx)
 	return nil
@@ -133,11 +133,11 @@ func (f *watch) record(ctx context.Context, t *lookup, entry *flight.Entry) bool
 		return false // the outcome that the subscriber has received stays valid
 	}
 	delete(f.handed, t)
-	err := t.record(entry)
-	entry = t.seen()
+	err := t.learn(entry)
+	entry = t.entries[t.at]
 	switch {
 	case err != nil:
-		ctx, cancel := f.service.detached(ctx)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.service.cfg.StoreTimeout)
 		defer cancel()
 		f.service.discard(ctx, t, err)
 		f.release(t, chance(gather))
@@ -170,7 +170,7 @@ func (f *watch) reclaim(ctx context.Context) {
 		return
 	}
 	list := slices.Collect(maps.Keys(f.free))
-	ctx, cancel := f.service.detached(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.service.cfg.StoreTimeout)
 	defer cancel()
 	f.service.claimAll(ctx, list)
 	clear(f.free)
@@ -210,7 +210,7 @@ const (
 )
 
 // isHandedOff reports whether a place waits for the worker of a job.
-func isHandedOff(entry flight.Entry) bool { return entry.State == flight.Pending && entry.Handoff }
+func isHandedOff(entry flight.Entry) bool { return entry.State == flight.Pending && entry.HandOff }
 
 // requeues remembers for which claims this process has queued the job again, so that all requests and subscriptions that see
 // the same claim do it once. An entry lives about as long as a claim that is not renewed.

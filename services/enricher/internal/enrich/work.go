@@ -83,7 +83,7 @@ func (s *Service) Policy() worker.Policy {
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
 	t, err := s.jobLookup(job.Args)
 	if err != nil {
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	}
 	claim, err := s.flight.Resume(ctx, t.key(), job.Args.Claim, flight.ResumeOptions{
 		Attempt: job.Attempt, Fingerprint: t.fingerprint, TTL: s.cfg.LeaseTTL, Yield: true,
@@ -100,7 +100,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", reasonReplaced))
 		return nil
 	case errors.Is(err, flight.ErrInvalidRef), errors.Is(err, kvlock.ErrInvalidKey): // no retry can fix the job
-		return worker.Cancel(err)
+		return worker.Discard(err)
 	case err != nil:
 		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key(), err))
 	}
@@ -204,7 +204,7 @@ func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult
 func (s *Service) complete(ctx context.Context, t *lookup, claim *flight.Claim, result contracts.EnrichResult) error {
 	value, err := contracts.Encode(result)
 	if err != nil {
-		return worker.Cancel(fmt.Errorf("enricher: result of %s: %w", t.key(), err))
+		return worker.Discard(fmt.Errorf("enricher: result of %s: %w", t.key(), err))
 	}
 	ttl := s.ttl(result.Outcome)
 	_, err = claim.Complete(ctx, value, ttl)
@@ -264,7 +264,7 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
 		s.logger.WarnContext(ctx, "enricher: subscribers will receive the result by the expiry of the claim", "key", t.key(), "error", err)
 	}
-	return worker.Cancel(cause)
+	return worker.Discard(cause)
 }
 
 // errorResult returns the result of a look-up that failed and is not tried again for now.
@@ -309,7 +309,7 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	var claim *flight.Claim
 	switch {
 	case err != nil:
-	case entry.State == flight.Pending && (entry.Handoff || contracts.MsgID(entry.Claim) == jobID):
+	case entry.State == flight.Pending && (entry.HandOff || contracts.MsgID(entry.Claim) == jobID):
 		claim, err = s.flight.Resume(ctx, key, entry.Ref(), flight.ResumeOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})
 	default:
 		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})

@@ -80,9 +80,9 @@ func TestProviderFailsForGood(t *testing.T) {
 		reason worker.Reason
 		stack  bool
 	}{
-		"error":     {failTimes(3, errFar), 3, worker.ReasonCancelled, false},
-		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonCancelled, true},
-		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonCancelled, false},
+		"error":     {failTimes(3, errFar), 3, worker.ReasonDiscarded, false},
+		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonDiscarded, true},
+		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonDiscarded, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			p := &far{search: c.search}
@@ -278,7 +278,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		<-begun
 		stop()
 		entry, err := first.flight.Get(t.Context(), pizzaKey)
-		check.That(t, err == nil && entry.State == flight.Pending && entry.Handoff,
+		check.That(t, err == nil && entry.State == flight.Pending && entry.HandOff,
 			"after the stop the entry is %+v, %v, want one that waits to be resumed", entry, err)
 		var attempt int
 		second := newInstance(t, srv, &far{})

@@ -337,7 +337,7 @@ func (a *attempt) reportEnd(ctx context.Context, r *record) error {
 	}
 	a.log(ctx, slog.LevelWarn, EventUntold, a.id, slog.String("status", string(r.Status)), slog.String("error", limit(err.Error())))
 	if time.Since(r.UpdatedAt) > untoldFor {
-		return worker.Cancel(fmt.Errorf("importer: the store has not received that job %q is %s: %w", a.id, r.Status, err))
+		return worker.Discard(fmt.Errorf("importer: the store has not received that job %q is %s: %w", a.id, r.Status, err))
 	}
 	return worker.Snooze(untoldPause)
 }

@@ -101,7 +101,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 			fresh.Run = a.run
 			r = &fresh
 		case !r.same(a.job.Args, sourceID):
-			return nil, worker.Cancel(fmt.Errorf("%w: %.64q", ErrMismatch, a.id))
+			return nil, worker.Discard(fmt.Errorf("%w: %.64q", ErrMismatch, a.id))
 		case r.Status.Final() && !a.runsAgain(r), a.run < r.Run && !a.replay:
 			ended = true
 			return nil, errKeep
@@ -215,7 +215,7 @@ func (a *attempt) enterStep(ctx context.Context, name string) error {
 // outcome returns the error of an attempt for the worker, by the state of the job's record and of the store.
 func (a *attempt) outcome(ctx context.Context, err error) error {
 	var snooze *worker.SnoozeError
-	var given *worker.CancelError
+	var given *worker.DiscardError
 	switch {
 	case err == nil, errors.As(err, &snooze), errors.As(err, &given):
 		return err
@@ -275,7 +275,7 @@ func (a *attempt) conclude(ctx context.Context, r *record) error {
 		return err
 	}
 	if r.Exhausted && r.Message == a.job.Sequence {
-		return worker.Cancel(errors.New(r.Error))
+		return worker.Discard(errors.New(r.Error))
 	}
 	return nil
 }
@@ -351,7 +351,7 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		return err
 	}
 	if r.Exhausted {
-		return worker.Cancel(f)
+		return worker.Discard(f)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ type Item struct {
 	// Category is the group of messages that the user can switch off.
 	Category string `json:"category,omitempty"`
 
-	// CreatedAt is the time at which the row was planned.
+	// CreatedAt is the time at which the notification was planned.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EventID is the id of the event, and names the item within the inbox.

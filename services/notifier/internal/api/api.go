@@ -1,5 +1,5 @@
 // Package api is the common part of the notifier's HTTP and NATS APIs: it accepts events, and reports the states of
-// events and rows.
+// events and notifications.
 package api
 
 import (
@@ -22,12 +22,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -39,8 +37,8 @@ var ErrUnknownEvent = errors.New("there is no such event")
 type Config struct {
 	Audit      *audit.Log
 	Channels   map[string]channel.Channel // the channels with addresses, by name
-	Cancelled  *cancel.Set
-	Digests    *digest.Store
+	Cancelled  *hold.Cancelled
+	Digests    *hold.Digests
 	Directory  *recipient.Directory
 	Health     *health.Store
 	Logger     *slog.Logger // gets the failures of test messages that callers do not see
@@ -51,7 +49,7 @@ type Config struct {
 	Reader     *plan.Reader
 	Rules      func() *rules.Rules
 	Tested     map[string]channel.Channel // the channels with texts, by name
-	Throttles  *throttle.Store            // counts the requests of callers who are no operators
+	Throttles  *hold.Throttles            // counts the requests of callers who are no operators
 }
 
 // API accepts events and reports their states. It is safe for concurrent use.
@@ -135,7 +133,7 @@ type Event struct {
 	// Reason is the reason for which the event was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
 
-	// Recipients and Rows are the numbers of recipients and rows of the plan.
+	// Recipients and Notifications are the numbers of recipients and notifications of the plan.
 	Recipients int `json:"recipients"`
 	Rows       int `json:"rows"`
 

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 )
 
 // Requests in an hour of callers who are no operators, over all instances.
@@ -47,7 +47,7 @@ func (a *API) within(ctx context.Context, action, target string, bounds ...bound
 	request := nuid.Next()
 	for _, b := range bounds {
 		// A key without a type acts for users of every type: they count together.
-		key := throttle.Key{Channel: "http", Group: "/bound", RecipientType: "ANY", UserID: audit.User(b.of + "\x00" + b.by)}
+		key := hold.ThrottleKey{Channel: "http", Group: "/bound", RecipientType: "ANY", UserID: audit.User(b.of + "\x00" + b.by)}
 		hourly := contracts.Throttle{Limit: b.most, Per: int64(time.Hour / time.Second), Suppress: true}
 		until, err := a.cfg.Throttles.Ask(ctx, key, request, time.Time{}, hourly, false)
 		if err != nil {

@@ -20,9 +20,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -32,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// storedRow is a row that a test stored.
+// storedRow is a notification that a test stored.
 type storedRow struct {
 	contracts.Notification
 
@@ -41,12 +40,12 @@ type storedRow struct {
 	unstored bool             // it was delivered at once
 }
 
-// name tells rows apart.
+// name tells notifications apart.
 func name(event, channel string, kind contracts.RecipientType, user, address string, state deliveries.State) string {
 	return fmt.Sprintf("%s %s %s %s %s %s", event, channel, kind, user, address, state)
 }
 
-// place is a stream of rows, and the rows that were stored in it.
+// place is a stream of notifications, and the notifications that were stored in it.
 type place struct {
 	*testing.T
 
@@ -79,14 +78,14 @@ func (p *place) putKey(key string, err error, body any) {
 	p.put("$KV."+contracts.BucketDeliveries+"."+key, err, body)
 }
 
-// record stores the record of a row.
+// record stores the record of a notification.
 func (p *place) record(n contracts.Notification, d *deliveries.Delivery) {
 	p.Helper()
 	key := check.Must(keys.Of(&n))(p)
 	check.OK(p, p.store.Put(p.Context(), key, d))
 }
 
-// row stores a row, and a record of most: of all when recorded. Of some there is nothing but the item.
+// notification stores a notification, and a record of most: of all when recorded. Of some there is nothing but the item.
 func (p *place) row(n contracts.Notification, recorded bool) {
 	p.Helper()
 	if n.Channel == deliveries.Inbox && p.random.IntN(4) == 0 {
@@ -120,7 +119,7 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 	p.rows = append(p.rows, stored)
 }
 
-// event stores the plan of an event, and some of its rows: it may be on its way, and falls back for some.
+// event stores the plan of an event, and some of its notifications: it may be on its way, and falls back for some.
 func (p *place) event(id string) {
 	p.Helper()
 	route := rules.Route{Channels: []string{"inapp"}, Fallback: []string{"email", "sms"}}
@@ -174,7 +173,7 @@ func (p *place) digest(id string) {
 	}
 }
 
-// others stores messages that are no rows.
+// others stores messages that are no notifications.
 func (p *place) others() {
 	p.Helper()
 	replay, err := keys.Replay(&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}, 1)
@@ -223,7 +222,7 @@ func (p *place) query() api.Query {
 	return q
 }
 
-// want are the names of the rows that a query is to find, in alphabetical order.
+// want are the names of the notifications that a query is to find, in alphabetical order.
 func (p *place) want(q api.Query) []string {
 	names := []string{}
 	for _, r := range p.rows {
@@ -244,13 +243,13 @@ func (p *place) want(q api.Query) []string {
 	return names
 }
 
-// got are the names of the rows that a query finds in pages of a size, in their order.
+// got are the names of the notifications that a query finds in pages of a size, in their order.
 func (p *place) got(d *api.API, q api.Query) []string {
 	p.Helper()
 	names := []string{}
 	for {
 		page, err := d.Notifications(p.Context(), q)
-		check.Require(p, err == nil && len(page.Notifications) <= q.Limit+2, // the rows of addresses are not parted from the one that was split
+		check.Require(p, err == nil && len(page.Notifications) <= q.Limit+2, // those of addresses stay with the one that was split
 			"%+v: a page of %d rows: %v", q, len(page.Notifications), err)
 		for _, n := range page.Notifications {
 			names = append(names, name(n.EventID, n.Channel, n.RecipientType, n.UserID, n.Address, n.State))
@@ -263,7 +262,7 @@ func (p *place) got(d *api.API, q api.Query) []string {
 	}
 }
 
-// Any query finds the rows that it selects, each once and always in the same order, in pages of any size.
+// Any query finds the notifications that it selects, each once and always in the same order, in pages of any size.
 func TestAQueryFindsItsRowsOnceInPagesOfAnySize(t *testing.T) {
 	t.Parallel()
 	seed := crash.Seed(t)
@@ -331,7 +330,7 @@ func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	js, _ := recordtest.Open(t, natstest.Server(t))
 	newPlace(t, js, 1)
 	d := openAPI(t, js)
-	// "1" and "zz" are revisions, which were cursors for events before their rows came in the order of the plan.
+	// "1" and "zz" are revisions, which were cursors for events before their notifications came in the order of the plan.
 	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "i-", "i-0", "1", "zz"} {
 		check.Failsf(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})), "%q is taken", cursor)
 	}
@@ -341,8 +340,8 @@ func openAPI(t *testing.T, js jetstream.JetStream) *api.API {
 	t.Helper()
 	records := recordtest.Client(t, js)
 	return api.New(records, api.Config{
-		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records),
-		Reader: plan.NewReader(records), Cancelled: check.Must(cancel.Open(t.Context(), js.Conn(), records))(t),
+		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: hold.NewDigests(records), Deliveries: deliveries.New(records),
+		Reader: plan.NewReader(records), Cancelled: check.Must(hold.OpenCancelled(t.Context(), js.Conn(), records))(t),
 		Directory: recipient.NewDirectory(js, records),
 	})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
@@ -38,17 +38,17 @@ func (g *gone) Covers(_ context.Context, row *contracts.Notification, sure bool)
 	return slices.Contains(g.events, row.EventID), nil
 }
 
-func (g *gone) For(context.Context, contracts.RecipientType, string) (func(cancel.Mark) bool, error) {
+func (g *gone) For(context.Context, contracts.RecipientType, string) (func(hold.Mark) bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	marks := map[cancel.Mark]bool{}
+	marks := map[hold.Mark]bool{}
 	for _, event := range g.events {
-		marks[cancel.MarkOf(event)] = true
+		marks[hold.MarkOf(event)] = true
 	}
-	return func(m cancel.Mark) bool { return marks[m] }, nil
+	return func(m hold.Mark) bool { return marks[m] }, nil
 }
 
-// A row that is cancelled is not sent. A row that is tried again or has waited is looked up at the server: the
+// A notification that is cancelled is not sent. A notification that is tried again or has waited is looked up at the server: the
 // cancellations in memory are not enough then.
 func TestARowThatIsCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -134,7 +134,7 @@ func TestACancelledEventIsNotCounted(t *testing.T) {
 	})
 }
 
-// replay has the row sent again, as the API does.
+// replay has the notification sent again, as the API does.
 func (n *nest) replay() {
 	n.Helper()
 	d := n.record()
@@ -143,7 +143,7 @@ func (n *nest) replay() {
 	n.storeReplay(d.Replays)
 }
 
-// storeReplay stores the message that has the row sent again.
+// storeReplay stores the message that has the notification sent again.
 func (n *nest) storeReplay(number int) {
 	n.Helper()
 	data := check.Must(contracts.Encode(n.job(1).Args))(n)
@@ -152,7 +152,7 @@ func (n *nest) storeReplay(number int) {
 	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }
 
-// A row that is sent again has all its tries, and keeps its id and the record of the tries before.
+// A notification that is sent again has all its tries, and keeps its id and the record of the tries before.
 func TestAReplayHasAllTries(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: fails(channel.KindUnavailable)}
@@ -175,7 +175,7 @@ func TestAReplayHasAllTries(t *testing.T) {
 	})
 }
 
-// A replay whose row does not say yet that it is sent again, because the server that answers has not heard of it, waits:
+// A replay whose notification does not say yet that it is sent again, because the server that answers has not heard of it, waits:
 // taken for one that has ended, it would be lost.
 func TestAReplayWaitsForItsRecord(t *testing.T) {
 	inNest(t, func(n *nest) {

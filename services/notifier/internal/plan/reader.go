@@ -66,8 +66,8 @@ func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	})
 }
 
-// Expanded records that all rows of a plan are stored or delivered, unless the event has been cancelled. The planner may write the
-// record at the same moment. Usually two round trips.
+// Expanded records that all notifications of a plan are stored or delivered, unless the event has been cancelled. The planner may write
+// the record at the same moment. Usually two round trips.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	_, err := r.events.change(ctx, p.EventID, func(e *Event) bool {
 		open := e.State != StateExpanded && e.State != StateCancelled
@@ -106,8 +106,8 @@ func (r *Reader) Part(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	return read.Entries, nil
 }
 
-// Rows yields the rows of a plan, always in the same order, and an error when they cannot all be read. It holds one part of the recipients
-// at a time.
+// Notifications yields the notifications of a plan, always in the same order, and an error when they cannot all be read. It holds one
+// part of the recipients at a time.
 func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notification, error] {
 	return func(yield func(contracts.Notification, error) bool) {
 		for n := range p.Parts() {
