@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -236,8 +235,7 @@ func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	case contracts.OutcomeAmbiguous, contracts.OutcomeError:
 		return unresolvedTTL
 	}
-	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
-	return max(jittered.Truncate(time.Second), time.Second)
+	return max(retry.Spread(d, 0.1).Truncate(time.Second), time.Second)
 }
 
 // failed decides the outcome of a job whose look-up failed. The end of the worker or of the claim is no failure.

@@ -165,7 +165,7 @@ type Submission struct {
 	contracts.ImportJob
 
 	// IdempotencyKey takes the place of an empty job id: the same key of the same owner is the same job.
-	IdempotencyKey string `json:"-"`
+	IdempotencyKey string `example:"soup-1" header:"Idempotency-Key" json:"-" jsonschema:"maxLength=320"`
 }
 
 // Validate checks all fields. The job id may be missing.
