@@ -208,11 +208,10 @@ func (t Tally) Open() int {
 // all on it have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has the last known states of those that were read. A
 // refused event has no notifications: the error wraps ErrUnplanned.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
-	wait := firstPause
+	looks := 0
 	again := func() bool {
-		waited := wait
-		wait = min(2*wait, lastPause)
-		return retry.Sleep(ctx, waited)
+		looks++
+		return retry.Sleep(ctx, retry.Wait(looks-1, firstPause, lastPause))
 	}
 	for {
 		e, err := c.Event(ctx, eventID)
@@ -237,7 +236,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		}
 		if err == nil && of.Open() == 0 {
 			tally.add(of)
-			if q.Cursor, wait = page.Next, firstPause; q.Cursor == "" {
+			if q.Cursor, looks = page.Next, 0; q.Cursor == "" {
 				return nil
 			}
 			continue
