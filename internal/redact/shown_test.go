@@ -76,8 +76,8 @@ func TestTextsAreClear(t *testing.T) {
 		{redact.Value(slog.LevelWarn), "WARN"},
 		{redact.Value([]int{7}), "[]int"},
 		{redact.Value(nil), "<nil>"},
-		{redact.Value((*failure)(nil)), "*shown_test.failure without a text: runtime error: invalid memory address or nil pointer dereference"},
-		{redact.Value(&failure{with: "boom"}), "*shown_test.failure without a text: boom"},
+		{redact.Value((*failure)(nil)), "*redact_test.failure without a text: runtime error: invalid memory address or nil pointer dereference"},
+		{redact.Value(&failure{with: "boom"}), "*redact_test.failure without a text: boom"},
 		{redact.Quote("a\n\xff"), `"a\n\xff"`},
 		{redact.Quote(long), `"` + long[:128] + `"… (10000 bytes)`},
 	} {
