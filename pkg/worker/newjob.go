@@ -25,7 +25,7 @@ const (
 
 	// HeaderKeep makes a job unique. It holds the time for which the record of its completion is kept, as a Go duration; at "0s" there is a
 	// record only if the job dies.
-	HeaderKeep = "Job-Keep"
+	HeaderKeep = jobmsg.HeaderKeep
 )
 
 const (
@@ -34,7 +34,6 @@ const (
 
 	maxAhead   = 10 * 365 * 24 * time.Hour
 	maxHeaders = 16 << 10 // the size in bytes of a job's own headers
-	maxKeep    = 366 * 24 * time.Hour
 )
 
 // NewJob is a job to insert. Subject is required.
@@ -119,13 +118,13 @@ func (c *Client) plan(job NewJob) (*plan, error) {
 		inField("NewJob.ID", checkID(job.ID)),
 		validate.If(u.Unrecorded && (u.HoldDead || u.Keep != 0 || !due.IsZero()),
 			"NewJob.Unique.Unrecorded: there is a HoldDead, a Keep or a delay as well: those are recorded"),
-		validate.If(u.Keep < 0 || u.Keep > maxKeep, "NewJob.Unique.Keep: use 0 to 366 days"),
+		validate.If(u.Keep < 0 || u.Keep > jobmsg.MaxKeep, "NewJob.Unique.Keep: use 0 to 366 days"),
 		inField("NewJob.Args", badArgs))
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{
-		data: data, due: due, header: h, holdDead: u.HoldDead, id: job.ID, keep: wholeSeconds(u.Keep), key: k,
+		data: data, due: due, header: h, holdDead: u.HoldDead, id: job.ID, keep: jobmsg.WholeSeconds(u.Keep), key: k,
 		unique: job.Unique != nil && !u.Unrecorded, unrecorded: u.Unrecorded,
 	}
 	p.address(c.cfg.Stream)
@@ -283,11 +282,6 @@ func checkID(id string) error {
 	default:
 		return validate.HeaderText(id)
 	}
-}
-
-// wholeSeconds rounds up: the server drops fractions.
-func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
 }
 
 // runOf returns the job of a schedule, as the server would insert it.

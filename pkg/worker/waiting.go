@@ -251,7 +251,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 	s := &slot{delivery: d, worker: w}
 	defer s.end()
 	for wait, seen := firstLook, uint64(0); ; {
-		if w.mayBeOthers(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for AckWait anew
+		if w.isTaken(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for AckWait anew
 			return errDoubted
 		}
 		first, sure, from := w.lines.Look(d.line)
@@ -295,7 +295,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 func (w *Worker) retake(s *slot) error {
 	d := s.delivery
 	if !d.hasSlot {
-		if !w.slots.acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), 0) {
+		if !w.slots.acquire(int(d.class.priority), w.stopping.Done(), 0) {
 			<-w.drained
 			return errNotStarted
 		}
@@ -326,22 +326,17 @@ func (w *Worker) nextOf(d *delivery, sure bool, from uint64) (uint64, error) {
 // worker runs the job, or the next one, beside a handler whose context is live. Waiting jobs leave.
 func (w *Worker) interruptDoubted(now time.Time) {
 	const margins = 30 // the number of margins in an AckWait: the next heartbeat would be one too late
-	after := w.doubtedAfter() - w.cfg.AckWait/margins
+	after := w.trust - w.cfg.AckWait/margins
 	w.deliveries.each(func(d *delivery) {
 		if d.line == nil || !d.doubted && !d.orphan && apart(d.known, now) <= after {
 			return
 		}
 		d.doubted = true
 		d.line.Signal()
-		if d.cancel != nil && !d.permitLost.Swap(true) {
+		if d.cancel != nil && !d.interrupted.Swap(true) {
 			d.cancel(&LimitLostError{Cause: errDoubted})
 		}
 	})
-}
-
-// mayBeOthers reports whether another worker may have been given an ordered job.
-func (w *Worker) mayBeOthers(d *delivery) bool {
-	return d.line != nil && w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter())
 }
 
 // streamConfig reads the configuration of a stream of jobs. One round trip.
