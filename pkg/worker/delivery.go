@@ -211,7 +211,8 @@ func (t *deliveries) add(d *delivery, now time.Time) arrival {
 	defer t.mu.Unlock()
 	last := t.acked[d.info.Sequence%ackedKept]
 	switch old := t.bySeq[d.info.Sequence]; {
-	case old == nil && last.is(d) && now.UnixNano()-last.at < int64(copiesCome):
+	case old == nil && last.sequence == d.info.Sequence && last.stored == d.info.EnqueuedAt.UnixNano() &&
+		now.UnixNano()-last.at < int64(copiesCome):
 		return acked
 	case old == nil || old.released:
 	case !old.info.EnqueuedAt.Equal(d.info.EnqueuedAt):
@@ -368,10 +369,6 @@ type ackedJob struct {
 	at       int64 // the time at which the acknowledgement was confirmed, in Unix nanoseconds
 	sequence uint64
 	stored   int64 // in Unix nanoseconds: distinguishes a stream that was deleted and made again
-}
-
-func (a ackedJob) is(d *delivery) bool {
-	return a.sequence == d.info.Sequence && a.stored == d.info.EnqueuedAt.UnixNano()
 }
 
 // isFirst reports whether certainly no worker has had the message before.

@@ -1,5 +1,4 @@
 // Package worker runs jobs from a JetStream stream: typed handlers, bounded concurrency, retries with backoff, dead letters,
-
 // and a shutdown that loses nothing. A job is any message of the stream; every publisher can enqueue one.
 //
 //	w, err := worker.New(js, worker.Config{Stream: "JOBS", Consumer: "mailer"})

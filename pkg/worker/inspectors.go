@@ -327,3 +327,11 @@ func stackFrame(line string) string {
 	name, _, _ := strings.Cut(fields[function], "+0x")
 	return "\t" + name + " " + strings.Join(fields[place:], " ")
 }
+
+// clip shortens a text to at most limit bytes of valid UTF-8.
+func clip(text string, limit int) string {
+	if len(text) > limit {
+		text = text[:limit]
+	}
+	return strings.ToValidUTF8(text, "?")
+}
