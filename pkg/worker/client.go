@@ -214,10 +214,10 @@ func isPassing(err error) bool {
 }
 
 // last reads the last message on a subject. The subject may have wildcards.
-func (c *Client) last(ctx context.Context, subject string) (jsapi.Message, bool, error) {
-	msg, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{LastBySubject: subject})
+func (c *Client) last(ctx context.Context, of string) (jsapi.Message, bool, error) {
+	msg, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{LastBySubject: of})
 	if err != nil {
-		return jsapi.Message{}, false, fmt.Errorf("worker: last message on %s: %w", subject, err)
+		return jsapi.Message{}, false, fmt.Errorf("worker: last message on %s: %w", of, err)
 	}
 	return msg, found, nil
 }

@@ -313,9 +313,9 @@ type waiter struct {
 	rank  int
 }
 
-// acquire waits for a slot, and reports whether it got one before done was closed and limit passed. A limit of 0 is none.
+// acquire waits for a slot, and reports whether it got one before done was closed and longest passed. 0 is no bound.
 // The waiter with the highest rank gets a slot first.
-func (s *slots) acquire(rank int, done <-chan struct{}, limit time.Duration) bool {
+func (s *slots) acquire(rank int, done <-chan struct{}, longest time.Duration) bool {
 	s.mu.Lock()
 	if s.free > 0 {
 		s.free--
@@ -329,7 +329,7 @@ func (s *slots) acquire(rank int, done <-chan struct{}, limit time.Duration) boo
 	}
 	s.waiting = slices.Insert(s.waiting, i, w)
 	s.mu.Unlock()
-	return s.wait(w, done, limit)
+	return s.wait(w, done, longest)
 }
 
 // tryAcquire takes a slot if one is free, and reports whether it did.
@@ -343,10 +343,10 @@ func (s *slots) tryAcquire() bool {
 	return true
 }
 
-func (s *slots) wait(w *waiter, done <-chan struct{}, limit time.Duration) bool {
+func (s *slots) wait(w *waiter, done <-chan struct{}, longest time.Duration) bool {
 	var late <-chan time.Time
-	if limit > 0 {
-		late = time.After(limit)
+	if longest > 0 {
+		late = time.After(longest)
 	}
 	select {
 	case <-w.given:

@@ -82,7 +82,8 @@ type JobRef struct {
 	// Sequence is the Sequence of a Receipt or StoredJob. Defaults to 0: the present job of the subject, the latest if it has several.
 	Sequence uint64
 
-	// Subject is the subject of the job, including its key. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
+	// Subject is the subject of the job, including its key. With a Sequence it also finds a job that has become due since, or that has ended
+	// and left a record.
 	Subject string
 }
 
