@@ -46,7 +46,7 @@ func (v view) Within(screen string) bool {
 	return screen != "/" && strings.HasPrefix(v.Path, screen+"/")
 }
 
-// parse reads the templates. Each screen is a copy of the layout with a template "screen" of its own.
+// parse reads the templates. Each screen is a copy of the layout with its template "screen".
 func (c *Console) parse() (views, error) {
 	all := views{}
 	names, err := fs.Glob(files, "templates/*.html")

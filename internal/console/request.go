@@ -88,8 +88,8 @@ type deed struct {
 	// Filter has what the action selects by, for the question about it.
 	Filter url.Values
 
-	// Of is the number of jobs or letters, Things their name, and Line acts on them in a shell, where the reader may have to type the number
-	// first, see [operate.Asks]. 0 asks for nothing: then Line, if any, is in the note about the action.
+	// Of is the number of Things (jobs, dead letters) to change, which the reader may have to type first, see [operate.Asks]; 0 asks nothing.
+	// Line is the command that does the same. If nothing is asked, the note about the action shows it.
 	Of           int
 	Things, Line string
 

@@ -6,7 +6,7 @@
 // outcome is a second message with the same id. [List] returns both as one record. Messages are only added, and never replaced.
 //
 // A record has no secret, no address, no payload and no text of an error. The source of a record is a token of its subject. Each account
-// has a permission of its own for it, so a service cannot write in the name of another.
+// has its own permission for it, so a service cannot write in the name of another.
 package audit
 
 import (

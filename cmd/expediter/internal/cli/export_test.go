@@ -112,7 +112,7 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 		})))
 	}
 	forget := []string{"forget", oddUser, "--type", "CUSTOMER"}
-	before := fmt.Sprintf("%d messages", len(customer)+2) // a deleted item, whose key has the id, and a letter
+	before := fmt.Sprintf("%d messages", len(customer)+2) // a deleted item, whose key has the id, and a dead letter
 	said, _ := runOn(t, srv, ExitOK, forget...)
 	check.Says(t, said, "Would remove "+before)
 	check.Equal(t, slices.Sorted(slices.Values(customer)), exported(t, srv, oddUser, "CUSTOMER"))
@@ -128,13 +128,13 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 		t.Errorf("again: %s, want %d", said, len(left)+2)
 	}
 	if _, said := runOn(t, srv, ExitOK, forget...); !strings.Contains(said, "0 messages removed") {
-		t.Errorf("once more: %s", said)
+		t.Errorf("repeated: %s", said)
 	}
 	check.Equal(t, []string(nil), exported(t, srv, oddUser, "CUSTOMER"))
 	check.Equal(t, slices.Sorted(slices.Values(admin)), exported(t, srv, oddUser, "ADMIN"))
 	check.Equal(t, others, slices.Concat(exported(t, srv, "e1", ""), exported(t, srv, "RESTAURANT", "")))
 	out, _ := runOn(t, srv, ExitOK, "dead", "list", "-o", "jsonl")
-	check.That(t, strings.Count(out, "\n") == 1 && strings.Contains(out, "ADMIN"), "letters: %s", out)
+	check.That(t, strings.Count(out, "\n") == 1 && strings.Contains(out, "ADMIN"), "dead letters: %s", out)
 	stays := 0
 	for name := range js.StreamNames(t.Context()).Name() {
 		stream := check.Must(js.Stream(t.Context(), name))(t)

@@ -107,7 +107,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 			ended = true
 			return nil, errKeep
 		case r.WaitingFor != "" && r.WaitingFor != a.admitted:
-			if held = a.breaker.enter(r.WaitingFor, caller{r.OwnerID, a.id}); held != nil {
+			if held = a.remotes.enter(r.WaitingFor, caller{r.OwnerID, a.id}); held != nil {
 				return nil, errKeep
 			}
 			a.admitted = r.WaitingFor
