@@ -35,11 +35,16 @@ var (
 
 // Problem is an error in the form of RFC 9457, with the failing fields and a code for programs as additional members.
 type Problem struct {
-	Type   string                 `json:"type"`
-	Title  string                 `json:"title"`
-	Status int                    `json:"status"`
-	Detail string                 `json:"detail,omitempty"`
-	Code   string                 `json:"code,omitempty"`
+	// Type is always about:blank: the status is the type, and the code tells apart what has to be.
+	Type string `json:"type" jsonschema:"enum=about:blank"`
+	// Title is the name of the status.
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	// Detail says what was wrong, and what to do.
+	Detail string `json:"detail,omitempty"`
+	// Code is a word for programs, where the status does not say enough. The importer has the codes of sources besides.
+	Code string `json:"code,omitempty" jsonschema:"example=STORE_UNAVAILABLE,example=STORE_FULL,example=ISSUER_UNAVAILABLE"`
+	// Errors are all fields that are wrong.
 	Errors []contracts.FieldError `json:"errors,omitempty"`
 }
 

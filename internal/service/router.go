@@ -42,6 +42,9 @@ type RouterConfig struct {
 	// Exports have the metrics of /metrics. Defaults to none: the router then has no /metrics.
 	Exports *export.Exports
 
+	// Heartbeat is the time after which an idle stream gets a heartbeat, so that proxies keep it open. Defaults to 15 seconds.
+	Heartbeat time.Duration
+
 	// Hosts are further hosts that requests may name, with the wildcards of [path.Match]. Defaults to addresses and localhost, and with
 	// Access to all hosts.
 	Hosts []string
@@ -84,6 +87,7 @@ type Router struct {
 	cfg      RouterConfig
 	failures *sparse                // lines of the log
 	needs    map[string]access.Need // by the patterns of routes
+	ops      *[]Op                  // of this router and of those from apart
 	refusals *sparse                // lines of the log
 	routes   *http.ServeMux
 	sockets  *sync.WaitGroup // the WebSockets of this router and of those from apart
@@ -92,45 +96,78 @@ type Router struct {
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
 func NewRouter(cfg RouterConfig) *Router {
-	cfg.Timeout = cmp.Or(cfg.Timeout, requestTimeout)
+	cfg.Heartbeat, cfg.Timeout = cmp.Or(cfg.Heartbeat, Heartbeat), cmp.Or(cfg.Timeout, requestTimeout)
 	r := (&Router{
-		callers: newCallers(cfg.Name, cfg.Limits, cfg.Access), cfg: cfg, failures: newSparse(), refusals: newSparse(), sockets: &sync.WaitGroup{},
+		callers: newCallers(cfg.Name, cfg.Limits, cfg.Access), cfg: cfg, failures: newSparse(), ops: new([]Op), refusals: newSparse(), sockets: &sync.WaitGroup{},
 		trusted: trusting(cfg.Origins),
 	}).apart()
 	r.admin = r
 	if cfg.Admin {
 		r.admin = r.apart()
 	}
-	text := func(body string) func(http.ResponseWriter, *http.Request) error {
-		return func(w http.ResponseWriter, _ *http.Request) error {
-			_, _ = w.Write([]byte(body + "\n"))
-			return nil
-		}
-	}
-	r.Handle("GET /livez", access.Public(), text("ok"))
-	r.Handle("GET /readyz", access.Public(), r.ready)
-	if cfg.Exports != nil {
-		metrics := *r.admin
-		metrics.admin = &metrics
-		if cfg.Limits.Rate > 0 {
-			metrics.callers = newCallers("", scrapes, cfg.Access)
-		}
-		metrics.Handle("GET /metrics", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
-			cfg.Exports.Metrics.ServeHTTP(w, r)
-			return nil
-		})
-	}
-	r.Handle("GET /version", access.Public(), text(cfg.Version))
+	r.addProbes()
 	if cfg.OpenAPI != nil {
 		r.describe(cfg.OpenAPI)
 	}
 	return r
 }
 
+// Verbosity describes the parameter of /readyz.
+type Verbosity struct {
+	// Verbose asks for the line of each check.
+	Verbose string `empty:"true" example:"true" query:"verbose"`
+}
+
+// addProbes adds the routes for load balancers, Prometheus and operators.
+func (a *Router) addProbes() {
+	text := func(body string) func(http.ResponseWriter, *http.Request) error {
+		return func(w http.ResponseWriter, _ *http.Request) error {
+			_, _ = w.Write([]byte(body + "\n"))
+			return nil
+		}
+	}
+	line := Op{Gives: map[string]any{"text/plain": nil}, Need: access.Public(), Tag: "operations"}
+	live, metrics, ready, version := line, line, line, line
+	live.Name, live.Route, live.Summary = "getLivez", "GET /livez", "Whether the process runs."
+	ready.Name, ready.Route, ready.Summary = "getReadyz", "GET /readyz", "Whether the service takes requests."
+	ready.Description = "A caller who may read, and is not bound to a user, gets a line for each check."
+	ready.Good = map[int]string{http.StatusOK: "The service is ready.", http.StatusServiceUnavailable: "A check has failed."}
+	version.Name, version.Route, version.Summary = "getVersion", "GET /version", "The version of the program."
+	a.Add(NewRoute[struct{}](live, text("ok")), NewRoute[Verbosity](ready, a.ready), NewRoute[struct{}](version, text(a.cfg.Version)))
+	if a.cfg.Exports == nil {
+		return
+	}
+	// Prometheus has a quota of its own.
+	scraped := *a.admin
+	scraped.admin = &scraped
+	if a.cfg.Limits.Rate > 0 {
+		scraped.callers = newCallers("", scrapes, a.cfg.Access)
+	}
+	metrics.Name, metrics.Route, metrics.Summary = "getMetrics", "GET /metrics", "Metrics in the text format of Prometheus."
+	metrics.Need = access.All(access.Read)
+	scraped.Add(NewRoute[struct{}](metrics, func(w http.ResponseWriter, r *http.Request) error {
+		a.cfg.Exports.Metrics.ServeHTTP(w, r)
+		return nil
+	}))
+}
+
+// Add adds the routes of operations, as [Router.Handle] does.
+func (a *Router) Add(ops ...Op) {
+	for _, op := range ops {
+		*a.ops = append(*a.ops, op)
+		if op.Route != "" {
+			a.handle(op.Route, op.Need, op.streams, func(w http.ResponseWriter, r *http.Request) error { return op.serve(a, w, r) })
+		}
+	}
+}
+
+// Ops returns all operations that were added.
+func (a *Router) Ops() []Op { return *a.ops }
+
 // apart returns a router like this one but without routes, for another listener.
 func (a *Router) apart() *Router {
 	return &Router{
-		admin: a.admin, callers: a.callers, cfg: a.cfg, failures: a.failures, needs: map[string]access.Need{}, refusals: a.refusals,
+		admin: a.admin, callers: a.callers, cfg: a.cfg, failures: a.failures, needs: map[string]access.Need{}, ops: a.ops, refusals: a.refusals,
 		routes: http.NewServeMux(), sockets: a.sockets, trusted: a.trusted,
 	}
 }

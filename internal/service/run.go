@@ -41,7 +41,7 @@ type Spec struct {
 	// Description describes the service. Required.
 	Description string
 
-	// Endpoints returns the endpoints of the NATS micro service. It is called after Open. Required.
+	// Endpoints returns endpoints of the NATS micro service beside those of the operations. It is called after Open. Defaults to none.
 	Endpoints func() []Endpoint
 
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
@@ -56,7 +56,7 @@ type Spec struct {
 	// OpenAPI describes the service's API, see [RouterConfig]. Defaults to none.
 	OpenAPI []byte
 
-	// Routes adds the service's own routes to those that every service has. It is called after Open. Required.
+	// Routes adds the operations and further routes to those that every service has. It is called after Open. Required.
 	Routes func(*Router)
 
 	// Streams are the names of the streams that the service needs. A bucket's is "KV_" and its name. Required.
@@ -213,8 +213,12 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
+	endpoints := Endpoints(s.router.Ops())
+	if s.spec.Endpoints != nil {
+		endpoints = append(endpoints, s.spec.Endpoints()...)
+	}
 	if s.micro, err = StartMicro(s.requests, MicroConfig{
-		Description: s.spec.Description, Endpoints: s.spec.Endpoints(), Errors: s.spec.Errors,
+		Description: s.spec.Description, Endpoints: endpoints, Errors: s.spec.Errors,
 		Instance: s.presence.place.ID, Logger: cfg.Logger, Name: name, Telemetry: s.Telemetry, Timeout: s.spec.Timeout, Version: cfg.Version,
 	}); err != nil {
 		return err

@@ -220,15 +220,41 @@ func (a *arriving) Read(p []byte) (int, error) {
 // describe adds the documents: the description of the API, and the schemas of messages. Everybody may read them.
 func (a *Router) describe(api []byte) {
 	const media = "application/json"
-	a.Handle("GET /openapi.json", access.Public(), document(media, string(api)))
-	a.Handle("GET /schemas/v1/{schema}", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
+	op := Op{
+		Name: "getOpenAPI", Route: "GET /openapi.json", Need: access.Public(), Tag: "documents", Summary: "This document.",
+		Gives: map[string]any{media: map[string]any{}}, Good: Versioned, Headers: map[string]string{"ETag": "Identifies the version of the answer."},
+	}
+	a.Add(NewRoute[Known](op, document(media, string(api))))
+	op.Name, op.Route, op.Bad = "getSchema", "GET /schemas/v1/{schema}", []int{http.StatusNotFound}
+	op.Summary = "The JSON Schema (2020-12) of a message."
+	op.Description = "Its $id is `https://schemas.expediter.io/v1/` and the name, and the `dataschema` of CloudEvents."
+	a.Add(NewRoute[KnownSchema](op, func(w http.ResponseWriter, r *http.Request) error {
 		name, isJSON := strings.CutSuffix(r.PathValue("schema"), ".json")
 		data, err := contracts.Schema(name)
 		if err != nil || !isJSON {
 			return fmt.Errorf("%w: %.200q", errNoRoute, r.URL.Path)
 		}
 		return document(media, string(data))(w, r)
-	})
+	}))
+}
+
+// Versioned are the good answers of a document that clients may keep.
+var Versioned = map[int]string{
+	http.StatusOK: "A document that changes with the version of the program.", http.StatusNotModified: "The client has it.",
+}
+
+// Known describes the parameter of a document.
+type Known struct {
+	// ETag is the ETag that the client has.
+	ETag string `header:"If-None-Match"`
+}
+
+// KnownSchema describes the parameters of a schema.
+type KnownSchema struct {
+	Known
+
+	// Schema is the name of the schema and `.json`.
+	Schema string `path:"schema" example:"event.json"`
 }
 
 // document returns a handler whose answer clients may cache: they then ask whether it has changed.

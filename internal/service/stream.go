@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -89,13 +90,15 @@ func (s *Stream) write(text string) error {
 	return nil
 }
 
+const lastEventID = "last_event_id"
+
 // LastEventID returns the id of the last event that the client saw: from the header that EventSource sends when it comes back, or from the
 // query parameter last_event_id of a client that cannot set headers.
 func LastEventID(r *http.Request) string {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		return id
 	}
-	return r.URL.Query().Get("last_event_id")
+	return r.URL.Query().Get(lastEventID)
 }
 
 // Relay passes on what next returns, and has a heartbeat sent to the stream or socket whenever next did not return within idle. It returns
@@ -203,4 +206,95 @@ func (s *Socket) do(write func(context.Context) error) error {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
+}
+
+// Feed is a sequence of changes that a client follows.
+type Feed[T any] interface {
+	// Next returns the next change, and io.EOF after the last.
+	Next(ctx context.Context) (T, error)
+
+	// Close ends the feed.
+	Close()
+}
+
+// Event is a change as it is sent to a client. A client that comes back gives the ID of the last one that it has.
+type Event struct {
+	ID, Type string
+	Body     any
+}
+
+// LastEvent describes the parameters of a stream of server-sent events.
+type LastEvent struct {
+	// Header is the id of the last event that the client has seen. Browsers send it.
+	Header string `header:"Last-Event-ID"`
+
+	// Query is the same for clients that cannot set the header.
+	Query string `query:"last_event_id"`
+}
+
+// LastFrame describes the parameter of a WebSocket.
+type LastFrame struct {
+	// ID is the id of the last frame that the client has seen, empty for none.
+	ID string `empty:"true" query:"last_event_id"`
+}
+
+// Follow returns two operations by which clients follow a feed: server-sent events, and a WebSocket, each frame of which is JSON. open
+// begins a feed after the last event that the client has, "" for none. frames returns the frames of a change; resumes reports whether
+// the client has given the id of an event, empty or not. A feed with a method Over that returns true ends the return of its
+// clients with 204, on which EventSource stops.
+func Follow[Q, T, F any](
+	events, socket Op, open func(ctx context.Context, q Q, last string) (Feed[T], error), event func(T) Event, frames func(t T, resumes bool) []F,
+) []Op {
+	in := newReader(reflect.TypeFor[Q](), Op{})
+	start := func(w http.ResponseWriter, r *http.Request, last string) (Feed[T], error) {
+		var q Q
+		if err := in.http(w, r, &q); err != nil {
+			return nil, err
+		}
+		return open(r.Context(), q, last)
+	}
+	request := reflect.TypeFor[Q]()
+	events.requests, events.response, events.streams = []reflect.Type{request, reflect.TypeFor[LastEvent]()}, reflect.TypeFor[T](), true
+	events.serve = func(a *Router, w http.ResponseWriter, r *http.Request) error {
+		feed, err := start(w, r, LastEventID(r))
+		if err != nil {
+			return err
+		}
+		defer feed.Close()
+		if f, ok := feed.(interface{ Over() bool }); ok && f.Over() {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		stream, err := OpenStream(w, r, Retry)
+		if err == nil {
+			_ = Relay(r.Context(), stream, a.cfg.Heartbeat, feed.Next, func(t T) error {
+				e := event(t)
+				return stream.Event(e.ID, e.Type, e.Body)
+			})
+		}
+		return nil // the client has gone; it comes back with the id of its last event
+	}
+	socket.requests, socket.response, socket.streams = []reflect.Type{request, reflect.TypeFor[LastFrame]()}, reflect.TypeFor[F](), true
+	socket.serve = func(a *Router, w http.ResponseWriter, r *http.Request) error {
+		a.sockets.Add(1)
+		defer a.sockets.Done()
+		query := r.URL.Query()
+		feed, err := start(w, r, query.Get(lastEventID))
+		if err != nil {
+			return err
+		}
+		defer feed.Close()
+		a.ServeSocket(w, r, func(ctx context.Context, s *Socket) error {
+			return Relay(ctx, s, a.cfg.Heartbeat, feed.Next, func(t T) error {
+				for _, frame := range frames(t, query.Has(lastEventID)) {
+					if err := s.Frame(frame); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+		return nil
+	}
+	return []Op{events, socket}
 }

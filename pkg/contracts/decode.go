@@ -68,6 +68,23 @@ func Read[T any](data []byte) (T, error) {
 	return request, nil
 }
 
+// DecodeInto is [Decode] into the value that to points to, which may be a Message, and [Read] if it is none.
+func DecodeInto(data []byte, to any) error {
+	invalid, whole := decodeInto(data, to)
+	message, ok := to.(Message)
+	if ok && !whole {
+		err := message.Validate()
+		if invalid == nil {
+			return err
+		}
+		invalid.merge(err)
+	}
+	if invalid == nil {
+		return nil // no *ValidationError in an error
+	}
+	return invalid
+}
+
 // Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not escaped, and
 // unknown fields that a type keeps are written byte for byte. The error is the *ValidationError of message.Validate, or an error of
 // message.MarshalJSON.
@@ -93,10 +110,10 @@ func marshal(v any) ([]byte, error) {
 }
 
 // decodeInto returns the problems of data, nil for none. whole reports that the one problem is of the body, whose fields were not read.
-func decodeInto[T any](data []byte, target *T) (invalid *ValidationError, whole bool) {
+func decodeInto(data []byte, target any) (invalid *ValidationError, whole bool) {
 	if len(data) > MaxBody {
 		problem := fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)
-		return &ValidationError{Type: reflect.TypeFor[T]().Name(), Fields: []FieldError{{Problem: problem}}, cause: ErrTooLarge}, true
+		return &ValidationError{Type: reflect.TypeOf(target).Elem().Name(), Fields: []FieldError{{Problem: problem}}, cause: ErrTooLarge}, true
 	}
 	problems, problem := strictjson.Unmarshal(data, target, rules)
 	if kind := strictjson.Kind(data); problem == nil && kind != "an object" {
@@ -108,7 +125,7 @@ func decodeInto[T any](data []byte, target *T) (invalid *ValidationError, whole 
 	if len(problems) == 0 {
 		return nil, false
 	}
-	invalid = &ValidationError{Type: reflect.TypeFor[T]().Name()}
+	invalid = &ValidationError{Type: reflect.TypeOf(target).Elem().Name()}
 	for _, p := range problems {
 		invalid.Fields = append(invalid.Fields, FieldError{Path: p.Path, Problem: p.Text})
 	}

@@ -135,7 +135,7 @@ type EnrichJob struct {
 	Phone string `json:"phone,omitempty" jsonschema:"maxLength=1024"`
 	// RequestedAt is when the job was made.
 	RequestedAt time.Time `json:"requestedAt,omitzero"`
-	// Variant is the entry that the claim is on, see [EnrichVariant]. Defaults to 0.
+	// Variant is the number of the entry that the claim is on: 0 for the first, see [EnrichVariants]. Defaults to 0.
 	Variant int `json:"variant,omitempty" jsonschema:"minimum=0,maximum=15"`
 }
 
@@ -283,7 +283,7 @@ type Patch struct {
 	// Providers holds the state of each provider that changed, by name.
 	Providers map[string]ProviderState `json:"providers"`
 	// Wolt repeats providers.wolt for readers of the deprecated field, while the migration lasts.
-	Wolt *ProviderState `json:"wolt,omitempty"`
+	Wolt *ProviderState `json:"wolt,omitempty" jsonschema_extras:"deprecated=true"`
 }
 
 // NewResultPatch makes the frame for one provider's state. deprecated adds the field wolt, for ProviderWolt.

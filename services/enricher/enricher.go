@@ -17,9 +17,8 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/internal/api"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
-	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
-	"github.com/expediter-io/expediter/services/enricher/internal/natsapi"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -73,14 +72,11 @@ func (e *Enricher) spec() service.Spec {
 		Close:       e.close,
 		Config:      e.cfg.BaseConfig,
 		Description: "Attaches delivery links to restaurants",
-		OpenAPI:     httpapi.OpenAPI,
-		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(e.service) },
+		OpenAPI:     api.OpenAPI,
 		Errors:      enrich.Problem,
 		Name:        name,
 		Open:        e.open,
-		Routes: func(r *service.Router) {
-			httpapi.Add(httpapi.Config{Router: r, Service: e.service})
-		},
+		Routes:      func(r *service.Router) { r.Add(api.Operations(e.service)...) },
 		Streams: []string{
 			contracts.StreamDead, contracts.StreamEnrichJobs,
 			"KV_" + contracts.BucketEnrich, "KV_" + contracts.BucketJobs, "KV_" + contracts.BucketRequests,

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
-// rowsOf are the rows that a query lists, as "<channel>/<address> <state> <reason>".
+// rowsOf are the notifications that a query lists, as "<channel>/<address> <state> <reason>".
 func (w *web) rowsOf(query string) string {
 	w.Helper()
 	status, body := w.call(http.MethodGet, "/v1/notifications?"+query, "")
@@ -40,8 +40,8 @@ func (w *web) rowsOf(query string) string {
 	return strings.Join(all, ", ")
 }
 
-// The rows of a user's addresses are listed with the one that was split for them, are selected by address, sent again one by one,
-// and cancelled with it.
+// The notifications of a user's addresses are listed with the one that was split for them, are selected by address, sent again one by
+// one, and cancelled with it.
 func TestSeveralAddresses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -78,7 +78,7 @@ func TestSeveralAddresses(t *testing.T) {
 	check.Same(t, "rows", w.rowsOf("event=evt-002&channel=pigeon"),
 		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled")
 
-	// Of a row whose process died those of the addresses are cancelled before they are stored.
+	// Of a notification whose process died those of the addresses are cancelled before they are stored.
 	mood.Store(channel.Kind(""))
 	p.publish(event("evt-003", "RESERVATION_REQUESTED", func(e *contracts.Event) {
 		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
@@ -94,8 +94,8 @@ func TestSeveralAddresses(t *testing.T) {
 		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled")
 }
 
-// The owner of a webhook sees its secret, replaces it, sends a test message, and has failed rows sent again. The secrets and rows
-// of other addresses and users stay as they are, and no secret is stored.
+// The owner of a webhook sees its secret, replaces it, sends a test message, and has failed notifications sent again. The secrets and
+// notifications of other addresses and users stay as they are, and no secret is stored.
 func TestSecretsOfAddresses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -176,7 +176,7 @@ func (w *web) listed(query string) (users string, page api.EndpointPage) {
 	return users, page
 }
 
-// An operator finds the endpoints that do not work, by state and channel and in pages, and puts one back to work: its rows are
+// An operator finds the endpoints that do not work, by state and channel and in pages, and puts one back to work: its notifications are
 // sent again from then on. An endpoint that answers leaves the list. The list shows no address.
 func TestEndpointsOverHTTP(t *testing.T) {
 	t.Parallel()
@@ -203,7 +203,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 	}
 	list := func(want, query string) {
 		t.Helper()
-		p.until(fmt.Sprintf("%q for %q", want, query), func() bool { // the worker writes the endpoint's record after the end of the row
+		p.until(fmt.Sprintf("%q for %q", want, query), func() bool { // the worker writes the endpoint's record after the end
 			users, _ := w.listed(query)
 			return users == want
 		})

@@ -41,8 +41,8 @@ func addKey(t *testing.T, file string, key access.Key) (header []string) {
 	return []string{"Authorization", "Bearer " + check.Must(access.Add(file, key))(t)}
 }
 
-// A user's key has few requests answered in an hour, whatever it alternates, by however many instances, and also when the user was deleted
-// and the notifier restarted. It pushes no record of an operator out of the audit, and the user can still take addresses away.
+// A user's key has few requests answered in an hour, whatever it alternates, by however many instances, and also when the user was
+// deleted and the notifier restarted. It pushes no record of an operator out of the audit, and the user can still take addresses away.
 func TestAUserFloodsNobody(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -118,7 +118,8 @@ func TestAUserFloodsNobody(t *testing.T) {
 	check.Same(t, "messages of a full store", after, messages+1) // the operator's
 }
 
-// A user learns of a test message that failed, and of one that was sent, nothing in the words of the inner network. Operators and the log do.
+// A user learns of a test message that failed, and of one that was sent, nothing in the words of the inner network. Operators and the
+// log do.
 func TestATestSaysNothingOfTheInnerNetwork(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -176,8 +177,8 @@ func TestMonitoringSeesNoUsers(t *testing.T) {
 	check.That(t, answers > 0, "nothing was answered")
 }
 
-// A user with as many addresses of a channel as there may be sets the plain one, too, and has its secret replaced: what is noted of it is no
-// further address. Beyond that there is none.
+// A user with as many addresses of a channel as there may be sets the plain one, too, and has its secret replaced: what is noted of it
+// is no further address. Beyond that there is none.
 func TestMainIsBesideTheOtherAddresses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))

@@ -39,7 +39,7 @@ func (w *web) cancel(path string) (c Cancelled) {
 	return c
 }
 
-// An event that waits is cancelled for one user, then for all. Rows that were sent stay sent, the others are suppressed,
+// An event that waits is cancelled for one user, then for all. Notifications that were sent stay sent, the others are suppressed,
 // and publishing the event again sends nothing.
 func TestAnEventIsCancelled(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,8 @@ func TestAnEventIsCancelled(t *testing.T) {
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 }
 
-// Rows that are being sent when their event is cancelled count as such, and items that are there as sent: cancelling takes none back.
+// Notifications that are being sent when their event is cancelled count as such, and items that are there as sent: cancelling takes
+// none back.
 func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -120,7 +121,7 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 	})
 }
 
-// An event that is cancelled before it is planned, or before its plan is expanded, has no rows, also when it comes again.
+// An event that is cancelled before it is planned, or before its plan is expanded, has no notifications, also when it comes again.
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))

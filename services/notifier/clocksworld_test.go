@@ -32,7 +32,7 @@ const (
 	together = 20 * time.Second
 
 	// late is how long after its moment a message may come. Work takes no time under fake time, but two waits do: the
-	// client's 10 ms before it connects again, and a row that the server delivers early once more.
+	// client's 10 ms before it connects again, and a notification that the server delivers early once more.
 	late = 50 * time.Millisecond
 
 	// forever is longer than the test lasts.

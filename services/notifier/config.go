@@ -21,8 +21,8 @@ const name = "notifier"
 // Config is the configuration of the notifier. The tags name the environment variables that [FromEnvironment] reads.
 type Config struct {
 	// BaseConfig is the part that all services share. Listen defaults to ":8006". Concurrency is the number of events that are
-	// planned, and of rows of each channel that are sent, at a time. It defaults to 32. A channel with Endpoints sends 32 times
-	// as many rows at a time, but only Concurrency to one endpoint.
+	// planned, and of notifications of each channel that are sent, at a time. It defaults to 32. A channel with Endpoints sends 32 times
+	// as many notifications at a time, but only Concurrency to one endpoint.
 	service.BaseConfig
 
 	// ChannelConfig describes the channels that need no code. Defaults to none.

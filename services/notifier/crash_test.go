@@ -37,12 +37,12 @@ var (
 	allPoints    = slices.Concat(planPoints, expandPoints, sendPoints)
 )
 
-// TestKilledNotifiers kills notifier processes at each point of their work and anywhere else, freezes them, has everything
-// delivered again, publishes events again and again, and kills the server, or one of three, while mail servers, users'
-// servers and a push service have a bad day. The messages that they got are compared, row by row, with the deliveries. No user and
-// no address is left out. A message comes twice only where a process died, or a provider fell silent, between the call and its
-// record, and has the same id then; in a channel that is set to at-most-once none does, and a row whose message may have been lost
-// is failed, with unknown_outcome.
+// TestKilledNotifiers kills notifier processes at each point of their work and anywhere else, freezes them, has everything delivered
+// again, publishes events again and again, and kills the server, or one of three, while mail servers, users' servers and a push service
+// have a bad day. The messages that they got are compared, notification by notification, with the deliveries. No user and no address is
+// left out. A message comes twice only where a process died, or a provider fell silent, between the call and its record, and has the
+// same id then; in a channel that is set to at-most-once none does, and a notification whose message may have been lost is failed, with
+// unknown_outcome.
 //
 //	go test . -run KilledNotifiers                   a few thousand rows
 //	go test . -run KilledNotifiers -args -long       some 140,000 rows on one server, and 50,000 to 120,000 on each other kind
@@ -149,7 +149,7 @@ func (c *cell) play() {
 func (c *cell) prepare() {
 	c.Helper()
 	_, c.js = natstest.ConnectURL(c.T, c.on.URL)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.Replicas}) // the rows of the long form have to fit
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.Replicas}) // for the long form
 	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 		_, err := provision.Apply(ctx, c.js, assets, provision.Options{})
 		return err
@@ -206,7 +206,7 @@ func (c *cell) die(point string, events int) {
 	c.Helper()
 	after := 1
 	switch {
-	case point == deliver.PointSplit, point == deliver.PointSpread: // few rows are
+	case point == deliver.PointSplit, point == deliver.PointSpread: // few notifications are
 		after += c.random.IntN(2)
 	case point == deliver.PointRow, point == plan.PointPage:
 		after += c.random.IntN(c.users)
@@ -229,7 +229,7 @@ func (c *cell) die(point string, events int) {
 	c.note(p, "died at "+point)
 }
 
-// expanded reports whether the last event has all its rows.
+// expanded reports whether the last event has all its notifications.
 func (c *cell) expanded() bool {
 	c.Helper()
 	kept, err := c.reader.Event(c.Context(), c.event(c.published-1).EventID)

@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush/webpushtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // manner is how a provider deals with a call.
@@ -75,8 +76,8 @@ type far struct {
 	seed    uint64
 
 	mu      sync.Mutex
-	calls   map[string][]call // by key of the row
-	foreign []string          // calls that belong to no row
+	calls   map[string][]call // by key of the notification
+	foreign []string          // calls that belong to no notification
 	total   int
 	when    []milestone
 }
@@ -138,7 +139,7 @@ func (f *far) called(row contracts.Notification, id string) manner {
 	if addresses(row.UserID, row.Channel) == nil {
 		row.Address = ""
 	}
-	key, err := row.Key()
+	key, err := keys.Of(&row)
 	if err != nil || deliveries.MessageID(key) != id {
 		f.strangerf("%q has the id %q: %v", key, id, err)
 		return refuses
@@ -155,7 +156,7 @@ func (f *far) called(row contracts.Notification, id string) manner {
 	return how
 }
 
-// manner is how the n-th call for a row is dealt with: mostly well, and always well in the end.
+// manner is how the n-th call for a notification is dealt with: mostly well, and always well in the end.
 func (f *far) manner(channel, user, key string, n int) manner {
 	if channel == webpush.Name && temper(user) == goneBrowser {
 		return gone
@@ -225,7 +226,7 @@ func (f *far) hook(w http.ResponseWriter, r *http.Request) {
 	f.answer(w, r, f.called(row, r.Header.Get("Webhook-Id")))
 }
 
-// rowAt is the row that a request is about, as far as its path says.
+// rowAt is the notification that a request is about, as far as its path says.
 func rowAt(r *http.Request, channel string) contracts.Notification {
 	return contracts.Notification{
 		Address: r.PathValue("address"), Channel: channel, RecipientType: contracts.RecipientType(r.PathValue("kind")), UserID: r.PathValue("user"),

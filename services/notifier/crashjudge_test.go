@@ -17,13 +17,14 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
 // view is the state of the deliveries, as far as it has been read.
 type view struct {
 	next  [2]uint64       // of the records, and of those in the inbox
-	open  map[string]bool // rows that are there and go on
+	open  map[string]bool // notifications that are there and go on
 	rows  map[string]*deliveries.Delivery
 	moved time.Time // when it was last found changed
 	left  uint64    // jobs that were not delivered then, as of the last question
@@ -35,7 +36,7 @@ func (c *cell) ask(question func(ctx context.Context) error) {
 	check.OK(c, natstest.UntilAnswered(c.T, question))
 }
 
-// look reads the records written since the last call, and reports whether all rows of all events have ended.
+// look reads the records written since the last call, and reports whether all notifications of all events have ended.
 func (c *cell) look() bool {
 	c.Helper()
 	if c.view.rows == nil {
@@ -43,7 +44,7 @@ func (c *cell) look() bool {
 	}
 	c.read(&c.view.next[0], c.store.Scan)
 	c.read(&c.view.next[1], c.store.ScanItems)
-	if time.Since(c.view.moved) > patience { // forgotten consumers deliver all rows again, of which those that have ended change no record
+	if time.Since(c.view.moved) > patience { // forgotten consumers deliver all again, and what has ended changes no record
 		left := c.undelivered()
 		if left != c.view.left {
 			c.view.left, c.view.moved = left, time.Now()
@@ -83,7 +84,7 @@ func (c *cell) read(from *uint64, scan func(context.Context, uint64, int) ([]del
 	}
 }
 
-// some describes the crew's last messages, the histories of the first rows that are missing or open, and what holds the
+// some describes the crew's last messages, the histories of the first notifications that are missing or open, and what holds the
 // others.
 func (c *cell) some(open map[string]bool) string {
 	var b strings.Builder
@@ -102,7 +103,7 @@ func (c *cell) some(open map[string]bool) string {
 	return b.String()
 }
 
-// settled waits until all rows of all events have come to where they stay, for as long as some still move.
+// settled waits until all notifications of all events have come to where they stay, for as long as some still move.
 func (c *cell) settled() {
 	c.Helper()
 	c.view.moved = time.Now() // nobody has looked until now
@@ -115,7 +116,7 @@ func (c *cell) settled() {
 	}
 }
 
-// tally counts the outcomes of the rows.
+// tally counts the outcomes of the notifications.
 type tally struct {
 	calls, deaths, late, dark, duplicates, unknown int
 	endings                                        map[ending]int
@@ -136,7 +137,7 @@ func (c *cell) judge(took time.Duration) {
 	}
 	for key := range c.view.rows {
 		if _, wanted := c.wants[key]; !wanted {
-			c.Errorf("there is a row that nobody wanted: %s", c.history(key))
+			c.Errorf("there is a notification that nobody wanted: %s", c.history(key))
 		}
 	}
 	count := tally{endings: map[ending]int{}}
@@ -161,7 +162,7 @@ func (c *cell) judge(took time.Duration) {
 		len(c.accidents.servers), count.deaths, count.dark, count.late, count.refused, count.unknown, count.endings, took.Round(time.Millisecond))
 }
 
-// wrong says what is wrong with a row, "" when nothing is.
+// wrong says what is wrong with a notification, "" when nothing is.
 func (c *cell) wrong(key string, w want, count *tally) string {
 	d, calls := c.view.rows[key], c.far.calls[key]
 	if d == nil {
@@ -200,7 +201,7 @@ func (c *cell) wrong(key string, w want, count *tally) string {
 	return ""
 }
 
-// wrongTold is wrong for a row of which nothing kept the provider but itself.
+// wrongTold is wrong for a notification of which nothing kept the provider but itself.
 func (c *cell) wrongTold(d *deliveries.Delivery, w want, calls []call, count *tally, given bool) string {
 	taken, refused := 0, false
 	for _, call := range calls {
@@ -289,7 +290,7 @@ func (c *cell) away(begun time.Time) bool {
 	return false
 }
 
-// judgeStream compares the rows and the records of events that are stored with the events that were
+// judgeStream compares the notifications and the records of events that are stored with the events that were
 // published.
 func (c *cell) judgeStream() {
 	c.Helper()
@@ -303,7 +304,7 @@ func (c *cell) judgeStream() {
 		return err
 	})
 	for subject, n := range info.State.Subjects {
-		key, _, _ := contracts.RowKey(subject)
+		key, _, _ := keys.OfSubject(subject)
 		rows[key] = true
 		check.Same(c, subject+" is there, times", n, 1)
 	}
@@ -343,7 +344,7 @@ func (c *cell) judgeInbox() {
 	check.That(c, items == want, "customers have %d items in their inboxes, want %d", items, want)
 }
 
-// history tells all that is known of a row.
+// history tells all that is known of a notification.
 func (c *cell) history(key string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s (%+v):\n", key, c.wants[key])

@@ -33,7 +33,7 @@ const (
 	// inFlight is how many calls of each channel a process makes at a time.
 	inFlight = 8
 
-	// tries are more than a row needs: each death takes one.
+	// tries are more than a notification needs: each death takes one.
 	tries = 40
 )
 

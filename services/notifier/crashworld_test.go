@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 var kinds = []contracts.RecipientType{
@@ -59,7 +60,7 @@ func writeTexts(t testing.TB, name, subject, text, html string) string {
 	return dir
 }
 
-// mood is a property of a user that decides how their rows end.
+// mood is a property of a user that decides how their notifications end.
 type mood int
 
 const (
@@ -124,14 +125,14 @@ func (c *cell) user(kind contracts.RecipientType, n int) contracts.Recipient {
 	return r
 }
 
-// want is a row whose outcome is checked.
+// want is a notification whose outcome is checked.
 type want struct {
 	contracts.Notification
 
 	urgent bool
 }
 
-// ending is how a row ends whatever happens, beside that it is sent.
+// ending is how a notification ends whatever happens, beside that it is sent.
 type ending string
 
 const (
@@ -180,7 +181,7 @@ func (c *cell) event(n int) contracts.Event {
 	return e
 }
 
-// rowsOf are the rows that an event has, and those of addresses, by key.
+// rowsOf are the notifications that an event has, and those of addresses, by key.
 func (c *cell) rowsOf(e contracts.Event) map[string]want {
 	c.Helper()
 	rows := map[string]want{}
@@ -194,7 +195,7 @@ func (c *cell) rowsOf(e contracts.Event) map[string]want {
 			for _, channel := range channels {
 				for _, address := range append(addresses(user, channel), "") {
 					n := contracts.Notification{Address: address, Channel: channel, EventID: e.EventID, RecipientType: kind, UserID: user}
-					key := check.Must(n.Key())(c)
+					key := check.Must(keys.Of(&n))(c)
 					rows[key] = want{n, e.EventType == "ALARM"}
 				}
 			}
@@ -273,7 +274,7 @@ func (c *cell) killServer() {
 	c.accidents.servers = append(c.accidents.servers, span{from, time.Now()})
 }
 
-// forgetConsumers has every event, every plan and every row delivered again, also those that are done.
+// forgetConsumers has every event, every plan and every notification delivered again, also those that are done.
 func (c *cell) forgetConsumers() {
 	for stream, names := range c.consumers() {
 		for _, name := range names {

@@ -118,8 +118,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	}
 }
 
-// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have the
-// permissions of deploy/nats.
+// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have
+// the permissions of deploy/nats.
 func administered(t *testing.T, channels ...string) (*place, *natstest.Users) {
 	t.Helper()
 	users := natstest.NewUsers(t)
@@ -285,7 +285,7 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	check.Contains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
 }
 
-// A row whose recipient cannot be read is not sent, and says why: the opt-outs are not known.
+// A notification whose recipient cannot be read is not sent, and says why: the opt-outs are not known.
 func TestARecipientThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)

@@ -90,7 +90,8 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 	})
 }
 
-// A row that is delivered later can be cancelled, and an event whose rows would wait for longer than they are kept is refused.
+// A notification that is delivered later can be cancelled, and an event whose notifications would wait for longer than they are kept is
+// refused.
 func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))

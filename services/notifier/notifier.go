@@ -206,7 +206,8 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.cancelled, err = hold.OpenCancelled(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.deliveries, n.Directory = hold.NewDigests(n.records), deliveries.New(n.records), recipient.NewDirectory(s.JetStream, n.records)
+	n.digests, n.deliveries = hold.NewDigests(n.records), deliveries.New(n.records)
+	n.Directory = recipient.NewDirectory(s.JetStream, n.records)
 	n.deliveries.ItemKeep, n.deliveries.Unreadable = cmp.Or(n.cfg.InboxKeep, deliveries.ItemKeep), n.unreadable
 	n.Inbox = inapp.New(s.JetStream, n.records, n.deliveries)
 	n.reader, n.throttle = plan.NewReader(n.records), hold.NewThrottles(n.records)
@@ -219,7 +220,7 @@ func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error)
 	n.cfg.Logger.WarnContext(ctx, "notifier: a record cannot be read", "subject", r.Subject, "revision", r.Revision, "error", err)
 }
 
-// openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
+// openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its notifications.
 func (n *Notifier) openPlanner() {
 	var resolver recipient.Resolver = n.Directory
 	if n.cfg.Resolver != nil {
@@ -234,7 +235,7 @@ func (n *Notifier) openPlanner() {
 	n.expander.Telemetry = n.telemetry
 }
 
-// traced writes trace context into plans and rows, which are jobs as well as records, so that their spans link to the
+// traced writes trace context into plans and notifications, which are jobs as well as records, so that their spans link to the
 // span that stored them.
 func (n *Notifier) traced(ctx context.Context, subject string, header nats.Header) {
 	if strings.HasPrefix(subject, "notify.") {
@@ -286,15 +287,15 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 	return nil
 }
 
-// endpointSlots is the factor of rows that are sent at a time to endpoints of users, compared with a provider: calls of endpoints that
-// hang take slots, but little else.
+// endpointSlots is the factor of notifications that are sent at a time to endpoints of users, compared with a provider: calls of
+// endpoints that hang take slots, but little else.
 const endpointSlots = 32
 
-// inboxSlots is the factor for the inbox, whose rows wait for the store alone: the writes of many rows share a
+// inboxSlots is the factor for the inbox, whose notifications wait for the store alone: the writes of many notifications share a
 // packet.
 const inboxSlots = 8
 
-// slots returns the number of rows of a channel that are sent at a time.
+// slots returns the number of notifications of a channel that are sent at a time.
 func (n *Notifier) slots(c Channel) int {
 	switch {
 	case c.Endpoints:
@@ -305,7 +306,7 @@ func (n *Notifier) slots(c Channel) int {
 	return n.cfg.Concurrency
 }
 
-// sender returns the sender of a channel. paused reports whether its rows of a subject are paused.
+// sender returns the sender of a channel. paused reports whether its notifications of a subject are paused.
 func (n *Notifier) sender(c Channel, paused func(subject string) bool) (*deliver.Sender, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -174,7 +174,7 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 	}
 }
 
-// A test message comes at once, says that it is one, and is nobody's: no row, no link to switch anything off.
+// A test message comes at once, says that it is one, and is nobody's: no notification, no link to switch anything off.
 func TestATestMessage(t *testing.T) {
 	t.Parallel()
 	mailing, mails := withMails(t, "hello {{.Payload.n}}", "{{.DateTime .Payload.at}} ({{.Unsubscribe}})")

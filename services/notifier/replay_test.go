@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // moody is a channel that fails as its mood is, which the test may change, and not at all with "".
@@ -33,7 +34,7 @@ func moody(kind channel.Kind) (birds *pigeon, mood *atomic.Value) {
 	}}, mood
 }
 
-// replay has the service send rows again.
+// replay has the service send notifications again.
 func (w *web) replay(query string) (r Replayed) {
 	w.Helper()
 	status, body := w.call(http.MethodPost, "/v1/notifications/replay?"+query, "")
@@ -43,7 +44,7 @@ func (w *web) replay(query string) (r Replayed) {
 	return r
 }
 
-// Rows that failed are sent again when somebody asks for it, under their ids and with all their tries, and no others are.
+// Notifications that failed are sent again when somebody asks for it, under their ids and with all their tries, and no others are.
 func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -88,7 +89,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	}
 }
 
-// A replay that died after it had written that a row is to be sent again, and before there was the message that has it
+// A replay that died after it had written that a notification is to be sent again, and before there was the message that has it
 // sent, is finished by another, once.
 func TestAReplayThatDiedIsFinished(t *testing.T) {
 	t.Parallel()
@@ -114,7 +115,7 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	check.That(t, messages == 1 && calls == 2 && birds.sent[deliveries.MessageID(key)] != nil, "%d messages in %d calls", messages, calls)
 }
 
-// Rows that fail again at once are not taken again by the calls of the same cursor, which therefore come to an end.
+// Notifications that fail again at once are not taken again by the calls of the same cursor, which therefore come to an end.
 func TestAReplayComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	const people = 7
@@ -146,12 +147,12 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 		check.Same(t, fmt.Sprintf("%+v: were sent again", q), replayed, people)
 	}
 	check.Failsf(t, check.Err(n.Replay(t.Context(), Query{Cursor: "12"})), "a cursor that is none is taken")
-	// A row is a dead letter after it has failed.
+	// A notification is a dead letter after it has failed.
 	p.until("each row is a dead letter three times", func() bool { return len(p.letters()) == 3*people })
 }
 
-// TestRowsAreFound lists rows by user, by event with and without a plan, and by state, in pages of every size: each row is listed once.
-// A cancellation for one user finds the user's rows, one for all finds the others.
+// TestRowsAreFound lists notifications by user, by event with and without a plan, and by state, in pages of every size: each
+// notification is listed once. A cancellation for one user finds the user's notifications, one for all finds the others.
 func TestRowsAreFound(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const guests, cancelled = 24, 10
@@ -170,7 +171,7 @@ func TestRowsAreFound(t *testing.T) {
 		tell("planned")
 		tell("without a plan")
 		natstest.Pass(2 * time.Minute) // until it is certain whom they concern
-		plans := check.Must(contracts.NotifyPlanSubject("without a plan"))(t)
+		plans := check.Must(keys.Plan("without a plan"))(t)
 		check.OK(t, check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t).Purge(t.Context(), jetstream.WithPurgeSubject(plans)))
 
 		for _, of := range everyone[:cancelled] {
@@ -231,8 +232,8 @@ func TestStartThroughLostMessages(t *testing.T) {
 	}
 }
 
-// TestRowsOfAnErasedUserEnd checks that a row that is not sent because its user was erased is listed as suppressed, though it has no record,
-// so that nobody waits for it.
+// TestRowsOfAnErasedUserEnd checks that a notification that is not sent because its user was erased is listed as suppressed, though it
+// has no record, so that nobody waits for it.
 func TestRowsOfAnErasedUserEnd(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
@@ -252,7 +253,7 @@ func TestRowsOfAnErasedUserEnd(t *testing.T) {
 	})
 }
 
-// TestRowsThatWaitEndWhenTheirUserIsErased checks that a row with a record ends in it, so that lists of every kind say so.
+// TestRowsThatWaitEndWhenTheirUserIsErased checks that a notification with a record ends in it, so that lists of every kind say so.
 func TestRowsThatWaitEndWhenTheirUserIsErased(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
@@ -287,7 +288,7 @@ events:
 		for _, kind := range kinds {
 			for _, row := range check.Must(n.Notifications(t.Context(), Query{EventID: kind}))(t).Notifications {
 				erased := row.State == deliveries.Suppressed && row.Reason == deliveries.ReasonErased
-				want := row.UserID == guests[0].UserID && kind != "GATHERED" // whose row has ended in the digest, which is a row too
+				want := row.UserID == guests[0].UserID && kind != "GATHERED" // which has ended in the digest, another notification
 				check.That(t, row.State.Ended() && erased == want, "%s of %s: %s %s", kind, row.UserID, row.State, row.Reason)
 			}
 		}

@@ -35,7 +35,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	check.That(t, stats.Planned == 1 && stats.Rows == 6 && stats.States["delivered"] == 3 && stats.States["sent"] == 3, "%+v", stats)
 }
 
-// The document's scenario 3: everything is delivered again, events, plans and rows, as it is when acknowledgements were
+// The document's scenario 3: everything is delivered again, events, plans and notifications, as it is when acknowledgements were
 // lost. Nothing is done again.
 func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	t.Parallel()

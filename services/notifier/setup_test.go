@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -182,17 +183,17 @@ func (p *place) until(condition string, met func() bool) {
 	check.Until(p, patience, condition, met)
 }
 
-// rows are the subjects of all rows that there are, and how often each was stored, or delivered without being stored.
+// notifications are the subjects of all notifications that there are, and how often each was stored, or delivered without being stored.
 func (p *place) rows() map[string]uint64 {
 	p.Helper()
 	all := maps.Clone(p.stored())
 	for _, row := range p.atOnce() {
-		all[check.Must(row.Subject())(p)]++
+		all[check.Must(keys.Send(&row))(p)]++
 	}
 	return all
 }
 
-// stored are the subjects of the rows that are stored, and how often each was.
+// stored are the subjects of the notifications that are stored, and how often each was.
 func (p *place) stored() map[string]uint64 {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
@@ -200,7 +201,7 @@ func (p *place) stored() map[string]uint64 {
 	return info.State.Subjects
 }
 
-// atOnce are the rows that were delivered without being stored.
+// atOnce are the notifications that were delivered without being stored.
 func (p *place) atOnce() (rows []contracts.Notification) {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketInbox))(p)
@@ -218,7 +219,7 @@ func (p *place) atOnce() (rows []contracts.Notification) {
 	return rows
 }
 
-// expanded waits until an event is known to have all its rows, which is noted after the last of them is there to be sent.
+// expanded waits until an event is known to have all its notifications, which is noted after the last of them is there to be sent.
 func (p *place) expanded(n *Notifier, id string) *plan.Event {
 	p.Helper()
 	var known *plan.Event
@@ -230,7 +231,7 @@ func (p *place) expanded(n *Notifier, id string) *plan.Event {
 	return known
 }
 
-// settled waits until n rows of all events have ended.
+// settled waits until n notifications of all events have ended.
 func (p *place) settled(n int) map[string]*deliveries.Delivery {
 	p.Helper()
 	var all map[string]*deliveries.Delivery
@@ -252,12 +253,12 @@ func (p *place) settled(n int) map[string]*deliveries.Delivery {
 	return all
 }
 
-// deliveries are the records of all rows, by key.
+// deliveries are the records of all notifications, by key.
 func (p *place) deliveries() map[string]*deliveries.Delivery {
 	p.Helper()
 	all := map[string]*deliveries.Delivery{}
 	for subject := range p.rows() {
-		key, _, _ := contracts.RowKey(subject)
+		key, _, _ := keys.OfSubject(subject)
 		var err error
 		if all[key], err = p.store.Get(p.Context(), key); err != nil {
 			p.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -27,7 +28,7 @@ import (
 const soon = 30 * time.Second
 
 // Each message that a notifier sends in the life of an event meets with each mishap, one message of each event. As soon as that
-// is promised the event is expanded and all its rows have ended. Settings are the defaults.
+// is promised the event is expanded and all its notifications have ended. Settings are the defaults.
 func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
@@ -57,7 +58,7 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 	}
 }
 
-// look reads the records of events and rows, past the notifier.
+// look reads the records of events and notifications, past the notifier.
 type look struct {
 	*place
 
@@ -93,7 +94,7 @@ func (l *look) startOn(nc *nats.Conn) *Notifier {
 	return n
 }
 
-// open describes the rows of an event that have not ended, "" when all have. For a server that is away it
+// open describes the notifications of an event that have not ended, "" when all have. For a server that is away it
 // returns its error.
 func (l *look) open(id string) string {
 	l.Helper()
@@ -185,19 +186,19 @@ func (n *Notifier) expandNews(within time.Duration) error {
 	return n.expandPlan(ctx, &worker.Job[undecoded]{Data: data})
 }
 
-// inboxRows are the subjects of the rows of the inbox that are stored.
+// inboxRows are the subjects of the notifications of the inbox that are stored.
 func (p *place) inboxRows() (subjects []string) {
 	p.Helper()
 	for subject := range p.stored() {
-		if key, _, _ := contracts.RowKey(subject); check.Must(contracts.RowOfKey(key))(p).Channel == deliveries.Inbox {
+		if key, _, _ := keys.OfSubject(subject); check.Must(keys.Parse(key))(p).Channel == deliveries.Inbox {
 			subjects = append(subjects, subject)
 		}
 	}
 	return subjects
 }
 
-// A row of the inbox that nothing holds is not stored. Lists have it all the same, with all that they say of the others. One that is
-// stored, because it may wait, is in lists once.
+// A notification of the inbox that nothing holds is not stored. Lists have it all the same, with all that they say of the others. One
+// that is stored, because it may wait, is in lists once.
 func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -256,7 +257,7 @@ func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	check.Same(t, "refused", refused, 0)
 }
 
-// Rows of the inbox wait while they are paused, and come when they are not.
+// Notifications of the inbox wait while they are paused, and come when they are not.
 func TestThePausedInbox(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
@@ -274,7 +275,7 @@ func TestThePausedInbox(t *testing.T) {
 	})
 }
 
-// judgeUnstored judges the rows that are in no stream, and returns how many there are: the inbox has the item of each.
+// judgeUnstored judges the notifications that are in no stream, and returns how many there are: the inbox has the item of each.
 func (c *cell) judgeUnstored(stored map[string]bool) (n int) {
 	c.Helper()
 	for key, row := range c.wants {

@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -32,8 +33,8 @@ import (
 // planner plans the large event, and expands it. It is told the server's URL.
 var planner = crash.Role[string]{Name: "source", Run: source}
 
-// The directory has 100,000 members of one aggregate. The planner holds a page of them, and the expander some hundred rows. It all is in
-// a process of its own, so that the server's memory does not count.
+// The directory has 100,000 members of one aggregate. The planner holds a page of them, and the expander some hundred notifications. It
+// all is in a process of its own, so that the server's memory does not count.
 func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -43,7 +44,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	p := newPlace(t, srv)
 	_, js := natstest.Connect(t, srv)
 	for i := range audience {
-		key := check.Must(contracts.DirectoryMemberKey("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i)))(t)
+		key := check.Must(keys.Member("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i)))(t)
 		check.OK(t, check.Err(js.PublishAsync("$KV."+contracts.BucketDirectory+"."+key, nil, jetstream.WithStallWait(patience))))
 	}
 	select {
@@ -62,7 +63,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 
 func userOf(i int) string { return "customer-number-" + strconv.Itoa(i) }
 
-// planned checks that the large event's plan has every one of the recipients, once, and that each has one row.
+// planned checks that the large event's plan has every one of the recipients, once, and that each has one notification.
 func (p *place) planned() {
 	p.Helper()
 	reader := plan.NewReader(recordtest.Client(p, p.js))
@@ -159,7 +160,8 @@ func (f *failing) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contra
 	}
 }
 
-// A source of recipients that fails is asked again after 1 s, 2 s and so on up to 5 minutes, a fifth more or less. Then the event is told.
+// A source of recipients that fails is asked again after 1 s, 2 s and so on up to 5 minutes, a fifth more or less. Then the event is
+// told.
 func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // hopeless are messages that no plan can be made of: the fields of an event, or the headers and the data of a CloudEvent.
@@ -46,8 +47,8 @@ var hopeless = []struct {
 	{name: "data too large as base64", body: strings.Repeat("x", 700<<10), header: []string{"ce-x", "y"}},
 }
 
-// TestEventsThatCannotBePlanned sends each message over HTTP and NATS, bare and as a CloudEvent: it is refused, or a dead letter at once. No
-// job is left, and events with halves of characters in their payloads are planned.
+// TestEventsThatCannotBePlanned sends each message over HTTP and NATS, bare and as a CloudEvent: it is refused, or a dead letter at
+// once. No job is left, and events with halves of characters in their payloads are planned.
 func TestEventsThatCannotBePlanned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -55,7 +56,7 @@ func TestEventsThatCannotBePlanned(t *testing.T) {
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	const kind = "FOR_ALL"
-	damaged := check.Must(contracts.EventRecordKey("damaged"))(t)
+	damaged := check.Must(keys.Event("damaged"))(t)
 	check.OK(t, check.Err(p.js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+"."+damaged, []byte("{"))))
 	p.publish(event("damaged", kind)) // its record cannot be read, nor written
 	sent := 1

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// expansions is the number of plans that are expanded at a time. Each keeps hundreds of rows under way.
+	// expansions is the number of plans that are expanded at a time. Each keeps hundreds of notifications under way.
 	expansions = 4
 
 	// planTimeout bounds one attempt to find the recipients of an event and to store its plan; expandTimeout bounds one
-	// attempt to store the rows.
+	// attempt to store the notifications.
 	planTimeout   = 10 * time.Minute
 	expandTimeout = 30 * time.Minute
 
@@ -155,10 +155,10 @@ func (n *Notifier) payload(ctx context.Context, eventID string) (json.RawMessage
 	return p.Payload, nil
 }
 
-// maxPayloads is the number of payloads that are kept in memory. The rows of one event are delivered together.
+// maxPayloads is the number of payloads that are kept in memory. The notifications of one event are delivered together.
 const maxPayloads = 16
 
-// payloads has the payloads of the events whose rows were delivered last.
+// payloads has the payloads of the events whose notifications were delivered last.
 type payloads struct {
 	mu   sync.Mutex
 	byID map[string]json.RawMessage
@@ -175,7 +175,7 @@ func (c *payloads) put(eventID string, payload json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.byID[eventID]; known {
-		return // the rows of a new event may miss it at the same moment
+		return // the notifications of a new event may miss it at the same moment
 	}
 	if c.byID == nil || len(c.byID) >= maxPayloads {
 		c.byID = map[string]json.RawMessage{} // those of the events of now come again
@@ -199,16 +199,16 @@ type Stats struct {
 	// Refused is the number of events that went to the dead letters.
 	Refused int64 `json:"refused"`
 
-	// Repeated is the number of rows that were stored, or delivered, before.
+	// Repeated is the number of notifications that were stored, or delivered, before.
 	Repeated int64 `json:"repeated"`
 
-	// Rows is the number of rows that were stored, or delivered without being stored.
+	// Notifications is the number of notifications that were stored, or delivered without being stored.
 	Rows int64 `json:"rows"`
 
 	// Rules is the state of the rules.
 	Rules RulesStats `json:"rules"`
 
-	// States is the number of times that rows entered each state.
+	// States is the number of times that notifications entered each state.
 	States map[string]int64 `json:"states"`
 }
 
@@ -227,10 +227,10 @@ func (n *Notifier) Stats() Stats {
 	return stats
 }
 
-// State is the state of a row, see [Delivery].
+// State is the state of a notification, see [Delivery].
 type State = deliveries.State
 
-// Delivery is the record of one row: its state, the reason for it, and every attempt to send it.
+// Delivery is the record of one notification: its state, the reason for it, and every attempt to send it.
 type Delivery = deliveries.Delivery
 
 // Accepted is the outcome of publishing an event.
@@ -242,19 +242,19 @@ type Event = api.Event
 // Cancellation names an event or a digest that is no longer to be delivered.
 type Cancellation = api.Cancellation
 
-// Cancelled counts the outcomes of the rows of a cancellation.
+// Cancelled counts the outcomes of the notifications of a cancellation.
 type Cancelled = api.Cancelled
 
 // Replayed is the result of a replay.
 type Replayed = api.Replayed
 
-// Notification is one row: one event, one user, one channel, with its outcome.
+// Notification is one notification: one event, one user, one channel, with its outcome.
 type Notification = api.Notification
 
 // Query selects notifications.
 type Query = api.Query
 
-// Page is a page of the rows that a query selects.
+// Page is a page of the notifications that a query selects.
 type Page = api.Page
 
 // ReadEvent reads an event as the APIs do. The error is a *contracts.ValidationError.
@@ -281,7 +281,7 @@ type UserPage = api.UserPage
 // ImportedUser is the outcome of a line of an import.
 type ImportedUser = api.Imported
 
-// TestMessage is a message that shows the text of a template. It belongs to no user, and leaves no row.
+// TestMessage is a message that shows the text of a template. It belongs to no user, and leaves no notification.
 type TestMessage = api.TestMessage
 
 // TestSent is the outcome of a test message.

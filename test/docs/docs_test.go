@@ -58,7 +58,7 @@ func files(t *testing.T, suffix string) map[string]string {
 	return found
 }
 
-// Documents name paths of this repository, and beside them declarations there: `pkg/kvlock/guard.go`: `Put`.
+// Documents name paths of this repository, and declarations in them: `pkg/kvlock/guard.go`: `Put`.
 func TestPathsThatDocumentsNameExist(t *testing.T) {
 	t.Parallel()
 	paths, symbols := 0, 0
@@ -242,7 +242,7 @@ func TestRunbooksExist(t *testing.T) {
 func TestProblemsAreListed(t *testing.T) {
 	t.Parallel()
 	page, statuses := files(t, ".md")["docs/api.md"], 0
-	for file, text := range files(t, "httpapi/openapi.json") {
+	for file, text := range files(t, "api/openapi.json") {
 		for _, found := range status.FindAllStringSubmatch(text, -1) {
 			statuses++
 			check.That(t, regexp.MustCompile(`(?m)^\|[ \d,]* `+found[1]+`\b`).MatchString(page), "%s has the status %s, and docs/api.md has not", file, found[1])

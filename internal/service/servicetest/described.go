@@ -2,6 +2,8 @@ package servicetest
 
 import (
 	"bytes"
+	"compress/gzip"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +51,7 @@ type document struct {
 // documents are the parsed descriptions, by their first bytes.
 var documents sync.Map
 
-// Described returns the description of a service.
+// Described returns the description of a service. It has to follow OpenAPI 3.1.
 func Described(t testing.TB, api []byte) *Description {
 	t.Helper()
 	known, ok := documents.Load(&api[0])
@@ -73,6 +75,9 @@ func readDocument(api []byte) (*document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("servicetest: %w", err)
 	}
+	if err := validStandard(all); err != nil {
+		return nil, err
+	}
 	d.doc = object(all)
 	for _, schema := range at(d.doc, "components", "schemas") {
 		strict(object(schema))
@@ -90,6 +95,40 @@ func readDocument(api []byte) (*document, error) {
 		}
 	}
 	return d, nil
+}
+
+// openAPI is https://spec.openapis.org/oas/3.1/schema/2022-10-07, under the Apache License 2.0.
+//
+//go:embed testdata/openapi-3.1.json.gz
+var openAPI []byte
+
+// standard returns the schema of OpenAPI 3.1.
+var standard = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	unpacked, err := gzip.NewReader(bytes.NewReader(openAPI))
+	if err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
+	}
+	document, err := jsonschema.UnmarshalJSON(unpacked)
+	if err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("standard.json", document); err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
+	}
+	return compiler.Compile("standard.json")
+})
+
+// validStandard returns an error for a document that does not follow OpenAPI 3.1.
+func validStandard(document any) error {
+	schema, err := standard()
+	if err != nil {
+		return err
+	}
+	if err := schema.Validate(document); err != nil {
+		return fmt.Errorf("servicetest: the description does not follow OpenAPI 3.1: %w", err)
+	}
+	return nil
 }
 
 // strict makes a schema of the service's own refuse members that it does not name. The schemas of package contracts allow further members.

@@ -164,12 +164,12 @@ type receiver Watcher
 
 // Deliver queues an entry when it is a change.
 func (r *receiver) Deliver(value any, first bool) {
-	(*Watcher)(r).deliver(value.(*Entry), first) //nolint:forcetypeassert // view makes nothing else
+	(*Watcher)(r).note(value.(*Entry), first) //nolint:forcetypeassert // view makes nothing else
 }
 
-// deliver queues entry when it is newer than the watcher's entry, or when the key is gone. A watcher without an entry takes only an entry
+// note queues entry when it is newer than the watcher's entry, or when the key is gone. A watcher without an entry takes only an entry
 // that was read after the watcher was added (first): an older entry may be from before the caller's own last write.
-func (w *Watcher) deliver(entry *Entry, first bool) {
+func (w *Watcher) note(entry *Entry, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.of(entry.Key)
@@ -227,7 +227,7 @@ func (f *Flight) Wait(ctx context.Context, key string) (Entry, error) {
 		case err != nil:
 			return Entry{}, err
 		case news != nil:
-			entry, err := f.found(ctx, news, w.claim)
+			entry, err := f.forWaiters(ctx, news, w.claim)
 			if err != nil {
 				return Entry{}, err
 			}
@@ -252,8 +252,8 @@ func (w *Watcher) settled() (*Entry, error) {
 	}
 }
 
-// found converts entry for the waiters for claim. They do not get a failure that was over before they came.
-func (f *Flight) found(ctx context.Context, entry *Entry, claim string) (*Entry, error) {
+// forWaiters converts entry for the waiters for claim. They do not get a failure that was over before they came.
+func (f *Flight) forWaiters(ctx context.Context, entry *Entry, claim string) (*Entry, error) {
 	opened, err := f.unseal(ctx, entry.awaited(claim))
 	f.memory.remember(opened)
 	return &opened, err

@@ -43,7 +43,7 @@ type Message struct {
 	// Category is the group of messages that the user can switch off. "" is none.
 	Category string
 
-	// CreatedAt is the time at which the row was planned.
+	// CreatedAt is the time at which the notification was planned.
 	CreatedAt time.Time
 
 	// Endpoint is the directory's record of the address, and EndpointID its id, "" for the user's plain address on the

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Drop removes an address that is never to be used again, if the channel still has it, and reports whether it had. A new
@@ -107,9 +108,9 @@ func (d *Directory) change(ctx context.Context, kind contracts.RecipientType, us
 	return err
 }
 
-// changeFound changes a recipient, whose data may have been erased if revive is set, over a record that was read, and reports whether it
-// has written. found is from any replica, which may lag behind. So when there seems to be nothing to do, or the write is refused, it reads
-// the record of the leader.
+// changeFound changes a recipient, whose data may have been erased if revive is set, over a record that was read, and reports whether
+// it has written. found is from any replica, which may lag behind. So when there seems to be nothing to do, or the write is refused, it
+// reads the record of the leader.
 func (d *Directory) changeFound(
 	ctx context.Context, found kvrecord.Record, who contracts.Recipient, revive bool, f func(*person) error,
 ) (changed bool, err error) {
@@ -172,7 +173,7 @@ func (d *Directory) rewrite(
 func (d *Directory) rewriteOf(
 	ctx context.Context, who contracts.Recipient, f func(over kvrecord.Record) (*kvrecord.Write, error),
 ) (stored kvrecord.Record, err error) {
-	key, err := contracts.DirectoryKey(who.RecipientType, who.UserID)
+	key, err := keys.Recipient(who.RecipientType, who.UserID)
 	if err != nil {
 		return stored, permanent(err)
 	}
@@ -192,7 +193,7 @@ const (
 	// headerForgotten is in the mark of a recipient whose data was erased.
 	headerForgotten = "Expediter-Forgotten"
 
-	// forgotten is the time for which the mark stays: longer than a plan and its rows, which may name the recipient.
+	// forgotten is the time for which the mark stays: longer than a plan and its notifications, which may name the recipient.
 	forgotten = 40 * 24 * time.Hour
 )
 
@@ -207,7 +208,7 @@ func (d *Directory) Forgotten(ctx context.Context, all []contracts.Recipient) ([
 }
 
 // Forget removes a recipient, but not the memberships, and reports whether there was one. A mark takes its place for 40 days: the
-// notifier sends nothing to the recipient, not even rows that were planned before. For other readers of the bucket the key is
+// notifier sends nothing to the recipient, not even notifications that were planned before. For other readers of the bucket the key is
 // deleted. Put and Write make the recipient known again. Two round trips, more when other processes write at the same
 // time.
 func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, userID string) (known bool, err error) {

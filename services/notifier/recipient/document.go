@@ -42,7 +42,8 @@ type Edit struct {
 	// Body is the new document, a JSON object.
 	Body json.RawMessage
 
-	// Check is called with the recipient before and after the edit, maybe more than once, and its error ends the edit. Defaults to no check.
+	// Check is called with the recipient before and after the edit, maybe more than once, and its error ends the edit. Defaults to no
+	// check.
 	Check func(before, after contracts.Recipient) error
 
 	// Merge reports whether Body is a merge patch (RFC 7396): fields that it does not name stay, and null

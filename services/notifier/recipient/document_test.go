@@ -25,8 +25,8 @@ func write(t *testing.T, d *recipient.Directory, e recipient.Edit) recipient.Doc
 	return check.Must(d.Write(t.Context(), "CUSTOMER", "ada", e))(t)
 }
 
-// Of all edits of one revision at most one is made, of edits of any revision all, as are drops of addresses, and no write takes an opt-out
-// back that is stored at the same time.
+// Of all edits of one revision at most one is made, of edits of any revision all, as are drops of addresses, and no write takes an
+// opt-out back that is stored at the same time.
 func TestWritersAtATime(t *testing.T) {
 	t.Parallel()
 	d, _ := open(t)

@@ -40,13 +40,13 @@
 // which the clock changes is longer or shorter by the change. A time of day that the clock jumps over is later by the length of
 // the jump, and of a time that it shows twice the first counts. Critical events are delivered at once, whatever else a rule has.
 //
-// The times of later count from the time at which the event is delivered on the other channels. The rows of later are stored
-// with all others, and can be cancelled. They respect quiet hours and throttles, and are in no digest. With unread a row ends as
+// The times of later count from the time at which the event is delivered on the other channels. The notifications of later are stored
+// with all others, and can be cancelled. They respect quiet hours and throttles, and are in no digest. With unread a notification ends as
 // suppressed, with the reason read, when the user has read or archived the item of the inbox, or it is no longer there. This is
-// checked each time that the row is sent. A user whose inbox did not get the item, because of an opt-out or a failure, has not
+// checked each time that the notification is sent. A user whose inbox did not get the item, because of an opt-out or a failure, has not
 // read it.
 //
 // JSON is read too, because it is YAML. A file with mistakes is refused as a whole, with all mistakes and their lines. A route to
 // a channel whose text is missing is a mistake, too. A route of "*" that names no template is delivered by the template of the
-// event's own type. The types are not known in advance, so such a template is not checked, and a row without a text fails.
+// event's own type. The types are not known in advance, so such a template is not checked, and a notification without a text fails.
 package rules

@@ -52,7 +52,7 @@ type Route struct {
 	// Category groups routes that users can switch off together. "" is none.
 	Category string `json:"category,omitempty"`
 
-	// Digest lets rows be delivered together on some of the channels. nil is never.
+	// Digest lets notifications be delivered together on some of the channels. nil is never.
 	Digest *Digest `json:"digest,omitempty"`
 
 	// Later are more channels, on which the user is notified some time after the others.
@@ -71,7 +71,7 @@ type Route struct {
 	Throttle *contracts.Throttle `json:"throttle,omitempty"`
 }
 
-// Starts returns the channels on which a user has a row from the beginning: all of Channels, the first of Fallback, and the
+// Starts returns the channels on which a user has a notification from the beginning: all of Channels, the first of Fallback, and the
 // channels of Later.
 func (r Route) Starts() []string {
 	starts := slices.Clip(r.Channels)
@@ -84,7 +84,7 @@ func (r Route) Starts() []string {
 	return starts
 }
 
-// All returns all channels on which a user may have a row.
+// All returns all channels on which a user may have a notification.
 func (r Route) All() []string {
 	starts := r.Starts()
 	if len(r.Fallback) > 1 {

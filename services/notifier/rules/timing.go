@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
-// Digest has the channels of a route that deliver its rows in digests, and the times.
+// Digest has the channels of a route that deliver its notifications in digests, and the times.
 type Digest struct {
 	contracts.Digest
 
@@ -30,7 +30,7 @@ func (r Route) DigestOn(channel string) *contracts.Digest {
 	return &r.Digest.Digest
 }
 
-// digest reads the times at which a route's rows are delivered together. The channels of the digest are checked when
+// digest reads the times at which a route's notifications are delivered together. The channels of the digest are checked when
 // the channels of the route are known.
 func (p *parser) digest(n *yaml.Node, path string) *Digest {
 	var d Digest
@@ -84,7 +84,7 @@ func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 	}
 }
 
-// agree checks that the digests of one category have one text, because their rows are delivered together.
+// agree checks that the digests of one category have one text, because their notifications are delivered together.
 func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 	if route.Digest == nil || route.Category == "" {
 		return
@@ -186,8 +186,8 @@ func member(n *yaml.Node, name string) *yaml.Node {
 	return n
 }
 
-// MaxDelay is the longest time from the planning of a row to its first attempt: the stream keeps rows for 30 days, and further
-// attempts need some of these days.
+// MaxDelay is the longest time from the planning of a notification to its first attempt: the stream keeps notifications for 30 days,
+// and further attempts need some of these days.
 const MaxDelay = 21 * day
 
 // inbox is the channel that knows which events a user has read.

@@ -25,14 +25,15 @@
 //	{"title": "Table for {{.Payload.guests}}", "body": "{{.DateTime .Payload.at}}", "url": "/reservations/{{.Payload.id}}",
 //	 "icon": "https://static.example.com/table.png", "data": {"reservation": "{{.Payload.id}}"}}
 //
-// Numbers are written as the reader's language does, {{.Number .Payload.price}}, and words for them in the form that the language of the
-// text wants, "#" being the number: {{.Plural .Payload.guests "one" "# guest" "other" "# guests"}}. The forms are those of CLDR: zero, one,
-// two, few, many, other. Texts in default are in [Config.Language].
+// Numbers are written as the reader's language does, {{.Number .Payload.price}}, and words for them in the form that the language of
+// the text wants, "#" being the number: {{.Plural .Payload.guests "one" "# guest" "other" "# guests"}}. The forms are those of CLDR:
+// zero, one, two, few, many, other. Texts in default are in [Config.Language].
 //
-// The folder _shared has texts that all templates call by name: {{template "footer" .}} is _shared/default.footer.txt in texts, subjects
-// and pushes, and _shared/default.footer.html in HTML, also for one channel as default.sms.footer.txt. They are chosen by the locale of the
-// file that calls them, before the channel. One of the name layout stands around every text or HTML, which it calls by {{template "content"
-// .}}; usually that is default.layout.html and default.email.layout.txt. A file with <html> is a whole document, and has no layout.
+// The folder _shared has texts that all templates call by name: {{template "footer" .}} is _shared/default.footer.txt in texts,
+// subjects and pushes, and _shared/default.footer.html in HTML, also for one channel as default.sms.footer.txt. They are chosen by the
+// locale of the file that calls them, before the channel. One of the name layout stands around every text or HTML, which it calls by
+// {{template "content" .}}; usually that is default.layout.html and default.email.layout.txt. A file with <html> is a whole document,
+// and has no layout.
 //
 // A digest of several events has a template too, reservations.digest for the category reservations unless the rules say
 // otherwise, and without one it is a plain list in English. Its payload is {"count", "items", "more"}: items are the first
@@ -40,7 +41,7 @@
 // The payload of an item is null when it has more than 2 KiB, so that templates ask: {{range .Payload.items}}{{with
 // .payload}}{{.guests}} guests{{end}}{{end}}. A digest of one event is that event's message, by its own template.
 //
-// A template has an end: after [MaxSteps], [MaxText] or [MaxTime] of one part it fails, and so does the row whose text it is.
+// A template has an end: after [MaxSteps], [MaxText] or [MaxTime] of one part it fails, and so does the notification whose text it is.
 //
 // Payloads are written by strangers, so nothing that they hold can become markup, a header, or a link: in HTML it is escaped
 // for where it stands, in subjects it has no line breaks, in JSON it stays within its text, in a url it is one segment of a path. A

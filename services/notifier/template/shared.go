@@ -238,27 +238,27 @@ type texts struct {
 }
 
 // of returns the parts of a locale for a channel.
-func (t texts) of(locale, channel string) parts {
-	p := t.by[locale][channel].over(t.by[locale][""])
-	p.locale = locale
+func (t texts) of(tag, on string) parts {
+	p := t.by[tag][on].over(t.by[tag][""])
+	p.locale = tag
 	return p
 }
 
 // find returns the parts for a channel in the locale that fits a reader best.
-func (t texts) find(reader, channel string, kind Kind) (parts, bool) {
-	choice, own := t.choices[channel]
+func (t texts) find(reader, on string, kind Kind) (parts, bool) {
+	choice, own := t.choices[on]
 	if !own {
 		choice = t.choices[""]
 	}
-	p := t.of(choice.Best(reader), channel)
+	p := t.of(choice.Best(reader), on)
 	return p, p.lacks(kind) == ""
 }
 
 // among returns the choice among the locales that have a text for a channel.
-func (t texts) among(inDefault, channel string) locale.Choice {
+func (t texts) among(inDefault, on string) locale.Choice {
 	var tags []string
 	for tag, by := range t.by {
-		_, own := by[channel]
+		_, own := by[on]
 		if _, common := by[""]; own || common {
 			tags = append(tags, tag)
 		}

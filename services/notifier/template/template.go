@@ -82,7 +82,7 @@ type Data struct {
 	// Channel is the channel that the text is for.
 	Channel string
 
-	// CreatedAt is the time at which the row was planned, in the user's zone.
+	// CreatedAt is the time at which the notification was planned, in the user's zone.
 	CreatedAt time.Time
 
 	// EventID is the id of the event.

@@ -49,7 +49,7 @@ func NewRules(own func(*Report) *jsonv2.Unmarshalers) *Rules {
 
 // Unmarshal decodes a document into the value that dst points to. Nearly all documents have no problem, and are read once. One that has is
 // read again into another value, to find all its problems and not just the first. The problem of the whole document is that of [Check].
-func Unmarshal[T any](data []byte, dst *T, rules *Rules) ([]Problem, *Problem) {
+func Unmarshal(data []byte, dst any, rules *Rules) ([]Problem, *Problem) {
 	if utf8.Valid(data) && rules.read(data, dst) {
 		return nil, nil
 	}
@@ -57,7 +57,7 @@ func Unmarshal[T any](data []byte, dst *T, rules *Rules) ([]Problem, *Problem) {
 		return nil, problem
 	}
 	var r Report
-	*dst = *new(T)
+	reflect.ValueOf(dst).Elem().SetZero()
 	err := jsonv2.Unmarshal(data, dst, lax, jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(rules.own(&r), jsonv2.UnmarshalFromFunc(r.visit))))
 	if err != nil { // a type that the report does not know how to pass
 		r.Problems = append(r.Problems, Problem{Text: err.Error()})

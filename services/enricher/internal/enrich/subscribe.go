@@ -36,16 +36,17 @@ type Update struct {
 
 // Notice is the body of an event without other content.
 type Notice struct {
-	Type      string `json:"type"`
+	Type      string `json:"type" jsonschema:"enum=reset,enum=complete"`
 	RequestID string `json:"requestId"`
 }
 
 // Snapshot has the states of all places of a request.
 type Snapshot struct {
-	Type      string          `json:"type"`
+	Type      string          `json:"type" jsonschema:"enum=snapshot"`
 	RequestID string          `json:"requestId"`
 	Places    []SnapshotPlace `json:"places"`
-	Pending   int             `json:"pending"`
+	// Pending is the number of states that are PENDING and not final.
+	Pending int `json:"pending"`
 }
 
 // SnapshotPlace is the state of one place, in the form of a patch.

@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/workertest"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -96,12 +97,12 @@ func TestAPageWithARecipeIsNotExtracted(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
 	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-		r := soup(inputOf(video(req.URL), contracts.SourceWeb))
+		r := soup(inputOf(video(req.URL), source.TypeWeb))
 		return &source.Material{ID: "url:1", URL: req.URL, Recipe: &r}, nil
 	}
 	i.work(t)
 	req := job("j1", "page")
-	req.SourceType = contracts.SourceWeb
+	req.SourceType = source.TypeWeb
 	i.submit(t, req)
 	stored := i.ready(t, "j1")
 	check.That(t, i.chef.total() == 0 && stored.Recipe.Source.Extractor == PublishedBy && stored.Recipe.Source.Ref == req.URL,
@@ -181,7 +182,7 @@ func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
 		keep := func(step, value string) {
-			key := check.Must(contracts.ImportStepKey("youtube:v1", step))(t)
+			key := check.Must(stepKey("youtube:v1", step))(t)
 			claim := check.Must(i.flight.Begin(t.Context(), key, flight.BeginOptions{TTL: time.Minute}))(t)
 			check.OK(t, check.Err(claim.Complete(t.Context(), []byte(value), time.Hour)))
 		}
@@ -242,7 +243,7 @@ func conformJob(n int) *nats.Msg {
 	id := fmt.Sprintf("conform-%d", n)
 	return &nats.Msg{
 		Subject: "jobs.import.normal." + id, Data: []byte(bodyOf(job(id, id))),
-		Header: nats.Header{nats.MsgIdHdr: {contracts.ImportJobMsgID(id)}},
+		Header: nats.Header{nats.MsgIdHdr: {contracts.MsgID(id)}},
 	}
 }
 
@@ -307,7 +308,7 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 			}
 			natstest.Pass(10 * time.Second)
 			if fetched == 1 {
-				return nil, &source.Error{Code: contracts.CodeTimeout, Message: "later", Retryable: true, Err: errors.New("later")}
+				return nil, &source.Error{Code: failure.Timeout, Message: "later", Retryable: true, Err: errors.New("later")}
 			}
 			<-again
 			return video(req.URL), nil

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -155,7 +156,7 @@ var errKeep = errors.New("the record stays as it is")
 
 // read returns the state of a job, and the stored record. The error is ErrUnknownJob when there is none.
 func (s *Service) read(ctx context.Context, jobID string) (record, kvrecord.Record, error) {
-	key, err := contracts.ImportJobKey(jobID)
+	key, err := jobKey(jobID)
 	if err != nil {
 		return record{}, kvrecord.Record{}, fmt.Errorf("%w: %w", ErrUnknownJob, err)
 	}
@@ -206,7 +207,7 @@ func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (
 }
 
 func (s *Service) write(ctx context.Context, r *record, over kvrecord.Record) error {
-	key, err := contracts.ImportJobKey(r.JobID)
+	key, err := jobKey(r.JobID)
 	if err != nil {
 		return fmt.Errorf("importer: %w", err)
 	}
@@ -255,7 +256,7 @@ func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) erro
 		r.enter(status.Status, a.job.Attempt)
 		r.RecipeID, r.Code, r.Error, r.Step, r.Reported = status.RecipeID, status.Code, limit(status.Error), status.Step, true
 		if r.Status == contracts.ImportFailed && r.Code == "" {
-			r.Code = contracts.CodeStoreFailed
+			r.Code = failure.StoreFailed
 		}
 		return r, nil
 	})
@@ -363,7 +364,7 @@ func (s *Service) Settled(settled worker.Settlement) {
 			}
 			step := r.Step
 			r.enter(contracts.ImportFailed, settled.Attempt)
-			r.Code, r.Error = contracts.CodeCrashed, "The import's workers ended in the middle of it"
+			r.Code, r.Error = failure.Crashed, "The import's workers ended in the middle of it"
 			r.Step, r.Retryable, r.Message = step, true, settled.Sequence
 			return r, nil
 		})
@@ -433,7 +434,7 @@ func (s *Service) view(ctx context.Context, r *record) Job {
 
 // isSubjectOf reports whether a job has a subject, with any priority.
 func isSubjectOf(subject, jobID string) bool {
-	key, err := contracts.ImportJobKey(jobID)
+	key, err := jobKey(jobID)
 	return err == nil && strings.HasSuffix(subject, "."+key)
 }
 

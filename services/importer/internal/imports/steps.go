@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -71,14 +72,14 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 		return nil, err
 	}
 	return step.Run(ctx, a.job, stepTranscript, func(ctx context.Context) (*source.Material, error) {
-		key, err := contracts.ImportStepKey(a.record.SourceID, transcriptKey)
+		key, err := stepKey(a.record.SourceID, transcriptKey)
 		if err != nil {
 			return nil, fmt.Errorf("importer: source id: %w", err)
 		}
 		started := time.Now()
 		found, err := a.share(ctx, key, a.fetch, a.cfg.TranscriptTTL)
 		if errors.Is(err, kvlock.ErrTooLarge) {
-			return nil, &FailedError{Code: contracts.CodeBadCaptions, Message: "The source is too large to be kept", Err: err}
+			return nil, &FailedError{Code: failure.BadCaptions, Message: "The source is too large to be kept", Err: err}
 		}
 		if err != nil {
 			return nil, arrived(err)
@@ -248,7 +249,7 @@ func (a *attempt) extractKey(in extract.Input) (string, error) {
 		return "", fmt.Errorf("importer: encode the input of an extractor: %w", err)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", a.cfg.Extractor.Name, a.cfg.Extractor.Version, data))
-	key, err := contracts.ImportStepKey(hex.EncodeToString(sum[:]), stepExtract+"-"+version)
+	key, err := stepKey(hex.EncodeToString(sum[:]), stepExtract+"-"+version)
 	if err != nil {
 		return "", fmt.Errorf("importer: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -109,7 +110,7 @@ func jobOf(r *record) (worker.NewJob, error) {
 		return worker.NewJob{}, err
 	}
 	header.Del(nats.MsgIdHdr) // the client sets it
-	job := worker.NewJob{Args: body, Header: header, ID: contracts.ImportJobMsgID(req.JobID), Subject: subject}
+	job := worker.NewJob{Args: body, Header: header, ID: contracts.MsgID(req.JobID), Subject: subject}
 	if r.Run == 1 {
 		job.Unique = &worker.Unique{Unrecorded: true}
 		return job, nil
@@ -125,14 +126,14 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 		switch {
 		case r == nil:
 			return nil, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
-		case r.Code == contracts.CodeCancelled:
+		case r.Code == failure.Cancelled:
 			return nil, errKeep
 		case r.Status.Final():
 			return nil, fmt.Errorf("%w: it is %s", ErrFinal, r.Status)
 		}
 		step := r.Step
 		r.enter(contracts.ImportFailed, r.Attempt)
-		r.Code, r.Error, r.Step, r.Retryable = contracts.CodeCancelled, "The import was cancelled", step, true
+		r.Code, r.Error, r.Step, r.Retryable = failure.Cancelled, "The import was cancelled", step, true
 		return r, nil
 	})
 	return r.Job, err
@@ -165,7 +166,7 @@ type Submission struct {
 	contracts.ImportJob
 
 	// IdempotencyKey takes the place of an empty job id: the same key of the same owner is the same job.
-	IdempotencyKey string `json:"-"`
+	IdempotencyKey string `example:"soup-1" header:"Idempotency-Key" json:"-" jsonschema:"maxLength=320"`
 }
 
 // Validate checks all fields. The job id may be missing.
@@ -204,7 +205,7 @@ func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 	extract.Clean(&made)
 	if err := made.Validate(); err != nil {
 		return recipe.Recipe{}, &FailedError{
-			Code: contracts.CodeInvalidRecipe, Message: limit("The page's recipe is not complete: " + err.Error()), Err: err,
+			Code: failure.InvalidRecipe, Message: limit("The page's recipe is not complete: " + err.Error()), Err: err,
 		}
 	}
 	return made, nil

@@ -1,5 +1,5 @@
 // Package api is the common part of the notifier's HTTP and NATS APIs: it accepts events, and reports the states of
-// events and rows.
+// events and notifications.
 package api
 
 import (
@@ -133,7 +133,7 @@ type Event struct {
 	// Reason is the reason for which the event was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
 
-	// Recipients and Rows are the numbers of recipients and rows of the plan.
+	// Recipients and Notifications are the numbers of recipients and notifications of the plan.
 	Recipients int `json:"recipients"`
 	Rows       int `json:"rows"`
 

@@ -13,72 +13,72 @@ import (
 )
 
 const (
-	// maxUnexpanded is the number of users for whom an event may be cancelled before its rows are stored.
+	// maxUnexpanded is the number of users for whom an event may be cancelled before its notifications are stored.
 	maxUnexpanded = 1000
 
-	// shown is the time after an event was expanded from which all its rows can be read: longer than a deposed leader
+	// shown is the time after an event was expanded from which all its notifications can be read: longer than a deposed leader
 	// answers.
 	shown = time.Minute
 )
 
 // ErrNotExpanded is returned for the cancellation of an event for one more user when too many are cancelled already, and the event
-// has no rows yet.
+// has no notifications yet.
 var ErrNotExpanded = errors.New("too many users are cancelled before it is expanded: cancel them a minute later, or it for all")
 
 // Cancellation names an event or a digest that is no longer to be delivered, to all users or to one.
 type Cancellation struct {
-	Cursor        string                  `json:"cursor,omitempty"` // the Next of the call before; the rows of that call are done
+	Cursor        string                  `json:"cursor,omitempty"` // the Next of the call before; the notifications of that call are done
 	EventID       string                  `json:"event_id"`
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"` // with UserID
 	UserID        string                  `json:"user_id,omitempty"`        // with RecipientType; both are empty for all recipients
 }
 
-// Cancelled counts the outcomes of the rows of a cancellation.
+// Cancelled counts the outcomes of the notifications of a cancellation.
 type Cancelled struct {
 	// Again reports whether the event had been cancelled before.
 	Again bool `json:"again,omitempty"`
 
-	// Ended is the number of rows that had ended without having been sent: bounced, failed, or suppressed for another
+	// Ended is the number of notifications that had ended without having been sent: bounced, failed, or suppressed for another
 	// reason.
 	Ended int `json:"ended"`
 
 	// EventID is the id of the event.
 	EventID string `json:"event_id"`
 
-	// Next is the cursor with which the rows after the first 1,000 are counted, "" when there are none. These rows are not
-	// sent either.
+	// Next is the cursor with which the notifications after the first 1,000 are counted, "" when there are none. These notifications
+	// are not sent either.
 	Next string `json:"next,omitempty"`
 
-	// Sending is the number of rows that are being sent at this moment. A row whose attempt fails is not tried again.
+	// Sending is the number of notifications that are being sent at this moment. A notification whose attempt fails is not tried again.
 	Sending int `json:"sending"`
 
-	// Sent is the number of rows that had been sent. They stay sent.
+	// Sent is the number of notifications that had been sent. They stay sent.
 	Sent int `json:"sent"`
 
 	// State is the state of the event: cancelled, unless it is cancelled for one user only. The state of a digest is
 	// cancelled.
 	State plan.State `json:"state"`
 
-	// Suppressed is the number of rows that are not sent because of the cancellation.
+	// Suppressed is the number of notifications that are not sent because of the cancellation.
 	Suppressed int `json:"suppressed"`
 }
 
-// Cancel cancels an event, for all users or for one. Rows that have been sent stay sent. Publishing the event again sends
+// Cancel cancels an event, for all users or for one. Notifications that have been sent stay sent. Publishing the event again sends
 // nothing. After an error or a crash call Cancel again to finish.
 //
-// A row that is counted as suppressed is not sent, nor is one that has been put off or would be tried again. A row that was not
-// stored yet, or is after the first 1,000, may still be sent for up to [cancel.Trust], plus the time of its call, if its sender has
-// not received the cancellation. Usually the sender receives it within a millisecond. A row that has gone into a digest has ended;
-// the digest leaves its event out, unless the digest is being sent.
+// A notification that is counted as suppressed is not sent, nor is one that has been put off or would be tried again. A notification
+// that was not stored yet, or is after the first 1,000, may still be sent for up to [hold.Trust], plus the time of its call, if its
+// sender has not received the cancellation. Usually the sender receives it within a millisecond. A notification that has gone into a
+// digest has ended; the digest leaves its event out, unless the digest is being sent.
 //
 // A digest is cancelled by its own id, with the events that are in it at this moment. Later events go into the next digest.
 // Digests after the first 1,000 are cancelled only by the call with their cursor. The error is [ErrUnknownEvent] for a digest
 // that does not exist.
 //
-// An event that has not been published is unknown: the error is [ErrUnknownEvent]. Nothing is stored for a user whom the event does
-// not concern. The users are not certain until a minute after the event is expanded. Until then it can be cancelled for 1,000 users
-// without a row; the error is [ErrNotExpanded] for more. Seven round trips, up to two more for one user, two for each row, and two
-// more for a digest.
+// An event that has not been published is unknown: the error is [ErrUnknownEvent]. Nothing is stored for a user whom the event does not
+// concern. The users are not certain until a minute after the event is expanded. Until then it can be cancelled for 1,000 users without
+// a notification; the error is [ErrNotExpanded] for more. Seven round trips, up to two more for one user, two for each notification,
+// and two more for a digest.
 //
 // The audit stream gets a record of each call, also of a call with a cursor.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
@@ -136,8 +136,8 @@ func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	return answer, err
 }
 
-// concerns reports whether an event may have a row for the user whom a cancellation names. An event that was expanded a while ago
-// has all its rows, except rows that will follow an existing row.
+// concerns reports whether an event may have a notification for the user whom a cancellation names. An event that was expanded a while
+// ago has all its notifications, except notifications that will follow an existing notification.
 func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool, error) {
 	q, _, err := c.query()
 	if err != nil {
@@ -159,7 +159,7 @@ func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool
 	return true, err
 }
 
-// query returns the query for the rows of a cancellation.
+// query returns the query for the notifications of a cancellation.
 func (c Cancellation) query() (Query, position, error) {
 	if (c.UserID == "") != (c.RecipientType == "") {
 		return Query{}, position{}, contracts.Mistake("query", "?user", "and ?type must both be there, or neither")
@@ -172,10 +172,10 @@ func (c Cancellation) query() (Query, position, error) {
 	return q, from, err
 }
 
-// collects reports whether the row is a digest.
+// collects reports whether the notification is a digest.
 func (s stored) collects() bool { return s.Collected }
 
-// suppress ends the rows that have not been sent, some at a time, and counts the outcomes of all rows.
+// suppress ends the notifications that have not been sent, some at a time, and counts the outcomes of all notifications.
 func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
 	all := make([][]*deliveries.Delivery, len(rows))
 	err := each(rows, func(i int, row stored) (err error) {
@@ -183,7 +183,7 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("event %.80q is cancelled, but some of its rows do not say so yet, ask again: %w", answer.EventID, err)
+		return fmt.Errorf("event %.80q is cancelled, but some of its notifications do not say so yet, ask again: %w", answer.EventID, err)
 	}
 	for _, end := range slices.Concat(all...) {
 		switch {
@@ -200,10 +200,10 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 	return nil
 }
 
-// suppressOne ends a row that has not been sent. It replaces the record that it has read. The
-// sender replaces the same record before it sends, so only one of the two succeeds. It leaves a row
+// suppressOne ends a notification that has not been sent. It replaces the record that it has read. The
+// sender replaces the same record before it sends, so only one of the two succeeds. It leaves a notification
 // that is being sent to its sender. It seals a digest first, so that no event goes into a digest
-// that is not sent. For a row that was split it ends the rows of its addresses, stored or not yet.
+// that is not sent. For a notification that was split it ends the notifications of its addresses, stored or not yet.
 func (a *API) suppressOne(ctx context.Context, row stored) ([]*deliveries.Delivery, error) {
 	there, err := a.cfg.Deliveries.Get(ctx, row.key)
 	if err == nil && !there.State.Ended() && row.Collected {

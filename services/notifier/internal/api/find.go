@@ -11,20 +11,21 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
-// position is a position in the results of a query. Its meaning depends on the way in which rows are found. The zero
+// position is a position in the results of a query. Its meaning depends on the way in which notifications are found. The zero
 // value is the beginning.
 type position struct {
-	// revision is the revision of the next record, 0 while the rows come from the recipients of a plan.
+	// revision is the revision of the next record, 0 while the notifications come from the recipients of a plan.
 	revision uint64
 
-	// part and index are the next part of a plan's recipients, and the next row within the part.
+	// part and index are the next part of a plan's recipients, and the next notification within the part.
 	part, index int
 
-	// digest reports whether revision is the revision of a digest after the rows of a plan. A revision alone as the cursor for
-	// an event with a plan is refused, because it does not tell which rows of the plan were read.
+	// digest reports whether revision is the revision of a digest after the notifications of a plan. A revision alone as the cursor for
+	// an event with a plan is refused, because it does not tell which notifications of the plan were read.
 	digest bool
 
 	// items reports whether revision is the revision of an item of the inbox, after the records of the stream.
@@ -82,7 +83,7 @@ func unknownCursor() error {
 	return contracts.Mistake("query", "?cursor", "is none that was given out")
 }
 
-// stored is a row with its key and position.
+// stored is a notification with its key and position.
 type stored struct {
 	contracts.Notification // empty when it cannot be read
 
@@ -90,18 +91,19 @@ type stored struct {
 	key string
 }
 
-// isUnreadable reports whether the row cannot be decoded. Its worker dead-letters it.
+// isUnreadable reports whether the notification cannot be decoded. Its worker dead-letters it.
 func (s stored) isUnreadable() bool { return s.EventID == "" }
 
-// part is some of the rows that a query selects.
+// part is some of the notifications that a query selects.
 type part struct {
 	rows   []stored
 	looked int      // the number of records that were looked at
-	next   position // the position of the next rows
+	next   position // the position of the next notifications
 }
 
-// find returns rows that a query selects, whatever their state, from a position on. It looks at no more rows than most.
-// Its cost on the server grows with the rows of the user, or with the rows that it looks at, and not with all rows.
+// find returns notifications that a query selects, whatever their state, from a position on. It looks at no more notifications than
+// most. Its cost on the server grows with the notifications of the user, or with the notifications that it looks at, and not with all
+// notifications.
 func (a *API) find(ctx context.Context, q Query, from position, most int) (part, error) {
 	switch {
 	case q.UserID != "":
@@ -113,8 +115,8 @@ func (a *API) find(ctx context.Context, q Query, from position, most int) (part,
 	}
 }
 
-// through calls in for the stream of rows, and then for the items of the inbox if the query may select any, from a position on, until in
-// has looked at as many records as most.
+// through calls in for the stream of notifications, and then for the items of the inbox if the query may select any, from a position
+// on, until in has looked at as many records as most.
 func (a *API) through(q Query, from position, most int, in func(at place, from position, most int) (part, error)) (all part, err error) {
 	for _, items := range []bool{false, true} {
 		switch {
@@ -139,17 +141,17 @@ func (a *API) through(q Query, from position, most int, in func(at place, from p
 	return all, nil
 }
 
-// ofUser returns rows of a user in the order in which they were stored, and then rows of the inbox that are in no stream. The server finds
-// their subjects by the first tokens, the channels and kinds of recipients. One round trip for the stream, one for the inbox, and one for
-// each 512 rows of the user.
+// ofUser returns notifications of a user in the order in which they were stored, and then notifications of the inbox that are in no
+// stream. The server finds their subjects by the first tokens, the channels and kinds of recipients. One round trip for the stream, one
+// for the inbox, and one for each 512 notifications of the user.
 func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(q, from, most, func(in place, from position, most int) (part, error) {
 		return a.among(ctx, in, in.All(ctx, in.filter(q)), from, most)
 	})
 }
 
-// ofAll returns rows of all users and events in the order in which they were stored, and then rows of the inbox that are in no stream. At
-// most two round trips.
+// ofAll returns notifications of all users and events in the order in which they were stored, and then notifications of the inbox that
+// are in no stream. At most two round trips.
 func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(q, from, most, func(in place, from position, most int) (part, error) {
 		found, next, err := in.Scan(ctx, from.revision, most)
@@ -166,14 +168,14 @@ func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part
 	})
 }
 
-// ofEvent returns rows of an event: the rows of its plan in the order of the plan, and then the digests whose id is the
+// ofEvent returns notifications of an event: the notifications of its plan in the order of the plan, and then the digests whose id is the
 // event's, in the order in which they were stored. One round trip for the plan, two for the digests, and one for each 512
-// rows.
+// notifications.
 func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (part, error) {
 	p, err := a.cfg.Reader.Get(ctx, q.EventID)
 	switch {
 	case errors.Is(err, plan.ErrNotFound):
-		// There was no plan, or it has expired. Then only the last rows may be left: rows of a next channel.
+		// There was no plan, or it has expired. Then only the last notifications may be left: notifications of a next channel.
 		if from.items { // items cannot be found by event
 			return part{}, unknownCursor()
 		}
@@ -205,12 +207,12 @@ func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (
 	return found, err
 }
 
-// readAtOnce is the number of rows that are read before the rows beyond the wanted ones are dropped.
+// readAtOnce is the number of notifications that are read before the notifications beyond the wanted ones are dropped.
 const readAtOnce = 2048
 
-// among returns the rows of a place at subjects, in the order in which they were stored, from a position on, and no more rows than
-// most. It reads the rows of all subjects, and keeps no more than the returned rows and readAtOnce others. subjects may yield a subject
-// more than once.
+// among returns the notifications of a place at subjects, in the order in which they were stored, from a position on, and no more
+// notifications than most. It reads the notifications of all subjects, and keeps no more than the returned notifications and readAtOnce
+// others. subjects may yield a subject more than once.
 func (a *API) among(ctx context.Context, in place, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
 	var kept []stored
 	for list, err := range subjects {
@@ -239,7 +241,7 @@ func (a *API) among(ctx context.Context, in place, subjects iter.Seq2[[]string, 
 	return p, nil
 }
 
-// subjectsOfRows yields the subjects of rows, from the keys of their records in the bucket of deliveries.
+// subjectsOfRows yields the subjects of notifications, from the keys of their records in the bucket of deliveries.
 func (a *API) subjectsOfRows(ctx context.Context, filters ...string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for _, filter := range filters {
@@ -258,15 +260,15 @@ func (a *API) subjectsOfRows(ctx context.Context, filters ...string) iter.Seq2[[
 	}
 }
 
-// readRow decodes a record as a row, and reports whether it is one.
+// readRow decodes a record as a notification, and reports whether it is one.
 func readRow(r kvrecord.Record) (row stored, ok bool) {
-	key, replay, ok := contracts.RowKey(r.Subject)
+	key, replay, ok := keys.OfSubject(r.Subject)
 	if !ok || replay > 0 || !strings.HasPrefix(r.Subject, "notify.send.") {
 		return row, false // a plan, or a replay
 	}
 	row.at, row.key = at(r.Revision), key
 	if n, err := contracts.Decode[contracts.Notification](r.Data); err == nil {
-		row.Notification, row.Payload = n, nil // so that many rows can be held
+		row.Notification, row.Payload = n, nil // so that many notifications can be held
 	}
 	return row, true
 }

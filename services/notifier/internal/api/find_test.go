@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -30,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// storedRow is a row that a test stored.
+// storedRow is a notification that a test stored.
 type storedRow struct {
 	contracts.Notification
 
@@ -39,12 +40,12 @@ type storedRow struct {
 	unstored bool             // it was delivered at once
 }
 
-// name tells rows apart.
+// name tells notifications apart.
 func name(event, channel string, kind contracts.RecipientType, user, address string, state deliveries.State) string {
 	return fmt.Sprintf("%s %s %s %s %s %s", event, channel, kind, user, address, state)
 }
 
-// place is a stream of rows, and the rows that were stored in it.
+// place is a stream of notifications, and the notifications that were stored in it.
 type place struct {
 	*testing.T
 
@@ -77,14 +78,14 @@ func (p *place) putKey(key string, err error, body any) {
 	p.put("$KV."+contracts.BucketDeliveries+"."+key, err, body)
 }
 
-// record stores the record of a row.
+// record stores the record of a notification.
 func (p *place) record(n contracts.Notification, d *deliveries.Delivery) {
 	p.Helper()
-	key := check.Must(n.Key())(p)
+	key := check.Must(keys.Of(&n))(p)
 	check.OK(p, p.store.Put(p.Context(), key, d))
 }
 
-// row stores a row, and a record of most: of all when recorded. Of some there is nothing but the item.
+// notification stores a notification, and a record of most: of all when recorded. Of some there is nothing but the item.
 func (p *place) row(n contracts.Notification, recorded bool) {
 	p.Helper()
 	if n.Channel == deliveries.Inbox && p.random.IntN(4) == 0 {
@@ -95,7 +96,7 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 		return
 	}
 	stored := storedRow{Notification: n, missing: n.Address != "" && p.random.IntN(2) == 0} // its split has died, or not begun
-	if subject, err := n.Subject(); !stored.missing {
+	if subject, err := keys.Send(&n); !stored.missing {
 		p.put(subject, err, n)
 	}
 	if recorded || p.random.IntN(4) > 0 {
@@ -118,7 +119,7 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 	p.rows = append(p.rows, stored)
 }
 
-// event stores the plan of an event, and some of its rows: it may be on its way, and falls back for some.
+// event stores the plan of an event, and some of its notifications: it may be on its way, and falls back for some.
 func (p *place) event(id string) {
 	p.Helper()
 	route := rules.Route{Channels: []string{"inapp"}, Fallback: []string{"email", "sms"}}
@@ -138,16 +139,16 @@ func (p *place) event(id string) {
 		e.Entries = entries
 	} else {
 		for some := range slices.Chunk(entries, 1+p.random.IntN(5)) {
-			subject, err := contracts.NotifyPageSubject(id, e.Attempt, e.Pages)
+			subject, err := keys.Page(id, e.Attempt, e.Pages)
 			p.put(subject, err, map[string]any{"entries": some})
 			e.Pages++
 		}
 	}
 	if id != lostPlan {
-		subject, err := contracts.NotifyPlanSubject(id)
+		subject, err := keys.Plan(id)
 		p.put(subject, err, e)
 	}
-	key, err := contracts.EventRecordKey(id)
+	key, err := keys.Event(id)
 	p.putKey(key, err, plan.Event{State: plan.StateExpanded})
 	for _, entry := range entries {
 		for _, channel := range slices.Concat(route.Channels, route.Fallback) {
@@ -167,17 +168,17 @@ func (p *place) digest(id string) {
 			RecipientType: contracts.RecipientAgencyUser, UserID: fmt.Sprintf("u/%d", u),
 		}
 		p.row(n, false)
-		key, err := contracts.DigestKey(id, n.Channel, n.RecipientType, n.UserID)
+		key, err := keys.Digest(id, n.Channel, n.RecipientType, n.UserID)
 		p.putKey(key, err, map[string]any{"items": []any{}, "members": ""})
 	}
 }
 
-// others stores messages that are no rows.
+// others stores messages that are no notifications.
 func (p *place) others() {
 	p.Helper()
-	replay, err := (&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}).ReplaySubject(1)
+	replay, err := keys.Replay(&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}, 1)
 	p.put(replay, err, contracts.Notification{})
-	key, err := contracts.CancelledUserKey("e1", contracts.RecipientCustomer, "u/1")
+	key, err := keys.CancelledUser("e1", contracts.RecipientCustomer, "u/1")
 	p.putKey(key, err, map[string]any{})
 	p.put("notify.send.inapp.CUSTOMER.someone.e1", nil, "not a row")
 	p.putKey("/endpoint.inapp.abc", nil, map[string]any{})
@@ -221,7 +222,7 @@ func (p *place) query() api.Query {
 	return q
 }
 
-// want are the names of the rows that a query is to find, in alphabetical order.
+// want are the names of the notifications that a query is to find, in alphabetical order.
 func (p *place) want(q api.Query) []string {
 	names := []string{}
 	for _, r := range p.rows {
@@ -242,13 +243,13 @@ func (p *place) want(q api.Query) []string {
 	return names
 }
 
-// got are the names of the rows that a query finds in pages of a size, in their order.
+// got are the names of the notifications that a query finds in pages of a size, in their order.
 func (p *place) got(d *api.API, q api.Query) []string {
 	p.Helper()
 	names := []string{}
 	for {
 		page, err := d.Notifications(p.Context(), q)
-		check.Require(p, err == nil && len(page.Notifications) <= q.Limit+2, // the rows of addresses are not parted from the one that was split
+		check.Require(p, err == nil && len(page.Notifications) <= q.Limit+2, // those of addresses stay with the one that was split
 			"%+v: a page of %d rows: %v", q, len(page.Notifications), err)
 		for _, n := range page.Notifications {
 			names = append(names, name(n.EventID, n.Channel, n.RecipientType, n.UserID, n.Address, n.State))
@@ -261,7 +262,7 @@ func (p *place) got(d *api.API, q api.Query) []string {
 	}
 }
 
-// Any query finds the rows that it selects, each once and always in the same order, in pages of any size.
+// Any query finds the notifications that it selects, each once and always in the same order, in pages of any size.
 func TestAQueryFindsItsRowsOnceInPagesOfAnySize(t *testing.T) {
 	t.Parallel()
 	seed := crash.Seed(t)
@@ -329,7 +330,7 @@ func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	js, _ := recordtest.Open(t, natstest.Server(t))
 	newPlace(t, js, 1)
 	d := openAPI(t, js)
-	// "1" and "zz" are revisions, which were cursors for events before their rows came in the order of the plan.
+	// "1" and "zz" are revisions, which were cursors for events before their notifications came in the order of the plan.
 	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "i-", "i-0", "1", "zz"} {
 		check.Failsf(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})), "%q is taken", cursor)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// inInboxToo reports whether a query may select rows of the inbox.
+// inInboxToo reports whether a query may select notifications of the inbox.
 func (q Query) inInboxToo() bool { return q.Channel == "" || q.Channel == inapp.Name }
 
-// itemSubject returns the filter for the subjects of the rows' items.
+// itemSubject returns the filter for the subjects of the notifications' items.
 func (q Query) itemSubject() string {
 	tokens := q.tokens()
 	return deliveries.ItemSubject(strings.Join([]string{tokens[0], inapp.Name, tokens[2], tokens[3]}, "."))
 }
 
-// readItem reads a row by its item, and reports whether the row is in no stream.
+// readItem reads a notification by its item, and reports whether the notification is in no stream.
 func readItem(r kvrecord.Record) (row stored, ok bool) {
 	row.at = at(r.Revision)
 	row.at.items = true
@@ -25,7 +25,7 @@ func readItem(r kvrecord.Record) (row stored, ok bool) {
 	return row, ok
 }
 
-// place is a place with rows: the stream, or the inbox.
+// place is a place with notifications: the stream, or the inbox.
 type place struct {
 	*kvrecord.Stream
 

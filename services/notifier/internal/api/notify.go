@@ -76,7 +76,7 @@ func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error)
 const testTimeout = 10 * time.Second
 
 // TestMessage is a message that shows the text of a template for a payload. It belongs to no event and no user, and leaves no
-// row.
+// notification.
 type TestMessage struct {
 	// Channel is the channel that sends the message. Required.
 	Channel string `json:"channel"`
@@ -102,8 +102,8 @@ type TestSent struct {
 	// ID is the id of the message.
 	ID string `json:"id"`
 
-	// Problem is the reason why the far side has not taken the message, "" when it has. For callers who are no operators it is the kind of
-	// failure only.
+	// Problem is the reason why the far side has not taken the message, "" when it has. For callers who are no operators it is the kind
+	// of failure only.
 	Problem string `json:"problem,omitempty"`
 
 	// ProviderID is the provider's id of the message, for operators.

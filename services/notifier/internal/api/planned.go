@@ -8,10 +8,11 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
-// ofPlan returns the rows of a plan that are stored or delivered, from a position on.
+// ofPlan returns the notifications of a plan that are stored or delivered, from a position on.
 func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, most int) (found part, err error) {
 	for found.next = from; found.next.part < p.Parts(); found.next = (position{part: found.next.part + 1}) {
 		recipients, err := a.cfg.Reader.Part(ctx, p, found.next.part)
@@ -40,7 +41,7 @@ func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, 
 	return found, nil
 }
 
-// candidatesIn returns the subjects of all rows that recipients of a plan can have.
+// candidatesIn returns the subjects of all notifications that recipients of a plan can have.
 func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []string, err error) {
 	for _, r := range recipients {
 		route := p.Routes[r.RecipientType]
@@ -55,12 +56,12 @@ func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []string,
 	return all, nil
 }
 
-// there returns the rows at candidates, in their order. from is the position of the first candidate.
+// there returns the notifications at candidates, in their order. from is the position of the first candidate.
 func (a *API) there(ctx context.Context, q Query, candidates []string, from position) (rows []stored, err error) {
-	positions := make(map[string]int, len(candidates)) // by the key of the row
+	positions := make(map[string]int, len(candidates)) // by the key of the notification
 	var wanted []string
 	for i, subject := range candidates {
-		if key, _, ok := contracts.RowKey(subject); ok && q.matches(key) {
+		if key, _, ok := keys.OfSubject(subject); ok && q.matches(key) {
 			positions[key] = from.index + i
 			wanted = append(wanted, subject)
 		}

@@ -12,26 +12,27 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Replayed is the result of a replay.
 type Replayed struct {
-	// Gone is the number of rows that cannot be sent again, because their stream keeps rows for 30 days only.
+	// Gone is the number of notifications that cannot be sent again, because their stream keeps notifications for 30 days only.
 	Gone int `json:"gone"`
 
-	// Next is the cursor of the next rows, "" when there are none. A call that finds no rows may have a Next.
+	// Next is the cursor of the next notifications, "" when there are none. A call that finds no notifications may have a Next.
 	Next string `json:"next,omitempty"`
 
-	// Replayed is the number of rows that are sent again.
+	// Replayed is the number of notifications that are sent again.
 	Replayed int `json:"replayed"`
 }
 
-// Replay sends rows again that have ended without being sent, under their message ids and with all their attempts: the failed rows
-// that a query selects, or the bounced rows if its state is bounced. One call takes 1,000 rows at most, and the next continues
-// with the cursor. The calls with one cursor do not take a row twice that fails again.
+// Replay sends notifications again that have ended without being sent, under their message ids and with all their attempts: the failed
+// notifications that a query selects, or the bounced notifications if its state is bounced. One call takes 1,000 notifications at most,
+// and the next continues with the cursor. The calls with one cursor do not take a notification twice that fails again.
 //
-// A row is recorded as pending before its message is stored. A crash in between loses nothing: the next call that
-// selects the row, by any state, finishes the replay. Four round trips for each row.
+// A notification is recorded as pending before its message is stored. A crash in between loses nothing: the next call that
+// selects the notification, by any state, finishes the replay. Four round trips for each notification.
 func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	q.State = cmp.Or(q.State, deliveries.Failed)
 	if q.State != deliveries.Failed && q.State != deliveries.Bounced {
@@ -64,13 +65,13 @@ func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	return answer, err
 }
 
-// replayable reports whether to replay a row: a query selects it by state and reason, or its replay was begun and not
+// replayable reports whether to replay a notification: a query selects it by state and reason, or its replay was begun and not
 // finished.
 func replayable(k *deliveries.Delivery, q Query) bool {
 	return k.State == q.State && (q.Reason == "" || q.Reason == k.Reason) || k.Replaying()
 }
 
-// replayCursor splits the cursor of a replay into the cursor of the rows, and the time at which the first call began.
+// replayCursor splits the cursor of a replay into the cursor of the notifications, and the time at which the first call began.
 func replayCursor(text string) (rows string, begun time.Time, err error) {
 	if text == "" {
 		return "", time.Now(), nil
@@ -83,7 +84,7 @@ func replayCursor(text string) (rows string, begun time.Time, err error) {
 	return rows, time.Unix(0, nanoseconds), nil
 }
 
-// replayAll replays rows, some at a time.
+// replayAll replays notifications, some at a time.
 func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answer *Replayed) error {
 	var mu sync.Mutex
 	return each(rows, func(_ int, n Notification) error {
@@ -101,16 +102,16 @@ func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answe
 	})
 }
 
-// errGone is returned for a row that its stream no longer has.
-var errGone = errors.New("the row is not kept any more")
+// errGone is returned for a notification that its stream no longer has.
+var errGone = errors.New("the notification is not kept any more")
 
-// replay replays one row, and reports whether this call did so.
+// replay replays one notification, and reports whether this call did so.
 func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error) {
-	of, err := contracts.RowOfKey(n.key)
+	of, err := keys.Parse(n.key)
 	if err != nil {
 		return false, err
 	}
-	subject, err := of.Subject()
+	subject, err := keys.Send(&of)
 	if err != nil {
 		return false, err
 	}
@@ -122,7 +123,7 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 		return false, errGone
 	}
 	read, err := contracts.Decode[contracts.Notification](found.Data)
-	if err != nil { // the row still cannot be read
+	if err != nil { // the notification still cannot be read
 		return false, nil //nolint:nilerr // its dead letter says so
 	}
 	kept, mine := n.kept, false

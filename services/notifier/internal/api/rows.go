@@ -14,33 +14,34 @@ import (
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 const (
-	// MaxLimit is the largest number of rows of a page.
+	// MaxLimit is the largest number of notifications of a page.
 	MaxLimit = 1000
 
-	// defaultLimit is the number of rows of a page by default.
+	// defaultLimit is the number of notifications of a page by default.
 	defaultLimit = 100
 
-	// scanned is the largest number of rows that one query looks at.
+	// scanned is the largest number of notifications that one query looks at.
 	scanned = 2000
 
 	// maxReads is the largest number of reads of one query, each of 8 MiB at most.
 	maxReads = 5
 
 	// slack is the number of records that are read in addition to the size of a page, because there are records of
-	// events among the records of rows.
+	// events among the records of notifications.
 	slack = 16
 
-	// atOnce is the number of rows that are changed at a time.
+	// atOnce is the number of notifications that are changed at a time.
 	atOnce = 32
 
-	// keyTokens is the number of tokens in the key of a row: event, channel, type, user.
+	// keyTokens is the number of tokens in the key of a notification: event, channel, type, user.
 	keyTokens = 4
 )
 
-// Query selects rows. Empty fields select all.
+// Query selects notifications. Empty fields select all.
 type Query struct {
 	Address       string                  `json:"address,omitempty"` // the id of one of the addresses of a channel
 	Channel       string                  `json:"channel,omitempty"`
@@ -83,11 +84,11 @@ func timeOf(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// Notification is one row, for one event, one user, one channel, and perhaps one of several addresses, with its outcome. The
-// fields of the row itself are present for as long as the stream keeps the row.
+// Notification is one notification, for one event, one user, one channel, and perhaps one of several addresses, with its outcome. The
+// fields of the notification itself are present for as long as the stream keeps the notification.
 type Notification struct {
-	Address       string                  `json:"address,omitempty"`   // the id of the address that the row is for, or that was tried
-	Addresses     []string                `json:"addresses,omitempty"` // the ids of the addresses whose rows have taken its place
+	Address       string                  `json:"address,omitempty"`   // the id of the address that it is for, or that was tried
+	Addresses     []string                `json:"addresses,omitempty"` // the ids of the addresses whose notifications have taken its place
 	Attempts      []deliveries.Attempt    `json:"attempts,omitempty"`
 	Category      string                  `json:"category,omitempty"`
 	Channel       string                  `json:"channel"`
@@ -109,20 +110,20 @@ type Notification struct {
 	UpdatedAt     time.Time               `json:"updated_at,omitzero"`
 	UserID        string                  `json:"user_id"`
 
-	at   position // of the row, or of the row that was split into it
+	at   position // of the notification, or of the notification that was split into it
 	kept *deliveries.Delivery
 	key  string
 }
 
-// Page is a page of the rows that a query selects.
+// Page is a page of the notifications that a query selects.
 type Page struct {
 	// Next is the cursor of the next page, "" when there is none. An empty page may have a next one.
 	Next string `json:"next,omitempty"`
 
-	// Notifications are in the order in which their rows were stored, followed by rows of the inbox that were not stored. The rows of
-	// an event are in the order of its plan, and rows that are selected by state alone in the order in which their records were
-	// written. An item that its user marks between two pages may be on both. Rows of addresses follow the row that was split into them,
-	// on the same page.
+	// Notifications are in the order in which their notifications were stored, followed by notifications of the inbox that were not
+	// stored. The notifications of an event are in the order of its plan, and notifications that are selected by state alone in the
+	// order in which their records were written. An item that its user marks between two pages may be on both. Notifications of
+	// addresses follow the notification that was split into them, on the same page.
 	Notifications []Notification `json:"notifications"`
 }
 
@@ -153,8 +154,8 @@ func (q Query) tokens() (tokens [keyTokens]string) {
 	return tokens
 }
 
-// key returns the filter for the keys of the rows, digestKey for the keys of the digests with the event's id, and
-// subject for the subjects of the rows.
+// key returns the filter for the keys of the notifications, digestKey for the keys of the digests with the event's id, and
+// subject for the subjects of the notifications.
 func (q Query) key() string {
 	tokens := q.tokens()
 	return strings.Join(tokens[:], ".")
@@ -167,7 +168,7 @@ func (q Query) subject() string {
 	return strings.Join([]string{"notify.send", tokens[1], tokens[2], tokens[3], tokens[0]}, ".")
 }
 
-// matches reports whether a query selects the row of a key, whatever its state.
+// matches reports whether a query selects the notification of a key, whatever its state.
 func (q Query) matches(key string) bool {
 	tokens := strings.Split(key, ".")
 	if len(tokens) > keyTokens { // the address follows the channel
@@ -181,15 +182,15 @@ func (q Query) matches(key string) bool {
 	return true
 }
 
-// selects reports whether a query selects a row by its address. A row without an address is the row of main.
+// selects reports whether a query selects a notification by its address. A notification without an address is the notification of main.
 func (q Query) selects(n Notification) bool {
 	return q.Address == "" || q.Address == cmp.Or(n.Address, contracts.MainEndpoint) && len(n.Addresses) == 0
 }
 
-// Notifications returns rows: by event, by user, by state, or by reason. A query by state alone finds only rows that have been
-// tried, or put off, at least once: a row that no worker has begun has no record. A call looks at 2,000 rows at most, and the next
-// continues with the cursor; memory is bounded by the page. The cost does not depend on the number of all rows. It grows with the
-// rows of the user, when the query names one.
+// Notifications returns notifications: by event, by user, by state, or by reason. A query by state alone finds only notifications that
+// have been tried, or put off, at least once: a notification that no worker has begun has no record. A call looks at 2,000
+// notifications at most, and the next continues with the cursor; memory is bounded by the page. The cost does not depend on the number
+// of all notifications. It grows with the notifications of the user, when the query names one.
 func (a *API) Notifications(ctx context.Context, q Query) (Page, error) {
 	from, err := q.begin()
 	if err != nil {
@@ -209,7 +210,7 @@ func (q Query) begin() (position, error) {
 	return parse(q.Cursor)
 }
 
-// each calls f for all rows, some at a time, and returns the first error.
+// each calls f for all notifications, some at a time, and returns the first error.
 func each[T any](rows []T, f func(i int, row T) error) error {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -219,7 +220,7 @@ func each[T any](rows []T, f func(i int, row T) error) error {
 	return group.Wait()
 }
 
-// page returns the rows that a query selects. It reads the records when the query names a state or a reason, and
+// page returns the notifications that a query selects. It reads the records when the query names a state or a reason, and
 // neither event nor user.
 func (a *API) page(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	read := a.byRow
@@ -228,7 +229,7 @@ func (a *API) page(ctx context.Context, q Query, next position, wanted func(*del
 	}
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		// The limit of the page at first, and more when few of the rows were wanted.
+		// The limit of the page at first, and more when few of the notifications were wanted.
 		rows, some, after, err := read(ctx, q, next, min((q.Limit+slack)<<(2*reads), scanned-looked))
 		if err != nil {
 			return Page{}, err
@@ -249,7 +250,7 @@ func (a *API) page(ctx context.Context, q Query, next position, wanted func(*del
 	return page, nil
 }
 
-// byRow searches the rows. looked is the number of records that were looked at.
+// byRow searches the notifications. looked is the number of records that were looked at.
 func (a *API) byRow(ctx context.Context, q Query, from position, most int) (rows []Notification, looked int, next position, err error) {
 	found, err := a.find(ctx, q, from, most)
 	if err != nil {
@@ -260,8 +261,8 @@ func (a *API) byRow(ctx context.Context, q Query, from position, most int) (rows
 	return rows, found.looked, found.next, err
 }
 
-// became returns rows with their outcomes, in their order. With split it also returns the rows of single addresses, stored or not
-// yet, after the row that was split into them. One round trip for each 512.
+// became returns notifications with their outcomes, in their order. With split it also returns the notifications of single addresses,
+// stored or not yet, after the notification that was split into them. One round trip for each 512.
 func (a *API) became(ctx context.Context, rows []stored, split bool) ([]Notification, error) {
 	known, err := a.kept(ctx, rows)
 	if err != nil {
@@ -291,7 +292,8 @@ func (a *API) became(ctx context.Context, rows []stored, split bool) ([]Notifica
 	return list, nil
 }
 
-// kept returns the records of rows, by their keys. It makes those of erased users, who have none. Up to two round trips for each 512 rows.
+// kept returns the records of notifications, by their keys. It makes those of erased users, who have none. Up to two round trips for
+// each 512 notifications.
 func (a *API) kept(ctx context.Context, rows []stored) (map[string]*deliveries.Delivery, error) {
 	keys := make([]string, len(rows))
 	for i, row := range rows {
@@ -315,7 +317,7 @@ func (a *API) kept(ctx context.Context, rows []stored) (map[string]*deliveries.D
 	return known, err
 }
 
-// became returns a row with its outcome.
+// became returns a notification with its outcome.
 func (s stored) became(known map[string]*deliveries.Delivery) Notification {
 	kept, ok := known[s.key]
 	if !ok {
@@ -327,20 +329,20 @@ func (s stored) became(known map[string]*deliveries.Delivery) Notification {
 	return n
 }
 
-// parts returns the rows of the addresses that a row was split into.
+// parts returns the notifications of the addresses that a notification was split into.
 func (s stored) parts(split *deliveries.Delivery) (rows []stored) {
 	for _, id := range split.Addresses {
 		row := s
 		row.Address = id
-		row.key, _ = row.Key() // the row was read
+		row.key, _ = keys.Of(&row.Notification) // the notification was read
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// recorded returns the outcome that the record of a row has.
+// recorded returns the outcome that the record of a notification has.
 func recorded(key string, d *deliveries.Delivery) Notification {
-	of, _ := contracts.RowOfKey(key) // of a row
+	of, _ := keys.Parse(key) // of a notification
 	return Notification{
 		Address: cmp.Or(of.Address, d.Endpoint), Addresses: d.Addresses, Channel: of.Channel, EventID: of.EventID,
 		RecipientType: of.RecipientType, UserID: of.UserID, key: key,

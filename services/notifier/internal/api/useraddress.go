@@ -130,7 +130,7 @@ func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 	})
 }
 
-// ReplayAddress sends the rows of an address again that have failed since a time, as [API.Replay] does.
+// ReplayAddress sends the notifications of an address again that have failed since a time, as [API.Replay] does.
 func (a *API) ReplayAddress(ctx context.Context, r AddressRequest) (Replayed, error) {
 	_, _, err := a.address(ctx, r)
 	if err == nil {

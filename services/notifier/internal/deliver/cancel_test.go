@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // gone are the events that are cancelled, and how it was asked for them.
@@ -47,7 +48,7 @@ func (g *gone) For(context.Context, contracts.RecipientType, string) (func(hold.
 	return func(m hold.Mark) bool { return marks[m] }, nil
 }
 
-// A row that is cancelled is not sent. A row that is tried again or has waited is looked up at the server: the
+// A notification that is cancelled is not sent. A notification that is tried again or has waited is looked up at the server: the
 // cancellations in memory are not enough then.
 func TestARowThatIsCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -133,7 +134,7 @@ func TestACancelledEventIsNotCounted(t *testing.T) {
 	})
 }
 
-// replay has the row sent again, as the API does.
+// replay has the notification sent again, as the API does.
 func (n *nest) replay() {
 	n.Helper()
 	d := n.record()
@@ -142,16 +143,16 @@ func (n *nest) replay() {
 	n.storeReplay(d.Replays)
 }
 
-// storeReplay stores the message that has the row sent again.
+// storeReplay stores the message that has the notification sent again.
 func (n *nest) storeReplay(number int) {
 	n.Helper()
 	data := check.Must(contracts.Encode(n.job(1).Args))(n)
-	subject, err := (&contracts.Notification{Channel: "bird", RecipientType: "CUSTOMER", UserID: "u", EventID: "e"}).ReplaySubject(number)
+	subject, err := keys.Replay(&contracts.Notification{Channel: "bird", RecipientType: "CUSTOMER", UserID: "u", EventID: "e"}, number)
 	check.OK(n, err)
 	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }
 
-// A row that is sent again has all its tries, and keeps its id and the record of the tries before.
+// A notification that is sent again has all its tries, and keeps its id and the record of the tries before.
 func TestAReplayHasAllTries(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: fails(channel.KindUnavailable)}
@@ -174,7 +175,7 @@ func TestAReplayHasAllTries(t *testing.T) {
 	})
 }
 
-// A replay whose row does not say yet that it is sent again, because the server that answers has not heard of it, waits:
+// A replay whose notification does not say yet that it is sent again, because the server that answers has not heard of it, waits:
 // taken for one that has ended, it would be lost.
 func TestAReplayWaitsForItsRecord(t *testing.T) {
 	inNest(t, func(n *nest) {

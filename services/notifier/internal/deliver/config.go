@@ -2,14 +2,14 @@
 // stream takes once; those of the inbox that nothing delays it has delivered instead. The [Sender] sends one: it reads the user's
 // preferences, waits for the end of quiet hours, records the attempt, calls the channel, and records the outcome.
 //
-// A row is sent once. It is sent again, under the same message id, only when the channel reported that it had not taken
+// A notification is sent once. It is sent again, under the same message id, only when the channel reported that it had not taken
 // the message, or when the outcome is unknown because the caller died or got no answer. A channel that is set to
-// at-most-once gives up a row with an unknown outcome.
+// at-most-once gives up a notification with an unknown outcome.
 //
-// A row may have to wait for a time that its event names, on every channel, and may be cancelled. When a row has ended without
-// notifying its user, and its rule has an order of channels, the row of the next channel follows. That row is stored after the
-// end is recorded and before the ended row is acknowledged, so a crash can neither lose nor repeat it. A failed row may be
-// sent again on request, with all its attempts.
+// A notification may have to wait for a time that its event names, on every channel, and may be cancelled. When a notification has
+// ended without notifying its user, and its rule has an order of channels, the notification of the next channel follows. That
+// notification is stored after the end is recorded and before the ended notification is acknowledged, so a crash can neither lose nor
+// repeat it. A failed notification may be sent again on request, with all its attempts.
 package deliver
 
 import (
@@ -39,9 +39,9 @@ type Profiles interface {
 	Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error)
 }
 
-// Cancellations knows the cancelled rows. A [hold.Cancelled] is one.
+// Cancellations knows the cancelled notifications. A [hold.Cancelled] is one.
 type Cancellations interface {
-	// Covers reports whether a row is cancelled. With sure it asks the server instead of answering from memory.
+	// Covers reports whether a notification is cancelled. With sure it asks the server instead of answering from memory.
 	Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error)
 
 	// For returns a function that reports, by an event's mark, whether the event was cancelled for a user when For was
@@ -51,9 +51,9 @@ type Cancellations interface {
 
 var _ Cancellations = (*hold.Cancelled)(nil)
 
-// Inbox is a channel whose messages are stored in the records of their rows: one conditional write delivers a message and records
-// that. It disturbs nobody, so quiet hours, mutes and throttles do not hold its rows, and its users have no addresses. An [inapp.Inbox]
-// is one.
+// Inbox is a channel whose messages are stored in the records of their notifications: one conditional write delivers a message and
+// records that. It disturbs nobody, so quiet hours, mutes and throttles do not hold its notifications, and its users have no addresses.
+// An [inapp.Inbox] is one.
 type Inbox interface {
 	// Item returns a message as it is stored, in JSON. The error is a *channel.Error.
 	Item(m channel.Message) (json.RawMessage, error)
@@ -61,14 +61,14 @@ type Inbox interface {
 
 // Config configures a [Sender].
 type Config struct {
-	// AtMostOnce gives up a row when it is not known whether the channel has taken the message. Defaults to false: the
+	// AtMostOnce gives up a notification when it is not known whether the channel has taken the message. Defaults to false: the
 	// message is sent again, under the same id.
 	AtMostOnce bool
 
-	// Cancelled knows the cancelled rows. Required.
+	// Cancelled knows the cancelled notifications. Required.
 	Cancelled Cancellations
 
-	// Channel sends the messages. Required. The messages of an [Inbox] are stored in the records of their rows.
+	// Channel sends the messages. Required. The messages of an [Inbox] are stored in the records of their notifications.
 	Channel channel.Channel
 
 	// Digests keeps the events that are delivered together. Required.
@@ -80,7 +80,7 @@ type Config struct {
 	// Health knows the addresses that do not answer. Defaults to none: all are called.
 	Health Health
 
-	// Deliveries keep the outcomes of rows. Required.
+	// Deliveries keep the outcomes of notifications. Required.
 	Deliveries *deliveries.Store
 
 	// Logger gets the log. Defaults to slog.Default().
@@ -89,10 +89,10 @@ type Config struct {
 	// Passed is called at each point, in tests. Defaults to nothing.
 	Passed func(point string)
 
-	// Paused reports whether rows of a subject are not to be sent now. Required.
+	// Paused reports whether notifications of a subject are not to be sent now. Required.
 	Paused func(subject string) bool
 
-	// Payload returns the payload of an event whose rows do not carry it. Required.
+	// Payload returns the payload of an event whose notifications do not carry it. Required.
 	Payload func(ctx context.Context, eventID string) (json.RawMessage, error)
 
 	// Preferences returns the URL at which a user chooses what to get, or "". Required.
@@ -101,14 +101,14 @@ type Config struct {
 	// Profiles are the users' profiles and preferences. Required.
 	Profiles Profiles
 
-	// Retries are the waits after the first, second, ... failure of a row, ±20 %. A row has one attempt more than there are
-	// waits. An attempt whose caller died counts, but is no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
+	// Retries are the waits after the first, second, ... failure of a notification, ±20 %. A notification has one attempt more than
+	// there are waits. An attempt whose caller died counts, but is no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
-	// Rows is the stream of the rows. Required.
+	// Notifications is the stream of the notifications. Required.
 	Rows *kvrecord.Stream
 
-	// Slots is the number of rows that this process sends at a time. Health gives endpoints shares of the slots.
+	// Slots is the number of notifications that this process sends at a time. Health gives endpoints shares of the slots.
 	// Defaults to 1,024.
 	Slots int
 
@@ -118,7 +118,7 @@ type Config struct {
 	// Throttles counts the notifications of users. Required.
 	Throttles *hold.Throttles
 
-	// Timeout bounds one call of the channel. After this time another worker may take over a row whose caller died.
+	// Timeout bounds one call of the channel. After this time another worker may take over a notification whose caller died.
 	// Defaults to 15 seconds.
 	Timeout time.Duration
 

@@ -32,7 +32,7 @@ func TestARowIsSentOnce(t *testing.T) {
 	})
 }
 
-// Each kind of failure of a channel, and the outcome of the row.
+// Each kind of failure of a channel, and the outcome of the notification.
 func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind    channel.Kind
@@ -107,7 +107,7 @@ func TestRetriesKeepToTheSchedule(t *testing.T) {
 }
 
 // A process that died between writing the attempt down and writing its outcome down: nobody knows whether it called the
-// channel. The row is sent again, under the same id, or given up.
+// channel. The notification is sent again, under the same id, or given up.
 func TestADeadCaller(t *testing.T) {
 	for name, test := range map[string]struct {
 		at    string
@@ -139,7 +139,7 @@ func TestADeadCaller(t *testing.T) {
 	}
 }
 
-// While one worker calls the channel, another that gets the row waits.
+// While one worker calls the channel, another that gets the notification waits.
 func TestARowIsNotSentTwiceAtATime(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := takes(10*time.Second, arrives)
@@ -178,7 +178,7 @@ func TestAWorkerThatStopsGivesTheRowBack(t *testing.T) {
 // until mutes everything for as long after midnight.
 func until(d time.Duration) map[string]time.Time { return map[string]time.Time{"*": start.Add(d)} }
 
-// The preferences of the user decide whether a row is sent, and when.
+// The preferences of the user decide whether a notification is sent, and when.
 func TestWhatTheUserWants(t *testing.T) {
 	night := &contracts.QuietHours{From: "22:00", To: "00:20"} // it is midnight
 	for name, test := range map[string]struct {
@@ -255,7 +255,7 @@ func TestWhatThePlanKnows(t *testing.T) {
 	}
 }
 
-// A row that the worker dead-letters without having worked it has an end in its record too.
+// A notification that the worker dead-letters without having worked it has an end in its record too.
 func TestADeadLetteredRowHasAnEnd(t *testing.T) {
 	inNest(t, func(n *nest) {
 		n.work(n.sender("a", &bird{}, profile{}))
@@ -278,7 +278,7 @@ func TestAChannelThatPanics(t *testing.T) {
 	})
 }
 
-// An address that asks never to be used again is dropped, and no other; the row has ended either way.
+// An address that asks never to be used again is dropped, and no other; the notification has ended either way.
 func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 	for kind, want := range map[channel.Kind]int{channel.KindGone: 1, channel.KindBounced: 0, channel.KindRejected: 0} {
 		inNest(t, func(n *nest) {
@@ -297,7 +297,7 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 }
 
 // Nothing is sent to a user whose data was erased, however critical it is and whatever address the plan has, and no record
-// of the row comes to be.
+// of the notification comes to be.
 func TestNothingIsSentToTheForgotten(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := n.flock(profile{}, func(c *deliver.Config) {

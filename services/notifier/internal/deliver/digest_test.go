@@ -19,15 +19,16 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
-// hourly is a row whose digest is delivered each hour.
+// hourly is a notification whose digest is delivered each hour.
 func hourly(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 60} }
 
-// often is a row whose digest is delivered every two minutes.
+// often is a notification whose digest is delivered every two minutes.
 func often(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 2} }
 
-// storeEvent stores a row of an event.
+// storeEvent stores a notification of an event.
 func (n *nest) storeEvent(event string, mutate ...func(*contracts.Notification)) {
 	n.Helper()
 	n.put(aRow(event, "u", append([]func(*contracts.Notification){ofC, func(row *contracts.Notification) {
@@ -175,7 +176,7 @@ func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 	})
 }
 
-// audit checks that each event was delivered in one digest, which is the one that its row names, and that each message was the
+// audit checks that each event was delivered in one digest, which is the one that its notification names, and that each message was the
 // same each time.
 func (n *nest) audit(b *bird, want []string) {
 	n.Helper()
@@ -198,15 +199,15 @@ func (n *nest) audit(b *bird, want []string) {
 			n.Errorf("%s is %+v, %v", event, d, err)
 			continue
 		}
-		key := check.Must(contracts.DeliveryKey(d.Digest, "bird", "CUSTOMER", "u"))(n)
+		key := check.Must(keys.Of(&contracts.Notification{EventID: d.Digest, Channel: "bird", RecipientType: "CUSTOMER", UserID: "u"}))(n)
 		if !slices.Equal(in[event], []string{deliveries.MessageID(key)}) {
-			n.Errorf("%s is in %v, its row says %s (%s)", event, in[event], deliveries.MessageID(key), d.Digest)
+			n.Errorf("%s is in %v, its notification says %s (%s)", event, in[event], deliveries.MessageID(key), d.Digest)
 		}
 	}
 	check.Same(n, "events are delivered, of", len(in), len(want))
 }
 
-// points are all that a row and a digest pass.
+// points are all that a notification and a digest pass.
 var points = []string{
 	deliver.PointNoted, deliver.PointJoined, deliver.PointSealed, deliver.PointClaimed, deliver.PointSent, deliver.PointRecorded,
 }
@@ -239,7 +240,7 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 	}
 }
 
-// Rows at any time, two processes that die at any point, and a channel that fails at times: each event is in one digest.
+// Notifications at any time, two processes that die at any point, and a channel that fails at times: each event is in one digest.
 func TestDigestsUnderChaos(t *testing.T) {
 	underChaos(t, 5*time.Second, 8, func(n *nest, b *bird, chance func(int) int, calm func()) {
 		var want []string

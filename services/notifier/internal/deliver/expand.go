@@ -21,29 +21,29 @@ import (
 
 // The points that an expander passes, in order: between any two of them its process may die.
 const (
-	PointRow      = "expand.row"      // a row was sent to the stream
-	PointRows     = "expand.rows"     // all rows are stored
+	PointRow      = "expand.row"      // a notification was sent to the stream
+	PointRows     = "expand.rows"     // all notifications are stored
 	PointExpanded = "expand.expanded" // the event's record has the state expanded
 )
 
-// atOnce is the number of rows of one plan that are stored or delivered at a time. Their writes share packets.
+// atOnce is the number of notifications of one plan that are stored or delivered at a time. Their writes share packets.
 const atOnce = 256
 
-// Direct delivers rows at once that nothing delays, so that they need not be stored. The [Sender] of the inbox is one.
+// Direct delivers notifications at once that nothing delays, so that they need not be stored. The [Sender] of the inbox is one.
 type Direct interface {
-	// Immediate reports whether a row, by itself, may be delivered without being stored.
+	// Immediate reports whether a notification, by itself, may be delivered without being stored.
 	Immediate(n *contracts.Notification) bool
 
-	// Deliver delivers an immediate row, unless that was done before. After an error the row may have been delivered.
+	// Deliver delivers an immediate notification, unless that was done before. After an error the notification may have been delivered.
 	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage) (Outcome, error)
 }
 
-// Expander stores the rows of plans, or delivers them. It is safe for concurrent use, also by several processes.
+// Expander stores the notifications of plans, or delivers them. It is safe for concurrent use, also by several processes.
 type Expander struct {
-	// Direct delivers rows that need not be stored. Defaults to none: all are stored.
+	// Direct delivers notifications that need not be stored. Defaults to none: all are stored.
 	Direct Direct
 
-	// Telemetry counts the rows that are stored, and links their spans to the span of their expansion. Defaults to none.
+	// Telemetry counts the notifications that are stored, and links their spans to the span of their expansion. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
 	passed func(point string)
@@ -61,19 +61,20 @@ func NewExpander(records *kvrecord.Client, passed func(point string)) *Expander 
 
 // Stored is the result of an expansion.
 type Stored struct {
-	// Delivered is the number of new rows that were delivered, and not stored.
+	// Delivered is the number of new notifications that were delivered, and not stored.
 	Delivered int
 
-	// New is the number of rows that this call stored or delivered.
+	// New is the number of notifications that this call stored or delivered.
 	New int
 
-	// Old is the number of rows that had been stored or delivered before.
+	// Old is the number of notifications that had been stored or delivered before.
 	Old int
 }
 
-// Expand delivers the rows of a plan at once or stores them, unless that was done before, and returns when all rows are done. After any
-// error and any crash it may be called again: the stream takes a row once, for as long as it keeps the row, and the inbox takes an item
-// once. It holds a page of the plan and some hundred rows at a time. For a cancelled event it stores nothing.
+// Expand delivers the notifications of a plan at once or stores them, unless that was done before, and returns when all notifications
+// are done. After any error and any crash it may be called again: the stream takes a notification once, for as long as it keeps the
+// notification, and the inbox takes an item once. It holds a page of the plan and some hundred notifications at a time. For a cancelled
+// event it stores nothing.
 func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	kept, err := e.reader.Event(ctx, p.EventID)
 	if err != nil && !errors.Is(err, plan.ErrNotFound) {
@@ -86,7 +87,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
-	within, sending := e.Telemetry.Send(ctx, contracts.StreamNotifications, header) // once for all rows of the plan, before they are marked
+	within, sending := e.Telemetry.Send(ctx, contracts.StreamNotifications, header) // once for all of the plan, before they are marked
 	x := expansion{Expander: e, header: header, plan: p}
 	stored, err := x.run(within)
 	sending.EndSends(stored.New-stored.Delivered, err)
@@ -105,16 +106,16 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 type expansion struct {
 	*Expander
 
-	header nats.Header // of rows
+	header nats.Header // of notifications
 	plan   *plan.Plan
 
-	unsure atomic.Bool // the inbox did not answer: all further rows are stored
+	unsure atomic.Bool // the inbox did not answer: all further notifications are stored
 
 	mu     sync.Mutex
 	stored Stored
 }
 
-// run stores or delivers all rows, some at a time, and counts them.
+// run stores or delivers all notifications, some at a time, and counts them.
 func (x *expansion) run(ctx context.Context) (Stored, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
@@ -124,7 +125,7 @@ func (x *expansion) run(ctx context.Context) (Stored, error) {
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: plan of %.80q: %w", kvrecord.ErrUnavailable, x.plan.EventID, context.Cause(ctx))
 		}
-		var w *kvrecord.Write // nil for a row that the inbox may deliver
+		var w *kvrecord.Write // nil for a notification that the inbox may deliver
 		if err == nil && (x.Direct == nil || x.unsure.Load() || !x.Direct.Immediate(&n)) {
 			w, err = x.encode(&encoder, n)
 		}
@@ -154,8 +155,8 @@ func (x *expansion) encode(encoder *deliveries.Encoder, n contracts.Notification
 	return &w, nil
 }
 
-// one stores a row by w, unless it is stored already. Without w it has the inbox deliver the row, and stores a row that the inbox
-// holds, or of which it is not known whether it was delivered.
+// one stores a notification by w, unless it is stored already. Without w it has the inbox deliver the notification, and stores a
+// notification that the inbox holds, or of which it is not known whether it was delivered.
 func (x *expansion) one(ctx context.Context, n contracts.Notification, w *kvrecord.Write) error {
 	if w == nil {
 		switch outcome, err := x.ask(ctx, n); {
@@ -185,12 +186,12 @@ func (x *expansion) one(ctx context.Context, n contracts.Notification, w *kvreco
 	return nil
 }
 
-// ask has the inbox deliver a row. A panic is an error of this row alone. The worker of the stored row panics as
-// well, and reports it.
+// ask has the inbox deliver a notification. A panic is an error of this notification alone. The worker of the stored notification
+// panics as well, and reports it.
 func (x *expansion) ask(ctx context.Context, n contracts.Notification) (outcome Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			outcome, err = Held, fmt.Errorf("deliver the row of %s/%.80q: panic: %v", n.RecipientType, n.UserID, p)
+			outcome, err = Held, fmt.Errorf("deliver the notification of %s/%.80q: panic: %v", n.RecipientType, n.UserID, p)
 		}
 	}()
 	return x.Direct.Deliver(ctx, n, x.plan.Payload)

@@ -35,7 +35,7 @@ func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 	return check.Must(b.reader.Get(t.Context(), "e"))(t)
 }
 
-// Two expand the same plan at the same time, and one does afterwards: each row is stored once.
+// Two expand the same plan at the same time, and one does afterwards: each notification is stored once.
 func TestRowsAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -72,7 +72,7 @@ func TestARowSaysWhatItIs(t *testing.T) {
 	check.Same(t, "the job", msg.Header.Get(worker.HeaderID), event.ID)
 }
 
-// An expansion that is interrupted says so, and does not say that the rows are there.
+// An expansion that is interrupted says so, and does not say that the notifications are there.
 func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -88,8 +88,8 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 }
 
-// A stream that is full takes no more rows: the plan is not expanded then, and goes on where it was when there is room. The rows that
-// it took are counted.
+// A stream that is full takes no more notifications: the plan is not expanded then, and goes on where it was when there is room. The
+// notifications that it took are counted.
 func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -117,14 +117,14 @@ func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	check.That(t, err == nil && len(rows) == 1000, "%d rows: %v", len(rows), err)
 }
 
-// The server restarts in the middle: rows whose answers are lost are written again, until each is there.
+// The server restarts in the middle: notifications whose answers are lost are written again, until each is there.
 func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.planned(t, 1000)
 	sent := 0
 	b.expander.Passing(func(point string) {
-		if sent++; point == deliver.PointRow && sent == 700 { //nolint:gocritic // counts the rows
+		if sent++; point == deliver.PointRow && sent == 700 { //nolint:gocritic // counts the notifications
 			check.Is(t, b.srv.Restart(t.Context()), nil)
 		}
 	})
@@ -134,7 +134,7 @@ func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
 	check.That(t, err == nil && len(rows) == 2000, "%d rows: %v", len(rows), err)
 }
 
-// An event that is cancelled while its rows are being stored stays cancelled, and its plan is not expanded again.
+// An event that is cancelled while its notifications are being stored stays cancelled, and its plan is not expanded again.
 func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -157,7 +157,7 @@ type box struct {
 	deliver func(user string) (deliver.Outcome, error)
 
 	mu  sync.Mutex
-	got map[string]int // how often it was given the row of each user
+	got map[string]int // how often it was given the notification of each user
 }
 
 func (*box) Immediate(n *contracts.Notification) bool { return n.Channel == "inapp" }
@@ -172,7 +172,7 @@ func (b *box) Deliver(_ context.Context, n contracts.Notification, _ json.RawMes
 	return b.deliver(n.UserID)
 }
 
-// wantStored wants so many rows of a channel to be stored.
+// wantStored wants so many notifications of a channel to be stored.
 func (b *bench) wantStored(t *testing.T, channel string, want int) {
 	t.Helper()
 	have := 0
@@ -184,7 +184,7 @@ func (b *bench) wantStored(t *testing.T, channel string, want int) {
 	check.Same(t, "rows of "+channel, have, want)
 }
 
-// A row that the inbox has delivered, now or before, is not stored, and every other one is.
+// A notification that the inbox has delivered, now or before, is not stored, and every other one is.
 func TestRowsThatAreDeliveredAreNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -200,7 +200,7 @@ func TestRowsThatAreDeliveredAreNotStored(t *testing.T) {
 	b.wantStored(t, "email", 1000)
 }
 
-// An inbox that does not answer is not asked for the rest of the plan, whose rows are stored.
+// An inbox that does not answer is not asked for the rest of the plan, whose notifications are stored.
 func TestADirectDeliveryWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -214,12 +214,12 @@ func TestADirectDeliveryWithoutAnAnswer(t *testing.T) {
 	b.wantStored(t, "email", 2000)
 }
 
-// A panic is of one row, which is stored for its worker to meet it.
+// A panic is of one notification, which is stored for its worker to meet it.
 func TestAPanicOfTheInbox(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.planned(t, 1)
-	b.expander.Direct = &box{deliver: func(string) (deliver.Outcome, error) { panic("a bad row") }}
+	b.expander.Direct = &box{deliver: func(string) (deliver.Outcome, error) { panic("a bad notification") }}
 	stored, err := b.expander.Expand(t.Context(), p)
 	check.That(t, err == nil && stored == deliver.Stored{New: 2}, "%+v: %v", stored, err)
 	b.wantStored(t, "inapp", 1)
@@ -240,7 +240,7 @@ func TestAnExpansionThatIsInterruptedAtTheInbox(t *testing.T) {
 	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 }
 
-// A row that is neither delivered nor stored is an error, and the plan is not expanded then.
+// A notification that is neither delivered nor stored is an error, and the plan is not expanded then.
 func TestARowThatNeitherTakes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

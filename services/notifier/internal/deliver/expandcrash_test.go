@@ -121,7 +121,7 @@ func (b *bench) expand(ctx context.Context, id string, death int) (bool, error) 
 	return survive(func() error { return check.Err(b.expander.Expand(ctx, p)) })
 }
 
-// rows returns the rows of an event as they are stored, by subject.
+// notifications returns the notifications of an event as they are stored, by subject.
 func (b *bench) rows(ctx context.Context, id string) (map[string]string, error) {
 	info, err := b.stream.Info(ctx, jetstream.WithSubjectFilter("notify.send.*.*.*."+id))
 	if err != nil {
@@ -139,7 +139,7 @@ func (b *bench) rows(ctx context.Context, id string) (map[string]string, error) 
 }
 
 // Whichever process dies, in any order: the plan is one answer of the directory, it never changes once it is there,
-// and the rows are those of the plan, each stored once.
+// and the notifications are those of the plan, each stored once.
 func TestAnyOrderOfCrashesGivesTheRowsOfThePlan(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -214,13 +214,13 @@ func (b *bench) judge(ctx context.Context, t *rapid.T, id string, c *crowd) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-rows of the plan +rows that are there\n%s", diff)
+		t.Errorf("-notifications of the plan +notifications that are there\n%s", diff)
 	}
 	if !slices.ContainsFunc(c.said, func(said []string) bool { return slices.Equal(said, users) }) {
 		t.Errorf("no resolution said %v", users)
 	}
 	if len(users) != p.Recipients || len(want) != p.Rows {
-		t.Errorf("the plan has %d recipients and %d rows, it says %d and %d", len(users), len(want), p.Recipients, p.Rows)
+		t.Errorf("the plan has %d recipients and %d notifications, it says %d and %d", len(users), len(want), p.Recipients, p.Rows)
 	}
 	info, err := b.stream.Info(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// followers are the rows that were stored for the next channel, however often.
+// followers are the notifications that were stored for the next channel, however often.
 func (n *nest) followers() []contracts.Notification {
 	n.Helper()
 	stream := check.Must(n.js.Stream(n.Context(), contracts.StreamNotifications))(n)
@@ -36,7 +36,7 @@ func (n *nest) followers() []contracts.Notification {
 
 func inOrder(row *contracts.Notification) { row.Fallback = []string{"fish", "sms"} }
 
-// A row that ends without the user being notified is followed by one on the next channel, which has the rest of the order; no
+// A notification that ends without the user being notified is followed by one on the next channel, which has the rest of the order; no
 // other is.
 func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -80,7 +80,7 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 	}
 }
 
-// A row that is tried for as long as it may is given up at that time, whatever its schedule says.
+// A notification that is tried for as long as it may is given up at that time, whatever its schedule says.
 func TestARowIsGivenUpInTime(t *testing.T) {
 	inNest(t, func(n *nest) {
 		n.work(n.sender("a", &bird{fly: fails(channel.KindUnavailable)}, profile{}))
@@ -97,7 +97,7 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 // poison kills the process that asks for a user.
 var poison finds = func(string) (contracts.Recipient, error) { panic("the process died") }
 
-// A row that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
+// A notification that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
 // when the last of them dies on the way.
 func TestADeadLetteredRowIsFollowed(t *testing.T) {
 	for _, point := range []string{"", deliver.PointEnded, deliver.PointFollowed} {
@@ -114,8 +114,9 @@ func TestADeadLetteredRowIsFollowed(t *testing.T) {
 	}
 }
 
-// A process that dies between the end of a row and its acknowledgement, whether a channel has refused the row, all addresses of its user
-// have, or its user cannot be read: the row of the next channel is there once, and no call is repeated whose outcome was recorded.
+// A process that dies between the end of a notification and its acknowledgement, whether a channel has refused the notification, all
+// addresses of its user have, or its user cannot be read: the notification of the next channel is there once, and no call is repeated
+// whose outcome was recorded.
 func TestADeathBetweenTheEndAndTheNextRow(t *testing.T) {
 	for name, test := range map[string]struct {
 		of     deliver.Profiles
@@ -171,8 +172,8 @@ func TestADeathBetweenTheLookAndTheMessage(t *testing.T) {
 	}
 }
 
-// The next channel gets one row when no address has reached the user, however its rows end: two at the same moment, one after the
-// other, or with a crash at any point.
+// The next channel gets one notification when no address has reached the user, however its notifications end: two at the same moment,
+// one after the other, or with a crash at any point.
 func TestFallbackOfASplitRow(t *testing.T) {
 	none := fails(channel.KindRejected)
 	for name, test := range map[string]struct {
@@ -253,7 +254,7 @@ func TestAReplayedAddressKeepsTheNextChannelOut(t *testing.T) {
 	})
 }
 
-// The dead letter of an address's row is followed as its end is.
+// The dead letter of an address's notification is followed as its end is.
 func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 	inNest(t, func(n *nest) {
 		o := owns("main", "a")

@@ -92,8 +92,8 @@ func (n *nest) row(user, event string) *deliveries.Delivery {
 	return check.Must(n.deliveries.Get(n.Context(), event+".bird.CUSTOMER."+user))(n)
 }
 
-// An endpoint that is not reached is called by one at a time, at growing intervals; its rows wait without losing attempts, and are
-// sent when it is back. Rows to others go on meanwhile.
+// An endpoint that is not reached is called by one at a time, at growing intervals; its notifications wait without losing attempts, and
+// are sent when it is back. Notifications to others go on meanwhile.
 func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 	inNest(t, func(n *nest) {
 		const rows = 12
@@ -115,7 +115,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 			}
 		}
 		if calls := d.count("at ada"); waiting < rows/2 || calls+waiting != rows {
-			t.Errorf("%d rows wait, %d calls", waiting, calls)
+			t.Errorf("%d notifications wait, %d calls", waiting, calls)
 		}
 		n.put(aRow("e", "bob"))
 		elapse(time.Second)
@@ -128,7 +128,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		elapse(4 * time.Hour)
 		for i := range rows {
 			if got := n.row("ada", "down-"+name(i)); got.State != deliveries.Sent && got.Reason != deliveries.ReasonExhausted {
-				t.Errorf("row %d is %s (%s) after %d attempts", i, got.State, got.Reason, len(got.Attempts))
+				t.Errorf("notification %d is %s (%s) after %d attempts", i, got.State, got.Reason, len(got.Attempts))
 			}
 		}
 		before := n.writes(contracts.BucketDeliveries)
@@ -269,7 +269,7 @@ func (h hanging) Send(ctx context.Context, m channel.Message) (channel.Receipt, 
 	}
 }
 
-// Endpoints that hang take a share of the slots: rows to others, which were stored behind theirs, are sent before the first call
+// Endpoints that hang take a share of the slots: notifications to others, which were stored behind theirs, are sent before the first call
 // that hangs has ended.
 func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -54,20 +55,20 @@ func (n *nest) writes(bucket string) int {
 	return int(info.State.LastSeq + 1 - info.Config.FirstSeq)
 }
 
-// itemKey is the key of a row of the inbox, and itemJob that row as it is delivered for the n-th time.
+// itemKey is the key of a notification of the inbox, and itemJob that notification as it is delivered for the n-th time.
 const itemKey = "e.inapp.CUSTOMER.u"
 
 func (n *nest) itemJob(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
 	return n.job(delivered, append([]func(*contracts.Notification){ofC, func(row *contracts.Notification) { row.Channel = "inapp" }}, mutate...)...)
 }
 
-// planned is that row as the expander has it.
+// planned is that notification as the expander has it.
 func (n *nest) planned(mutate ...func(*contracts.Notification)) contracts.Notification {
 	n.Helper()
 	return n.itemJob(1, mutate...).Args
 }
 
-// wantItem wants the row of the inbox in a state, after attempts with outcomes and so many writes.
+// wantItem wants the notification of the inbox in a state, after attempts with outcomes and so many writes.
 func (n *nest) wantItem(writes int, state deliveries.State, reason string, outcomes ...string) *deliveries.Delivery {
 	n.Helper()
 	d := check.Must(n.deliveries.Get(n.Context(), itemKey))(n)
@@ -78,8 +79,8 @@ func (n *nest) wantItem(writes int, state deliveries.State, reason string, outco
 	return d
 }
 
-// An item is its row's attempt, and in its record: whoever delivers the row, one after the other or all at once, there is one write, one
-// item and one attempt. It says so after the user has marked it, too.
+// An item is its notification's attempt, and in its record: whoever delivers the notification, one after the other or all at once,
+// there is one write, one item and one attempt. It says so after the user has marked it, too.
 func TestAnItemIsTheAttempt(t *testing.T) {
 	for name, by := range map[string]func(n *nest, s *deliver.Sender, delivered int) error{
 		"a worker": func(n *nest, s *deliver.Sender, delivered int) error {
@@ -111,12 +112,12 @@ func TestAnItemIsTheAttempt(t *testing.T) {
 		}
 		all.Wait()
 		writes := n.writes(contracts.BucketInbox)
-		check.That(n, writes == 1 || writes == 2, "%d writes", writes) // the second says that the row is stored too
+		check.That(n, writes == 1 || writes == 2, "%d writes", writes) // the second says that the notification is stored too
 		n.wantItem(writes, deliveries.Delivered, "", "sent")
 	})
 }
 
-// A row whose item was removed was delivered, and gets no other one.
+// A notification whose item was removed was delivered, and gets no other one.
 func TestAnItemThatIsRemoved(t *testing.T) {
 	inNest(t, func(n *nest) {
 		_, into := n.box()
@@ -133,7 +134,7 @@ func TestAnItemThatIsRemoved(t *testing.T) {
 }
 
 // The item of a worker that died counts as sent, whatever the user wants by then, and whenever the next worker finds it: before it
-// begins, or not before it ends the row. So it does when the row is dead-lettered. The next channel is not called then.
+// begins, or not before it ends the notification. So it does when the notification is dead-lettered. The next channel is not called then.
 func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 	var cancelled gone
 	cancelled.are("e")
@@ -191,7 +192,7 @@ func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 	}
 }
 
-// followed is how many rows have been stored that follow another one.
+// followed is how many notifications have been stored that follow another one.
 func (n *nest) followed() int {
 	n.Helper()
 	return int(check.Must(n.js.Stream(n.Context(), contracts.StreamNotifications))(n).CachedInfo().State.Msgs)
@@ -212,7 +213,7 @@ func (d *during) Covers(ctx context.Context, row *contracts.Notification, sure b
 	return d.Cancellations.Covers(ctx, row, sure)
 }
 
-// Of a row that is delivered and cancelled at the same time by many, all learn the same, and lists have its item or do not.
+// Of a notification that is delivered and cancelled at the same time by many, all learn the same, and lists have its item or do not.
 func TestAnItemIsCancelledOrThere(t *testing.T) {
 	inNest(t, func(n *nest) {
 		box, into := n.box()
@@ -220,7 +221,7 @@ func TestAnItemIsCancelledOrThere(t *testing.T) {
 		for i := range 50 {
 			event := fmt.Sprint("e", i)
 			row := n.planned(func(row *contracts.Notification) { row.EventID = event })
-			key := check.Must(row.Key())(n)
+			key := check.Must(keys.Of(&row))(n)
 			var all sync.WaitGroup
 			for j := range 4 {
 				all.Go(func() {
@@ -247,7 +248,7 @@ func TestAnItemIsCancelledOrThere(t *testing.T) {
 	})
 }
 
-// A row of the inbox that is put off is not visible until it is delivered, and keeps its record.
+// A notification of the inbox that is put off is not visible until it is delivered, and keeps its record.
 func TestAnItemThatIsPutOff(t *testing.T) {
 	inNest(t, func(n *nest) {
 		box, into := n.box()
@@ -267,7 +268,7 @@ func TestAnItemThatIsPutOff(t *testing.T) {
 	})
 }
 
-// A message that the inbox never takes fails its row for good, with the attempt. Sent again, the row has all attempts.
+// A message that the inbox never takes fails its notification for good, with the attempt. Sent again, the notification has all attempts.
 func TestAnItemThatIsRefused(t *testing.T) {
 	inNest(t, func(n *nest) {
 		_, into := n.box()
@@ -285,7 +286,8 @@ func TestAnItemThatIsRefused(t *testing.T) {
 	})
 }
 
-// An inbox that does not answer, or not in time, is an error of the expander, for the item may have come. A worker puts the row off.
+// An inbox that does not answer, or not in time, is an error of the expander, for the item may have come. A worker puts the
+// notification off.
 func TestAnInboxThatDoesNotAnswer(t *testing.T) {
 	inNest(t, func(n *nest) {
 		_, into := n.box()
@@ -303,8 +305,8 @@ func TestAnInboxThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A row that nothing holds is delivered with the payload of its event. When the expander got no answer, the row is stored too: then its
-// record says that.
+// A notification that nothing holds is delivered with the payload of its event. When the expander got no answer, the notification is
+// stored too: then its record says that.
 func TestARowIsDeliveredAtOnce(t *testing.T) {
 	inNest(t, func(n *nest) {
 		box, into := n.box()
@@ -325,7 +327,7 @@ func TestARowIsDeliveredAtOnce(t *testing.T) {
 	})
 }
 
-// A row that may have to wait, or that another follows, is not immediate.
+// A notification that may have to wait, or that another follows, is not immediate.
 func TestRowsThatAreNotImmediate(t *testing.T) {
 	inNest(t, func(n *nest) {
 		_, into := n.box()
@@ -344,7 +346,8 @@ func TestRowsThatAreNotImmediate(t *testing.T) {
 	})
 }
 
-// A row that its user, a cancellation or an operator holds is not delivered at once. What disturbs nobody is held for fewer reasons.
+// A notification that its user, a cancellation or an operator holds is not delivered at once. What disturbs nobody is held for fewer
+// reasons.
 func TestARowThatIsHeldIsNotDeliveredAtOnce(t *testing.T) {
 	soon := time.Now().Add(100 * 365 * 24 * time.Hour)
 	for name, test := range map[string]struct {
@@ -383,8 +386,8 @@ func TestARowThatIsHeldIsNotDeliveredAtOnce(t *testing.T) {
 	}
 }
 
-// A digest of one event is that event's item, beside the record that says that its row is in the digest, wherever its worker dies. A digest
-// of two has an item of its own.
+// A digest of one event is that event's item, beside the record that says that its notification is in the digest, wherever its worker
+// dies. A digest of two has an item of its own.
 func TestDigestsInTheInbox(t *testing.T) {
 	const id = "digest:c:2000-01-01T01:00:00Z"
 	for _, events := range [][]string{{"e"}, {"e", "f"}} {
@@ -416,14 +419,14 @@ func TestDigestsInTheInbox(t *testing.T) {
 				d := check.Must(n.deliveries.Get(n.Context(), itemKey))(n)
 				check.That(n, d.State == deliveries.Suppressed && d.Digest == id, "%+v", d)
 				of := whole(1).Args
-				d = check.Must(n.deliveries.Get(n.Context(), check.Must(of.Key())(n)))(n)
+				d = check.Must(n.deliveries.Get(n.Context(), check.Must(keys.Of(&of))(n)))(n)
 				check.That(n, d.State == deliveries.Delivered && len(d.Attempts) == 1 && !d.AtOnce, "%+v", d)
 			})
 		}
 	}
 }
 
-// A store that is full holds rows up, for however long, and costs them neither attempts nor their message.
+// A store that is full holds notifications up, for however long, and costs them neither attempts nor their message.
 func TestAFullBucketLosesNothing(t *testing.T) {
 	for _, bucket := range []string{contracts.BucketDeliveries, contracts.BucketInbox} {
 		runInNest(t, bucket, func(n *nest) {
@@ -445,7 +448,7 @@ func TestAFullBucketLosesNothing(t *testing.T) {
 			n.store(mutate)
 			elapse(10 * time.Minute) // hundreds of tries
 			row := aRow("e", "u", mutate)
-			key := check.Must(row.Key())(n)
+			key := check.Must(keys.Of(&row))(n)
 			d := check.Must(n.deliveries.Get(n.Context(), key))(n)
 			check.That(t, d.State == deliveries.Pending && len(d.Attempts) == 0 && n.letters() == 0, "%+v, %d dead letters", d, n.letters())
 			size(1 << 20)

@@ -30,7 +30,8 @@ func takes(d time.Duration, then func(context.Context, int) (channel.Receipt, er
 
 func arrives(context.Context, int) (channel.Receipt, error) { return channel.Receipt{}, nil }
 
-// begin has a sender of this name work the row, which is delivered for the n-th time. done is closed after its error, if it lives.
+// begin has a sender of this name work the notification, which is delivered for the n-th time. done is closed after its error, if it
+// lives.
 func (n *nest) begin(name string, b *bird, delivered int, mutate ...func(*deliver.Config)) (done <-chan error) {
 	n.Helper()
 	s, ended := n.sender(name, b, profile{}, mutate...), make(chan error, 1)
@@ -70,8 +71,8 @@ func TestACallerThatIsLate(t *testing.T) {
 	}
 }
 
-// A sender that was taken for dead and is alive records that the row is sent, and that the call of its successor has no
-// known outcome: a successor that died records nothing any more, and no worker works a row that has ended.
+// A sender that was taken for dead and is alive records that the notification is sent, and that the call of its successor has no
+// known outcome: a successor that died records nothing any more, and no worker works a notification that has ended.
 func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 	for name, then := range map[string]func(*deliver.Config){"dies": vanishes, "lives": func(*deliver.Config) {}} {
 		runInNest(t, name, func(n *nest) {
@@ -89,8 +90,8 @@ func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 	}
 }
 
-// A sender that was taken for dead, is alive, and could not send the row leaves it to its successor, which may die: the row, and the
-// one of the next channel, would be lost if the job ended.
+// A sender that was taken for dead, is alive, and could not send the notification leaves it to its successor, which may die: the
+// notification, and the one of the next channel, would be lost if the job ended.
 func TestACallerThatIsLateAndFailsLeavesTheRow(t *testing.T) {
 	for name, kind := range map[string]channel.Kind{"no address": channel.KindNoAddress, "refused": channel.KindRejected} {
 		runInNest(t, name, func(n *nest) {
@@ -106,7 +107,7 @@ func TestACallerThatIsLateAndFailsLeavesTheRow(t *testing.T) {
 	}
 }
 
-// A caller that is late writes its outcome while another calls: the row is as the other one leaves it.
+// A caller that is late writes its outcome while another calls: the notification is as the other one leaves it.
 func TestACallerThatIsLateKeepsNoOutcomeOut(t *testing.T) {
 	for kind, want := range map[channel.Kind]deliveries.State{
 		channel.KindUnavailable: deliveries.Pending, channel.KindBounced: deliveries.Bounced, channel.KindRejected: deliveries.Failed,
@@ -123,8 +124,8 @@ func TestACallerThatIsLateKeepsNoOutcomeOut(t *testing.T) {
 	}
 }
 
-// A row whose callers died, or were stopped, waits after its channel's first failure as any other does: the waits of the schedule
-// count failures of the provider only.
+// A notification whose callers died, or were stopped, waits after its channel's first failure as any other does: the waits of the
+// schedule count failures of the provider only.
 func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 	inNest(t, func(n *nest) {
 		now := time.Now().UTC()
@@ -143,7 +144,7 @@ func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 	})
 }
 
-// A store that does not answer is not the row's fault: it uses no attempt, and the row comes back after a second.
+// A store that does not answer is not the notification's fault: it uses no attempt, and the notification comes back after a second.
 func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 	for name, kind := range map[string]channel.Kind{
 		"sent": "", "temporary": channel.KindUnavailable, "for good": channel.KindRejected, "unknown": channel.KindUnknown,
@@ -170,7 +171,7 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 	}
 }
 
-// A row whose failure may be its own or its worker's is tried again within seconds, however often its workers died.
+// A notification whose failure may be its own or its worker's is tried again within seconds, however often its workers died.
 func TestNoBackoffIsLong(t *testing.T) {
 	inNest(t, func(n *nest) {
 		p := n.sender("a", &bird{}, profile{}).Policy()
@@ -182,7 +183,7 @@ func TestNoBackoffIsLong(t *testing.T) {
 	})
 }
 
-// A row that may try whether an endpoint is back, and does not call it after all, holds up no other row.
+// A notification that may try whether an endpoint is back, and does not call it after all, holds up no other notification.
 func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 	inNest(t, func(n *nest) {
 		known := n.healthStore()

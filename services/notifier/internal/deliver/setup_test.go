@@ -25,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -82,7 +83,7 @@ func (finds) Drop(context.Context, contracts.RecipientType, string, string, stri
 	return false, nil
 }
 
-// nest is one row on a server, and the workers that send it.
+// nest is one notification on a server, and the workers that send it.
 type nest struct {
 	*testing.T
 
@@ -114,7 +115,7 @@ func inNest(t *testing.T, f func(n *nest)) {
 	})
 }
 
-// aRow is a row of an event for a user.
+// aRow is a notification of an event for a user.
 func aRow(event, user string, mutate ...func(*contracts.Notification)) contracts.Notification {
 	row := contracts.Notification{
 		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now().UTC(),
@@ -125,20 +126,20 @@ func aRow(event, user string, mutate ...func(*contracts.Notification)) contracts
 	return row
 }
 
-// put stores a row.
+// put stores a notification.
 func (n *nest) put(row contracts.Notification) {
 	n.Helper()
 	data := check.Must(contracts.Encode(row))(n)
-	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(row.Subject())(n), data)))
+	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(keys.Send(&row))(n), data)))
 }
 
-// store stores the row.
+// store stores the notification.
 func (n *nest) store(mutate ...func(*contracts.Notification)) {
 	n.Helper()
 	n.put(aRow("e", "u", append([]func(*contracts.Notification){ofC}, mutate...)...))
 }
 
-// ofC is a row of the category c.
+// ofC is a notification of the category c.
 func ofC(row *contracts.Notification) { row.Category = "c" }
 
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
@@ -155,7 +156,7 @@ func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.C
 	return check.Must(deliver.New(cfg))(n)
 }
 
-// work has a process send rows until stop, or the end of the test.
+// work has a process send notifications until stop, or the end of the test.
 func (n *nest) work(s *deliver.Sender) (stop func()) {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
@@ -171,7 +172,7 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 	return natstest.Background(n, w.Run)
 }
 
-// flock has the process "a" send rows by a bird that takes everything, and returns the bird.
+// flock has the process "a" send notifications by a bird that takes everything, and returns the bird.
 func (n *nest) flock(p profile, mutate ...func(*deliver.Config)) *bird {
 	n.Helper()
 	b := &bird{}
@@ -179,7 +180,7 @@ func (n *nest) flock(p profile, mutate ...func(*deliver.Config)) *bird {
 	return b
 }
 
-// dead leaves the row as a process leaves it that dies at a point when it is delivered for the n-th time.
+// dead leaves the notification as a process leaves it that dies at a point when it is delivered for the n-th time.
 func (n *nest) dead(b *bird, at string, delivered int, mutate ...func(*deliver.Config)) {
 	n.Helper()
 	type killed struct{}
@@ -212,13 +213,13 @@ func diesAt(point string, nth int32) (mutate func(*deliver.Config), left *atomic
 	}, left
 }
 
-// record returns the row's record in the store of deliveries.
+// record returns the notification's record in the store of deliveries.
 func (n *nest) record() *deliveries.Delivery {
 	n.Helper()
 	return check.Must(n.deliveries.Get(n.Context(), rowKey))(n)
 }
 
-// want wants the row in a state, after attempts with outcomes.
+// want wants the notification in a state, after attempts with outcomes.
 func (n *nest) want(state deliveries.State, reason string, outcomes ...string) {
 	n.Helper()
 	n.wantDelivery(n.record(), state, reason, outcomes)
@@ -255,14 +256,14 @@ func elapse(d time.Duration) {
 
 var errOdd = errors.New("not an error of a channel")
 
-// job is the row as it is delivered for the n-th time.
+// job is the notification as it is delivered for the n-th time.
 func (*nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
 	job := &worker.Job[contracts.Notification]{Args: aRow("e", "u", mutate...)}
 	job.Deliveries = delivered
 	return job
 }
 
-// snoozed is for how long a row is put off.
+// snoozed is for how long a notification is put off.
 func snoozed(err error) time.Duration {
 	if snooze, ok := errors.AsType[*worker.SnoozeError](err); ok {
 		return snooze.Delay

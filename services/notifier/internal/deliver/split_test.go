@@ -65,7 +65,7 @@ func (o *owner) Drop(_ context.Context, kind contracts.RecipientType, user, name
 
 func (o *owner) config(c *deliver.Config) { c.Profiles = o }
 
-// flights are the calls, as "<address> <state of its row>", in order of addresses. No two rows have an id in common.
+// flights are the calls, as "<address> <state of its notification>", in order of addresses. No two notifications have an id in common.
 func (n *nest) flights(b *bird, nests ...string) string {
 	n.Helper()
 	var all []string
@@ -90,7 +90,8 @@ func (n *nest) ofNest(id string) *deliveries.Delivery {
 	return check.Must(n.deliveries.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u"))(n)
 }
 
-// A row is split when the user has several addresses that take it, and never otherwise: then nothing more is written than ever was.
+// A notification is split when the user has several addresses that take it, and never otherwise: then nothing more is written than ever
+// was.
 func TestARowIsSplit(t *testing.T) {
 	off := contracts.Endpoint{Address: "nest off", Disabled: true}
 	for name, test := range map[string]struct {
@@ -129,7 +130,8 @@ func TestARowIsSplit(t *testing.T) {
 	}
 }
 
-// A crash at any point neither loses the row of an address nor repeats one that was not being sent, whatever happens to the addresses.
+// A crash at any point neither loses the notification of an address nor repeats one that was not being sent, whatever happens to the
+// addresses.
 func TestACrashInASplit(t *testing.T) {
 	for _, point := range []string{deliver.PointSplit, deliver.PointSpread} {
 		runInNest(t, point, func(n *nest) {
@@ -147,7 +149,7 @@ func TestACrashInASplit(t *testing.T) {
 	}
 }
 
-// A row that was tried stays with its address, which knows it by its id, until that is gone.
+// A notification that was tried stays with its address, which knows it by its id, until that is gone.
 func TestATriedRowIsNotSplit(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(o *owner)
@@ -182,7 +184,7 @@ func TestATriedRowIsNotSplit(t *testing.T) {
 	}
 }
 
-// An address that is removed or disabled while its row waits gets nothing more, and the others do not know.
+// An address that is removed or disabled while its notification waits gets nothing more, and the others do not know.
 func TestAnAddressLeavesBetweenTries(t *testing.T) {
 	for reason, e := range map[string]contracts.Endpoint{"no_address": {}, "endpoint_disabled": {Address: "nest a", Disabled: true}} {
 		runInNest(t, reason, func(n *nest) {
@@ -202,7 +204,8 @@ func TestAnAddressLeavesBetweenTries(t *testing.T) {
 	}
 }
 
-// A caller that was taken for dead, and wrote that the row is sent after it was split, takes the rows of the addresses from nobody.
+// A caller that was taken for dead, and wrote that the notification is sent after it was split, takes the notifications of the
+// addresses from nobody.
 func TestALateCallerOfASplitRow(t *testing.T) {
 	inNest(t, func(n *nest) {
 		o := owns("a")
@@ -227,7 +230,7 @@ func TestALateCallerOfASplitRow(t *testing.T) {
 	})
 }
 
-// A row that is cancelled after it was split is not sent to any address, and a failure of the kind gone drops
+// A notification that is cancelled after it was split is not sent to any address, and a failure of the kind gone drops
 // its own address alone.
 func TestASplitRowKeepsTheRules(t *testing.T) {
 	runInNest(t, "cancelled", func(n *nest) {
@@ -291,7 +294,7 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 }
 
 // Whichever worker dies, at any point, each address gets its message at least once, and again only after a death between a call and
-// its record; the next channel gets a row when no address has the message, and only then.
+// its record; the next channel gets a notification when no address has the message, and only then.
 func TestWorkersThatDieLoseNoAddress(t *testing.T) {
 	seed := crash.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -328,7 +331,7 @@ func TestWorkersThatDieLoseNoAddress(t *testing.T) {
 			}
 			followers := map[bool]int{true: 1}[refuses]
 			if len(calls) != 3 || len(b.sent) > 3+between || len(n.followers()) != followers {
-				n.Errorf("seed %d: %s after %d deaths behind a call, %d rows of the next channel, want %d",
+				n.Errorf("seed %d: %s after %d deaths behind a call, %d notifications of the next channel, want %d",
 					seed, n.flights(b, "a", "b", "main"), between, len(n.followers()), followers)
 			}
 		})

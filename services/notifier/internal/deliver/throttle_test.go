@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// few is a row of which a user gets three a minute.
+// few is a notification of which a user gets three a minute.
 func few(row *contracts.Notification) { row.Throttle = &contracts.Throttle{Limit: 3, Per: 60} }
 
 // most is how many different messages were sent in the fullest stretch of time.
@@ -77,7 +77,7 @@ func TestAThrottleSuppresses(t *testing.T) {
 	})
 }
 
-// A row that is delivered again takes no second grant.
+// A notification that is delivered again takes no second grant.
 func TestARetryIsCountedOnce(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
@@ -96,7 +96,7 @@ func TestARetryIsCountedOnce(t *testing.T) {
 	})
 }
 
-// Many rows at once and later, two processes that die at any point: none is lost, and no stretch of time has more than the
+// Many notifications at once and later, two processes that die at any point: none is lost, and no stretch of time has more than the
 // limit.
 func TestAThrottleHoldsUnderChaos(t *testing.T) {
 	underChaos(t, time.Second, 10, func(n *nest, b *bird, chance func(int) int, calm func()) {
@@ -117,7 +117,7 @@ func TestAThrottleHoldsUnderChaos(t *testing.T) {
 	})
 }
 
-// A row that is not to be sent before a time waits for it on every channel, also when it is critical, and then still
+// A notification that is not to be sent before a time waits for it on every channel, also when it is critical, and then still
 // keeps to quiet hours.
 func TestARowWaitsForItsTime(t *testing.T) {
 	night := &contracts.QuietHours{From: "00:00", To: "02:00"} // it is midnight
@@ -152,7 +152,7 @@ func TestARowWaitsForItsTime(t *testing.T) {
 	}
 }
 
-// A row that comes before its time is put off again, however often: a server that restarts delivers it early.
+// A notification that comes before its time is put off again, however often: a server that restarts delivers it early.
 func TestARowThatComesTooEarlyIsPutOffAgain(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: fails(channel.KindUnavailable)}
@@ -172,7 +172,7 @@ func TestARowThatComesTooEarlyIsPutOffAgain(t *testing.T) {
 	})
 }
 
-// A user's own digest goes before that of the rule, where a rule could have one, and is not one where a row was tried by itself.
+// A user's own digest goes before that of the rule, where a rule could have one, and is not one where a notification was tried by itself.
 func TestDigestsThatUsersChoose(t *testing.T) {
 	alone := func(*contracts.Notification) {}
 	for name, test := range map[string]struct {
@@ -210,7 +210,8 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 	}
 }
 
-// A wish that changes while a row goes into a digest, or is tried again, changes nothing of that: the row is in one message.
+// A wish that changes while a notification goes into a digest, or is tried again, changes nothing of that: the notification is in one
+// message.
 func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 	for _, point := range []string{deliver.PointNoted, deliver.PointJoined} {
 		runInNest(t, "off at "+point, func(n *nest) {

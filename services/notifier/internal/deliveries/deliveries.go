@@ -12,12 +12,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
-// State is the state of a row.
+// State is the state of a notification.
 type State string
 
-// The states of a row.
+// The states of a notification.
 const (
 	// Pending means: it is to be sent, for the first time or again.
 	Pending State = "pending"
@@ -31,13 +32,13 @@ const (
 	Delivered State = "delivered"
 	// Bounced means: the address does not exist.
 	Bounced State = "bounced"
-	// Suppressed means: the row is not sent, on purpose.
+	// Suppressed means: the notification is not sent, on purpose.
 	Suppressed State = "suppressed"
-	// Failed means: the row was given up.
+	// Failed means: the notification was given up.
 	Failed State = "failed"
-	// Split means: a row for each of the user's addresses has taken its place.
+	// Split means: a notification for each of the user's addresses has taken its place.
 	Split State = "split"
-	// Unreadable is a row in a list whose record cannot be read. No record has it.
+	// Unreadable is a notification in a list whose record cannot be read. No record has it.
 	Unreadable State = "unreadable"
 )
 
@@ -59,7 +60,7 @@ func (s State) Known() bool {
 // Reasons of states, in addition to the kinds of channel errors.
 const (
 	ReasonCancelled        = "cancelled"         // suppressed: the event was cancelled
-	ReasonDigest           = "digest"            // suppressed: the row is delivered in a digest; deferred: it is being put into one
+	ReasonDigest           = "digest"            // suppressed: it is delivered in a digest; deferred: it is being put into one
 	ReasonEndpointDisabled = "endpoint_disabled" // suppressed: the address has failed for days
 	ReasonEndpointDown     = "endpoint_down"     // pending: the address was not reached lately
 	ReasonEmpty            = "empty"             // suppressed: a digest without events
@@ -82,24 +83,24 @@ const (
 	OutcomeUnknown = "unknown" // the sender died, or lost the connection
 )
 
-// Delivery is the record of one row.
+// Delivery is the record of one notification.
 type Delivery struct {
-	// Addresses are the ids of the addresses whose rows have taken the place of this row.
+	// Addresses are the ids of the addresses whose notifications have taken the place of this notification.
 	Addresses []string `json:"addresses,omitempty"`
 
 	// Attempts are all attempts, in order. The outcome of the last is empty while it is under way.
 	Attempts []Attempt `json:"attempts,omitempty"`
 
-	// Detail describes the failure of a row that ended without an attempt.
+	// Detail describes the failure of a notification that ended without an attempt.
 	Detail string `json:"detail,omitempty"`
 
-	// Digest is the event id of the digest that delivers the row.
+	// Digest is the event id of the digest that delivers the notification.
 	Digest string `json:"digest,omitempty"`
 
 	// Endpoint is the id of the address that was tried, "" for the plain address.
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// FellBackTo is the next channel, whose row was stored because this row ended without being sent.
+	// FellBackTo is the next channel, whose notification was stored because this notification ended without being sent.
 	FellBackTo string `json:"fell_back_to,omitempty"`
 
 	// ProviderID is the provider's id of the message.
@@ -111,28 +112,28 @@ type Delivery struct {
 	// Reason is the reason for the state.
 	Reason string `json:"reason,omitempty"`
 
-	// Replays is the number of times that the row, after it had ended, was sent again on request.
+	// Replays is the number of times that the notification, after it had ended, was sent again on request.
 	Replays int `json:"replays,omitempty"`
 
-	// State is the state of the row.
+	// State is the state of the notification.
 	State State `json:"state"`
 
-	// Unheard are the addresses, of a split row with a next channel, on which the user was not reached.
+	// Unheard are the addresses, of a split notification with a next channel, on which the user was not reached.
 	Unheard []string `json:"unheard,omitempty"`
 
-	// Until is the time at which a deferred row continues, or at which an attempt under way counts as dead.
+	// Until is the time at which a deferred notification continues, or at which an attempt under way counts as dead.
 	Until time.Time `json:"until,omitzero"`
 
 	// UpdatedAt is the time at which the record was written.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// AtOnce means that the item was delivered when the plan was expanded, and that the row is in no stream.
+	// AtOnce means that the item was delivered when the plan was expanded, and that the notification is in no stream.
 	AtOnce bool `json:"-"`
 
-	// Item is the item of a row of the inbox, as JSON. It is empty until the row is delivered.
+	// Item is the item of a notification of the inbox, as JSON. It is empty until the notification is delivered.
 	Item json.RawMessage `json:"-"`
 
-	over kvrecord.Record // as last read or written; empty for a row without a record
+	over kvrecord.Record // as last read or written; empty for a notification without a record
 }
 
 // Tries returns the number of attempts since the last replay.
@@ -149,17 +150,17 @@ func (d *Delivery) Failures() (n int) {
 	return n
 }
 
-// Replay makes an ended row pending again, with all its attempts.
+// Replay makes an ended notification pending again, with all its attempts.
 func (d *Delivery) Replay() {
 	d.State, d.Reason, d.Detail, d.Until = Pending, "", "", time.Time{}
 	d.AttemptsBefore = len(d.Attempts)
 	d.Replays++
 }
 
-// Replaying reports whether the row is to be sent again on request, and no worker has begun.
+// Replaying reports whether the notification is to be sent again on request, and no worker has begun.
 func (d *Delivery) Replaying() bool { return d.State == Pending && d.Replays > 0 && d.Tries() == 0 }
 
-// Attempt is one attempt to send a row.
+// Attempt is one attempt to send a notification.
 type Attempt struct {
 	// At is the time at which the attempt began.
 	At time.Time `json:"at"`
@@ -181,16 +182,16 @@ type Attempt struct {
 // a Detail.
 func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
-// Keep is the time for which a record stays after its last change: longer than its row, which the stream keeps for 30 days and
+// Keep is the time for which a record stays after its last change: longer than its notification, which the stream keeps for 30 days and
 // which cannot be sent after that.
 const Keep = 40 * 24 * time.Hour
 
-// Store keeps the records of deliveries. The record of a row of the inbox is stored in its item, at the key of the item, so that one
-// conditional write delivers the item and records that. Any other record is stored in the bucket of deliveries. It is safe for
+// Store keeps the records of deliveries. The record of a notification of the inbox is stored in its item, at the key of the item, so
+// that one conditional write delivers the item and records that. Any other record is stored in the bucket of deliveries. It is safe for
 // concurrent use.
 type Store struct {
-	// ItemKeep is the time for which items are kept: at least Keep, since a row that outlives its item could be delivered again. It is
-	// set before the store is used. Defaults to 90 days.
+	// ItemKeep is the time for which items are kept: at least Keep, since a notification that outlives its item could be delivered
+	// again. It is set before the store is used. Defaults to 90 days.
 	ItemKeep time.Duration
 
 	// Unreadable is called with each record in a list that cannot be read. It is set before the store is used. Defaults to nothing.
@@ -207,7 +208,7 @@ func New(records *kvrecord.Client) *Store {
 	}
 }
 
-// at returns the bucket and the subject of a row's record.
+// at returns the bucket and the subject of a notification's record.
 func (s *Store) at(key string) (*kvrecord.Stream, string) {
 	if subject := ItemSubject(key); subject != "" {
 		return s.items, subject
@@ -215,7 +216,7 @@ func (s *Store) at(key string) (*kvrecord.Stream, string) {
 	return s.records, s.records.Key(key)
 }
 
-// keyOf returns the key of the row of a record.
+// keyOf returns the key of the notification of a record.
 func (s *Store) keyOf(r kvrecord.Record) string {
 	if key, ok := strings.CutPrefix(r.Subject, s.records.Key("")); ok {
 		return key
@@ -223,7 +224,7 @@ func (s *Store) keyOf(r kvrecord.Record) string {
 	return keyOfItem(r.Subject)
 }
 
-// Get returns the record of a row, or a pending delivery when there is none. One round trip.
+// Get returns the record of a notification, or a pending delivery when there is none. One round trip.
 func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	bucket, subject := s.at(key)
 	found, err := bucket.Get(ctx, subject)
@@ -236,8 +237,8 @@ func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 // recordsAtOnce is the number of records that are read in one round trip.
 const recordsAtOnce = 512
 
-// GetMany returns the records of rows, by their keys. Rows without a record are left out. A row whose record cannot be read
-// is Unreadable. One round trip for each 512, and for each ItemsAtOnce rows of the inbox.
+// GetMany returns the records of notifications, by their keys. Notifications without a record are left out. A notification whose record
+// cannot be read is Unreadable. One round trip for each 512, and for each ItemsAtOnce notifications of the inbox.
 func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
 	subjects := map[*kvrecord.Stream][]string{}
 	for _, key := range keys {
@@ -273,25 +274,25 @@ func (s *Store) listed(ctx context.Context, r kvrecord.Record) *Delivery {
 	return d
 }
 
-// Entry is a row with a record.
+// Entry is a notification with a record.
 type Entry struct {
 	*Delivery
 
-	// Key is the key of the row, see contracts.DeliveryKey.
+	// Key is the key of the notification, see keys.Of.
 	Key string
 
 	// Revision is the revision of the record.
 	Revision uint64
 }
 
-// Scan reads the records of the rows of all channels but the inbox, in the order in which they were written, from a revision on: limit
-// records at most, and 8 MiB. Records of events and digests count too, but are left out. read is the number of records; next is the
-// revision from which to continue, 0 at the end. One round trip.
+// Scan reads the records of the notifications of all channels but the inbox, in the order in which they were written, from a revision
+// on: limit records at most, and 8 MiB. Records of events and digests count too, but are left out. read is the number of records; next
+// is the revision from which to continue, 0 at the end. One round trip.
 func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
 	return s.scan(ctx, s.records, from, limit)
 }
 
-// ScanItems is Scan for the rows of the inbox, in the order in which their records were written or their items marked.
+// ScanItems is Scan for the notifications of the inbox, in the order in which their records were written or their items marked.
 func (s *Store) ScanItems(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
 	return s.scan(ctx, s.items, from, limit)
 }
@@ -303,7 +304,7 @@ func (s *Store) scan(ctx context.Context, in *kvrecord.Stream, from uint64, limi
 	}
 	for _, r := range found {
 		key := s.keyOf(r)
-		if _, err := contracts.RowOfKey(key); len(r.Data) > 0 && err == nil {
+		if _, err := keys.Parse(key); len(r.Data) > 0 && err == nil {
 			entries = append(entries, Entry{Delivery: s.listed(ctx, r), Key: key, Revision: r.Revision})
 		}
 	}
@@ -326,14 +327,17 @@ func (e *TakenError) Error() string {
 func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	bucket, subject := s.at(key)
 	d.UpdatedAt = time.Now().UTC()
-	encode, ttl := d.encode, Keep
+	var data []byte
+	var err error
 	if bucket == s.items {
-		encode = d.encodeItem
+		data, err = d.encodeItem()
+	} else {
+		data, err = json.Marshal(d)
 	}
+	ttl := Keep
 	if len(d.Item) > 0 {
 		ttl = s.ItemKeep
 	}
-	data, err := encode()
 	if err != nil {
 		return fmt.Errorf("deliveries: encode: %w", err)
 	}
@@ -351,8 +355,6 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	d.over = stored
 	return nil
 }
-
-func (d *Delivery) encode() ([]byte, error) { return json.Marshal(d) }
 
 // decode reads a record. A missing or deleted record is a pending delivery.
 func (s *Store) decode(found kvrecord.Record) (*Delivery, error) {

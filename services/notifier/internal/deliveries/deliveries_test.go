@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A record outlives its row, which may be sent again as long as it is there, and is not kept for ever.
+// A record outlives its notification, which may be sent again as long as it is there, and is not kept for ever.
 func TestRecordsOutliveTheirRows(t *testing.T) {
 	t.Parallel()
 	js, records := recordtest.Open(t, natstest.Server(t))

@@ -12,9 +12,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
-// Inbox is the name of the channel whose items have the records of their rows.
+// Inbox is the name of the channel whose items have the records of their notifications.
 const Inbox = "inapp"
 
 const (
@@ -25,22 +26,23 @@ const (
 	ItemKeep = 90 * 24 * time.Hour
 )
 
-// MessageID returns the id of the message of a row, from the row's key. It is short, and safe in headers, file names
+// MessageID returns the id of the message of a notification, from the notification's key. It is short, and safe in headers, file names
 // and URLs.
 func MessageID(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "ntf_" + hex.EncodeToString(sum[:16])
 }
 
-// itemRecord is the record of a row of the inbox. It has an item once the row is delivered.
+// itemRecord is the record of a notification of the inbox. It has an item once the notification is delivered.
 type itemRecord struct {
 	// Item is an inapp.Item.
 	Item json.RawMessage `json:"item,omitempty"`
 
-	// Sent is the only attempt of a row that was delivered at once. It takes the place of Delivery, because nearly all items have one.
+	// Sent is the only attempt of a notification that was delivered at once. It takes the place of Delivery, because nearly all items
+	// have one.
 	Sent *sent `json:"sent,omitempty"`
 
-	// Delivery is the record of any other row.
+	// Delivery is the record of any other notification.
 	Delivery *Delivery `json:"delivery,omitempty"`
 }
 
@@ -49,7 +51,7 @@ type sent struct {
 	Worker string `json:"by,omitempty"`
 }
 
-// encodeItem returns the record of a row of the inbox.
+// encodeItem returns the record of a notification of the inbox.
 func (d *Delivery) encodeItem() ([]byte, error) {
 	r := itemRecord{Delivery: d}
 	if d.AtOnce {
@@ -66,7 +68,7 @@ func (d *Delivery) encodeItem() ([]byte, error) {
 	return append(append(data, ','), own[1:]...), nil
 }
 
-// decodeItem reads the record of a row of the inbox. An item that somebody has removed was delivered.
+// decodeItem reads the record of a notification of the inbox. An item that somebody has removed was delivered.
 func decodeItem(found kvrecord.Record) (*Delivery, error) {
 	if len(found.Data) == 0 {
 		if found.Header.Get("KV-Operation") != "" {
@@ -93,7 +95,7 @@ func decodeItem(found kvrecord.Record) (*Delivery, error) {
 // itemPrefix begins the subjects of the bucket of items.
 const itemPrefix = "$KV." + contracts.BucketInbox + "."
 
-// ItemSubject returns the subject of the record of a row of the inbox, by the row's key, "" for any other row.
+// ItemSubject returns the subject of the record of a notification of the inbox, by the notification's key, "" for any other notification.
 func ItemSubject(key string) string {
 	tokens := strings.Split(key, ".")
 	if len(tokens) != 4 || tokens[1] != Inbox {
@@ -102,7 +104,7 @@ func ItemSubject(key string) string {
 	return itemPrefix + strings.Join([]string{tokens[2], tokens[3], tokens[0]}, ".")
 }
 
-// keyOfItem returns the key of the row of a record at a subject.
+// keyOfItem returns the key of the notification of a record at a subject.
 func keyOfItem(subject string) string {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(subject, itemPrefix), ".")
 	user, event, _ := strings.Cut(rest, ".")
@@ -123,14 +125,15 @@ func ItemFailure(ctx context.Context, err error) *channel.Error {
 	return &channel.Error{Channel: Inbox, Kind: kind, Cause: err}
 }
 
-// RowAtOnce returns a row that is in no stream and its key, by its record, and reports whether the record is that of such a row.
+// RowAtOnce returns a notification that is in no stream and its key, by its record, and reports whether the record is that of such a
+// notification.
 func RowAtOnce(found kvrecord.Record) (n contracts.Notification, key string, ok bool) {
 	d, err := decodeItem(found)
 	if err != nil || !d.AtOnce {
 		return n, "", false
 	}
 	key = keyOfItem(found.Subject)
-	of, err := contracts.RowOfKey(key)
+	of, err := keys.Parse(key)
 	if err != nil {
 		return n, "", false
 	}

@@ -13,29 +13,30 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
-// Header returns the headers that all rows of a plan share. created is the time at which the plan was made.
+// Header returns the headers that all notifications of a plan share. created is the time at which the plan was made.
 func Header(created time.Time) (nats.Header, error) {
 	header, err := contracts.CloudEvent{
 		ID: "row", Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: created,
 		DataContentType: "application/json",
 	}.Header()
 	if err != nil {
-		return nil, fmt.Errorf("headers of rows: %w", err)
+		return nil, fmt.Errorf("headers of notifications: %w", err)
 	}
-	header.Del(nats.MsgIdHdr) // the subject identifies a row
+	header.Del(nats.MsgIdHdr) // the subject identifies a notification
 	return header, nil
 }
 
-// Encoder writes the rows of one plan as contracts.Encode does. Most rows differ from the one before only in the user, so
-// it keeps the bytes around the user. It is not safe for concurrent use.
+// Encoder writes the notifications of one plan as contracts.Encode does. Most notifications differ from the one before only in the
+// user, so it keeps the bytes around the user. It is not safe for concurrent use.
 type Encoder struct {
 	frames map[frameOf]frame
 }
 
-// frameOf has the fields other than the user in which rows of a plan differ. Digest, throttle, unread and fallback depend on kind
-// and channel. A row that follows another has an encoder of its own.
+// frameOf has the fields other than the user in which notifications of a plan differ. Digest, throttle, unread and fallback depend on
+// kind and channel. A notification that follows another has an encoder of its own.
 type frameOf struct {
 	address   string
 	category  string
@@ -47,20 +48,20 @@ type frameOf struct {
 	template  string
 }
 
-// frame is a row without its user.
+// frame is a notification without its user.
 type frame struct{ before, after []byte }
 
 // maxFrames bounds the frames in memory: a plan has few kinds, channels and languages, but a resolver may
 // return any number.
 const maxFrames = 64
 
-// Write returns the write that stores a row of the encoder's plan. The message id is the row's key.
+// Write returns the write that stores a notification of the encoder's plan. The message id is the notification's key.
 func (e *Encoder) Write(n contracts.Notification, common nats.Header) (w kvrecord.Write, err error) {
-	id, err := n.Key()
+	id, err := keys.Of(&n)
 	if err != nil {
 		return w, err
 	}
-	subject, err := n.Subject()
+	subject, err := keys.Send(&n)
 	if err != nil {
 		return w, err
 	}
@@ -68,7 +69,7 @@ func (e *Encoder) Write(n contracts.Notification, common nats.Header) (w kvrecor
 	return kvrecord.Write{Subject: subject, Data: data, Header: named(common, id)}, err
 }
 
-// Write returns the write that stores a row by itself.
+// Write returns the write that stores a notification by itself.
 func Write(n contracts.Notification) (kvrecord.Write, error) {
 	header, err := Header(n.CreatedAt)
 	if err != nil {
@@ -77,14 +78,14 @@ func Write(n contracts.Notification) (kvrecord.Write, error) {
 	return new(Encoder).Write(n, header)
 }
 
-// Replay returns the write that sends a row again for the n-th time. It has the data of the row, and an id of its
+// Replay returns the write that sends a notification again for the n-th time. It has the data of the notification, and an id of its
 // own, so that it gets a dead letter of its own.
 func Replay(n contracts.Notification, data []byte, number int) (w kvrecord.Write, err error) {
-	id, err := n.Key()
+	id, err := keys.Of(&n)
 	if err != nil {
 		return w, err
 	}
-	subject, err := n.ReplaySubject(number)
+	subject, err := keys.Replay(&n, number)
 	if err != nil {
 		return w, err
 	}
@@ -98,45 +99,43 @@ func named(common nats.Header, id string) nats.Header {
 	return header
 }
 
-// Decoder reads rows as contracts.Decode does. It parses the bytes around the user once for all rows of a plan: see [Encoder]. It
-// may be used by many goroutines at once. The returned rows share memory, and must not be changed.
+// Decoder reads notifications as contracts.Decode does. It parses the bytes around the user once for all notifications of a plan: see
+// [Encoder]. It may be used by many goroutines at once. The returned notifications share memory, and must not be changed.
 type Decoder struct {
 	mu     sync.RWMutex
 	frames map[string]contracts.Notification // by the bytes around the user
 }
 
-// maxFrame bounds a row whose frame is kept, in bytes.
+// maxFrame bounds a notification whose frame is kept, in bytes.
 const maxFrame = 16 << 10
 
-// Decode reads the row in a message.
-func (d *Decoder) Decode(data []byte) (contracts.Notification, error) {
+// DecodeArgs reads the notification in a message into args, as a worker.Policy takes it.
+func (d *Decoder) DecodeArgs(_ nats.Header, data []byte, args any) (err error) {
+	n := args.(*contracts.Notification) //nolint:forcetypeassert // registered with this type
 	frame, user, framed := split(data)
 	if framed {
 		d.mu.RLock()
-		n, known := d.frames[string(frame)]
+		known, found := d.frames[string(frame)]
 		d.mu.RUnlock()
-		if n.UserID = user; known {
-			return n, nil
+		if found {
+			*n, n.UserID = known, user
+			return nil
 		}
 	}
-	n, err := contracts.Decode[contracts.Notification](data)
-	if err == nil && framed && n.Recipient == nil { // rows with a profile differ in more than the user
-		d.keep(string(frame), n)
+	if *n, err = contracts.Decode[contracts.Notification](data); err != nil || !framed || n.Recipient != nil {
+		return err // notifications with a profile differ in more than the user
 	}
-	return n, err
-}
-
-func (d *Decoder) keep(frame string, n contracts.Notification) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.frames == nil || len(d.frames) >= maxFrames {
 		d.frames = map[string]contracts.Notification{} // the frames of present plans are soon added again
 	}
-	d.frames[frame] = n
+	d.frames[string(frame)] = *n
+	return nil
 }
 
-// split splits a row around its user, if the user directly follows the event's id, as contracts.Encode writes rows, and has no
-// escapes. No other field can be taken for the user, because only the event's id precedes it.
+// split splits a notification around its user, if the user directly follows the event's id, as contracts.Encode writes notifications,
+// and has no escapes. No other field can be taken for the user, because only the event's id precedes it.
 func split(data []byte) (frame []byte, user string, ok bool) {
 	const first, second = `{"event_id":"`, `","user_id":"`
 	if len(data) > maxFrame || !bytes.HasPrefix(data, []byte(first)) {
@@ -153,7 +152,7 @@ func split(data []byte) (frame []byte, user string, ok bool) {
 	return append(frame, data[end:]...), user, plain(user)
 }
 
-// encode returns the JSON of a row. The caller may keep the data.
+// encode returns the JSON of a notification. The caller may keep the data.
 func (e *Encoder) encode(n contracts.Notification) ([]byte, error) {
 	if n.Recipient != nil || !plain(n.UserID) {
 		return contracts.Encode(n)
@@ -177,7 +176,7 @@ func (e *Encoder) encode(n contracts.Notification) ([]byte, error) {
 	return append(data, f.after...), nil
 }
 
-// keep splits a row around its user and keeps the parts. The user follows the event's id, in which each quotation mark
+// keep splits a notification around its user and keeps the parts. The user follows the event's id, in which each quotation mark
 // is escaped, and precedes all other fields, so that the first match is the user.
 func (e *Encoder) keep(of frameOf, data []byte, userID string) {
 	const field = `,"user_id":"`

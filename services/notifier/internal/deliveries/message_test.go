@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// Encoding by frames returns the bytes that contracts.Encode returns, and refuses the rows that it refuses, whatever is
+// Encoding by frames returns the bytes that contracts.Encode returns, and refuses the notifications that it refuses, whatever is
 // in ids, payloads and profiles.
 func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 	})
 }
 
-// For a new field of rows the author has to decide whether it is the same in all rows of a plan, like the event, or
+// For a new field of notifications the author has to decide whether it is the same in all notifications of a plan, like the event, or
 // distinguishes frames.
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
@@ -72,8 +72,8 @@ func TestFramesAreBounded(t *testing.T) {
 	check.Same(t, "frames", len(e.frames), maxFrames)
 }
 
-// Decoding by frames returns the rows that contracts.Decode returns, and refuses those that it refuses, whatever their senders
-// write, and whichever rows came before.
+// Decoding by frames returns the notifications that contracts.Decode returns, and refuses those that it refuses, whatever their senders
+// write, and whichever notifications came before.
 func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 	t.Parallel()
 	const rest = `,"recipient_type":"CUSTOMER","channel":"inapp","event_type":"X","created_at":"2025-01-01T00:00:00Z"`
@@ -92,7 +92,8 @@ func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 			event := rapid.SampledFrom([]string{"e", "e", "e", "f", `e\"`, `e","user_id":"u1`, ""}).Draw(r, "event")
 			user := rapid.SampledFrom([]string{"u1", "u2", "u3", "", `u\u0031`, `u"`, `u1","user_id":"u2`, "a b"}).Draw(r, "user")
 			data := fmt.Appendf(nil, shape, event, user)
-			got, err := d.Decode(data)
+			var got contracts.Notification
+			err := d.DecodeArgs(nil, data, &got)
 			want, wantErr := contracts.Decode[contracts.Notification](data)
 			if (err == nil) != (wantErr == nil) || err == nil && !reflect.DeepEqual(got, want) {
 				r.Fatalf("%s: %+v, %v: want %+v, %v", data, got, err, want, wantErr)
@@ -101,7 +102,7 @@ func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 	})
 }
 
-// The rows of a plan are read by one frame, as their encoder wrote them, and frames are bounded.
+// The notifications of a plan are read by one frame, as their encoder wrote them, and frames are bounded.
 func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
 	t.Parallel()
 	var e Encoder
@@ -117,7 +118,8 @@ func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
 		for user := range 3 {
 			row.UserID = fmt.Sprint("u", user)
 			msg := check.Must(e.Write(row, header))(t)
-			got := check.Must(d.Decode(msg.Data))(t)
+			var got contracts.Notification
+			check.OK(t, d.DecodeArgs(nil, msg.Data, &got))
 			check.Equal(t, row, got)
 		}
 		check.Same(t, "frames", len(d.frames), event%maxFrames+1)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// strikes is the number of calls in a row that do not reach an endpoint before it is left alone.
+	// strikes is the number of calls in a notification that do not reach an endpoint before it is left alone.
 	strikes = 3
 
 	// firstPause and lastPause bound the time for which an endpoint is left alone. It doubles with each pause.
@@ -126,7 +126,7 @@ func (t *turns) wait(now time.Time, first, each time.Duration) time.Duration {
 }
 
 // breaker decides when endpoints are called, so that endpoints that do not answer delay no others. It leaves an endpoint alone that
-// was not reached several times in a row; afterwards one call at a time tests whether the endpoint is back. An endpoint that has
+// was not reached several times in a notification; afterwards one call at a time tests whether the endpoint is back. An endpoint that has
 // not answered yet, or stops answering, gets no further call while calls are under way. It is safe for concurrent use; each process
 // has its own.
 type breaker struct {

@@ -3,7 +3,7 @@
 // An endpoint is an address on a channel, such as the URL of a webhook. An endpoint that has failed without a success for days
 // is disabled for all processes. Its state is kept in a bucket, which is written when an endpoint begins to fail, when it works
 // again, and when it is disabled, and never while it works. Each process by itself leaves an endpoint alone for a while that it
-// did not reach several times in a row.
+// did not reach several times in a notification.
 package health
 
 import (

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -32,7 +33,7 @@ const (
 	// maxPayload bounds the payload of an event in a digest, in bytes. A larger payload is left out.
 	maxPayload = 2 << 10
 
-	// digestKeep is the time for which a record stays after its last write: longer than the stream keeps a row that could need
+	// digestKeep is the time for which a record stays after its last write: longer than the stream keeps a notification that could need
 	// the record.
 	digestKeep = 35 * 24 * time.Hour
 
@@ -40,12 +41,12 @@ const (
 	memberText = 16
 )
 
-// ErrForeign is returned when the row of a digest cannot be stored because another event has its id.
+// ErrForeign is returned when the notification of a digest cannot be stored because another event has its id.
 var ErrForeign = errors.New("another event has the id of the digest")
 
 // Item is one event of a digest.
 type Item struct {
-	// CreatedAt is the time at which the row of the event was planned.
+	// CreatedAt is the time at which the notification of the event was planned.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EventID is the id of the event.
@@ -72,7 +73,7 @@ type Digest struct {
 	// Sealed is the time at which the digest was sealed, zero before. A sealed digest takes no events.
 	Sealed time.Time `json:"sealed,omitzero"`
 
-	// Locale, Recipient and Template are fields of the last row.
+	// Locale, Recipient and Template are fields of the last notification.
 	Locale    string               `json:"locale,omitempty"`
 	Recipient *contracts.Recipient `json:"recipient,omitempty"`
 	Template  string               `json:"template,omitempty"`
@@ -115,7 +116,7 @@ func (d *Digest) add(n *contracts.Notification, mark string) {
 	d.Locale, d.Recipient, d.Template = n.Locale, n.Recipient, TemplateOf(n)
 }
 
-// Digests has the records of digests, and the stream of their rows. It is safe for concurrent use, also by several
+// Digests has the records of digests, and the stream of their notifications. It is safe for concurrent use, also by several
 // processes.
 type Digests struct{ records, rows *kvrecord.Stream }
 
@@ -126,7 +127,7 @@ func NewDigests(records *kvrecord.Client) *Digests {
 
 // Get reads the record of a digest, which is empty when it was not written yet. One round trip.
 func (s *Digests) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
-	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	key, err := keys.Digest(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return nil, fmt.Errorf("digest: %w", err)
 	}
@@ -138,7 +139,7 @@ func (s *Digests) Get(ctx context.Context, n *contracts.Notification) (*Digest, 
 }
 
 // Join puts an event into the record of a digest, unless it is there, and reports whether the record has it. It has not
-// when the digest was sealed without the event, or is full. Join stores the row of the digest before its record. Usually
+// when the digest was sealed without the event, or is full. Join stores the notification of the digest before its record. Usually
 // two round trips; one more for the first event.
 func (s *Digests) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
 	d, err := s.Get(ctx, n)
@@ -161,7 +162,7 @@ func (s *Digests) Join(ctx context.Context, n, event *contracts.Notification) (j
 }
 
 // Seal closes the record of a digest, removes the events for which cancelled reports true, and returns the record, which
-// then no longer changes. A caller that ends the row of a digest seals the digest first, so that no event goes into a digest
+// then no longer changes. A caller that ends the notification of a digest seals the digest first, so that no event goes into a digest
 // that is not sent. Two round trips.
 func (s *Digests) Seal(ctx context.Context, n *contracts.Notification, cancelled func(Mark) bool) (*Digest, error) {
 	d, err := s.Get(ctx, n)
@@ -208,7 +209,7 @@ func (s *Digests) put(ctx context.Context, d *Digest) (*Digest, error) {
 	return d, nil
 }
 
-// store stores the row of a digest, unless it is stored already.
+// store stores the notification of a digest, unless it is stored already.
 func (s *Digests) store(ctx context.Context, n *contracts.Notification) error {
 	w, err := deliveries.Write(*n)
 	if err != nil {
@@ -216,7 +217,7 @@ func (s *Digests) store(ctx context.Context, n *contracts.Notification) error {
 	}
 	_, err = s.rows.Put(ctx, w)
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		// Ids come from outside: the existing row may be the digest, or an event with the id of a digest.
+		// Ids come from outside: the existing notification may be the digest, or an event with the id of a digest.
 		if there, err := contracts.Decode[contracts.Notification](conflict.Found.Data); err != nil || !there.Collected {
 			return fmt.Errorf("digest: %s: %w", w.Subject, ErrForeign)
 		}
@@ -243,7 +244,7 @@ func decode(found kvrecord.Record) (*Digest, error) {
 // maxGroup is the longest template, in bytes, that is a part of an id.
 const maxGroup = 128
 
-// Group returns the name under which a row is counted by throttles and collected by digests: its category or, without
+// Group returns the name under which a notification is counted by throttles and collected by digests: its category or, without
 // one, its template.
 func Group(n *contracts.Notification) string {
 	if n.Category != "" {
@@ -257,7 +258,7 @@ func Group(n *contracts.Notification) string {
 	return "template/" + name // no category has a slash
 }
 
-// TemplateOf returns the name of the template of a row's digest.
+// TemplateOf returns the name of the template of a notification's digest.
 func TemplateOf(n *contracts.Notification) string {
 	return cmp.Or(n.Digest.Template, cmp.Or(n.Category, n.Template, n.EventType)+rules.DigestSuffix)
 }
@@ -282,7 +283,7 @@ func DigestEnd(now time.Time, d *contracts.Digest, zone string) (time.Time, erro
 	return schedule.NextOf(local, clocks).UTC(), unknown
 }
 
-// DigestRow returns the row of the digest for a row and the end of a window.
+// DigestRow returns the notification of the digest for a notification and the end of a window.
 func DigestRow(n *contracts.Notification, end time.Time) *contracts.Notification {
 	return &contracts.Notification{
 		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: contracts.EventTypeDigest,

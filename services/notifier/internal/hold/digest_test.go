@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -38,7 +39,7 @@ func newPlace(t *testing.T) *place {
 	return s
 }
 
-// about is the row of an event that is delivered in digests.
+// about is the notification of an event that is delivered in digests.
 func about(id string) *contracts.Notification {
 	return &contracts.Notification{
 		Category: "c", Channel: "bird", CreatedAt: time.Unix(1, 0).UTC(), Digest: &contracts.Digest{Every: 60}, EventID: id, EventType: "X",
@@ -74,7 +75,7 @@ func (s *place) seal(process int, cancelled ...string) *hold.Digest {
 // record is the subject of the digest's record.
 func (s *place) record() string {
 	s.Helper()
-	key := check.Must(contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
+	key := check.Must(keys.Digest(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
 	return "$KV." + contracts.BucketDeliveries + "." + key
 }
 
@@ -100,7 +101,7 @@ func ids(d *hold.Digest) []string {
 }
 
 // However many processes put events into a digest, at the same moment and again and again, each event is in it once, and
-// the digest has one row.
+// the digest has one notification.
 func TestAnEventIsInADigestOnce(t *testing.T) {
 	t.Parallel()
 	s := newPlace(t)
@@ -128,7 +129,7 @@ func TestAnEventIsInADigestOnce(t *testing.T) {
 }
 
 // No event goes into a sealed digest, and every later Seal returns the same digest, also when events are cancelled later. A
-// row whose event was put in before, and that asks again, learns that the event is there.
+// notification whose event was put in before, and that asks again, learns that the event is there.
 func TestASealedDigestStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	s := newPlace(t)
@@ -177,7 +178,7 @@ func TestAnEventIsNotLostBetweenJoinAndSeal(t *testing.T) {
 	}
 }
 
-// The row of a digest is stored before its record, so that none is forgotten, and an event that is called like a digest gets no
+// The notification of a digest is stored before its record, so that none is forgotten, and an event that is called like a digest gets no
 // other events.
 func TestTheRowComesBeforeTheRecord(t *testing.T) {
 	t.Parallel()

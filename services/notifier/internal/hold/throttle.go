@@ -12,40 +12,41 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
-// Bounds of the rows that wait.
+// Bounds of the notifications that wait.
 const (
-	// maxPromised is the number of waiting rows whose order is kept, in addition to the last rows, which determine when
+	// maxPromised is the number of waiting notifications whose order is kept, in addition to the last notifications, which determine when
 	// there is room.
 	maxPromised = 256
 
-	// late is the time after its turn for which a row holds up the rows after it. Then it counts as lost: cancelled, or no
-	// longer wanted. The next row has half the time, because it has asked while it was held up.
+	// late is the time after its turn for which a notification holds up the notifications after it. Then it counts as lost: cancelled,
+	// or no longer wanted. The next notification has half the time, because it has asked while it was held up.
 	late = time.Minute
 
-	// overdue is the longest time after their turns for which rows hold up others, however many of them are lost.
+	// overdue is the longest time after their turns for which notifications hold up others, however many of them are lost.
 	overdue = 5 * time.Minute
 
-	// held is the time after which a held-up row asks again.
+	// held is the time after which a held-up notification asks again.
 	held = 200 * time.Millisecond
 )
 
-// Turn is a row with the time at which it was delivered, or is to ask again.
+// Turn is a notification with the time at which it was delivered, or is to ask again.
 type Turn struct {
 	// At is the time of the turn.
 	At time.Time `json:"at"`
 
-	// Order is the time at which a waiting row was planned. Rows have their turns in this order.
+	// Order is the time at which a waiting notification was planned. Notifications have their turns in this order.
 	Order time.Time `json:"order,omitzero"`
 
-	// Row is the mark of the row.
+	// Notification is the mark of the notification.
 	Row string `json:"row"`
 }
 
 // state is the record. Its size is bounded by the limit and maxPromised.
 type state struct {
-	// Granted are the rows that were delivered in the last period, in the order of their times.
+	// Granted are the notifications that were delivered in the last period, in the order of their times.
 	Granted []Turn `json:"granted,omitempty"`
 
 	// Promised are the first and the last of the promised turns that were not taken, in the order of their times.
@@ -60,21 +61,22 @@ func NewThrottles(records *kvrecord.Client) *Throttles {
 	return &Throttles{records.Bucket(contracts.BucketDeliveries)}
 }
 
-// ThrottleKey names the rows that are counted together.
+// ThrottleKey names the notifications that are counted together.
 type ThrottleKey struct {
 	Channel, Group, UserID string
 
 	RecipientType contracts.RecipientType
 }
 
-// Ask grants a row and returns the zero time, or returns the time at which the row is to ask again, or, for a throttle that
-// suppresses, at which there will be room. A row that was granted and is sent again, because it failed or its sender died,
-// takes no second grant. Waiting rows are let through in the order in which they were planned, except late rows, and rows
-// beyond maxPromised. promised reports whether the row asks again at the time that it was promised. Two round trips.
+// Ask grants a notification and returns the zero time, or returns the time at which the notification is to ask again, or, for a
+// throttle that suppresses, at which there will be room. A notification that was granted and is sent again, because it failed or its
+// sender died, takes no second grant. Waiting notifications are let through in the order in which they were planned, except late
+// notifications, and notifications beyond maxPromised. promised reports whether the notification asks again at the time that it was
+// promised. Two round trips.
 func (st *Throttles) Ask(
 	ctx context.Context, key ThrottleKey, row string, planned time.Time, t contracts.Throttle, promised bool,
 ) (until time.Time, err error) {
-	name, err := contracts.ThrottleKey(key.Group, key.Channel, key.RecipientType, key.UserID)
+	name, err := keys.Throttle(key.Group, key.Channel, key.RecipientType, key.UserID)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}
@@ -82,7 +84,7 @@ func (st *Throttles) Ask(
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}
-	sum := sha256.Sum256([]byte(row)) // distinguishes rows
+	sum := sha256.Sum256([]byte(row)) // distinguishes notifications
 	mark := base64.RawURLEncoding.EncodeToString(sum[:12])
 	for {
 		s := state{}
@@ -140,20 +142,20 @@ func (s *state) ask(now time.Time, row Turn, t contracts.Throttle, promised bool
 			if t.Suppress {
 				return until, false
 			}
-			if promised { // the delivered rows fill the period until then, for all other rows too
+			if promised { // the delivered notifications fill the period until then, for all other notifications too
 				s.delay(until)
 			}
 			row.At = until
 			return s.promise(row, t.Limit), true
 		}
 	}
-	// An earlier grant of the row moves to now: the row counts once, for a period from its last delivery.
+	// An earlier grant of the notification moves to now: the notification counts once, for a period from its last delivery.
 	s.Granted = slices.DeleteFunc(s.Granted, mine)
 	s.Granted = last(append(s.Granted, Turn{At: now, Row: row.Row}), t.Limit)
 	return time.Time{}, true
 }
 
-// dropLost removes the rows that did not ask at their turns, and reports whether there were any. mine selects the row
+// dropLost removes the notifications that did not ask at their turns, and reports whether there were any. mine selects the notification
 // that asks.
 func (s *state) dropLost(now time.Time, mine func(Turn) bool) bool {
 	before := len(s.Promised)
@@ -174,8 +176,8 @@ func (s *state) delay(until time.Time) {
 	}
 }
 
-// promise adds a waiting row, distributes the times of the turns to the rows in their order, and returns the row's
-// time.
+// promise adds a waiting notification, distributes the times of the turns to the notifications in their order, and returns the
+// notification's time.
 func (s *state) promise(row Turn, limit int) (until time.Time) {
 	rows := append(slices.Clone(s.Promised), row)
 	times := make([]time.Time, len(rows))
@@ -195,7 +197,7 @@ func (s *state) promise(row Turn, limit int) (until time.Time) {
 	return until
 }
 
-// next returns the first time at which there is room. It comes after all promised turns, except for a row that has a
+// next returns the first time at which there is room. It comes after all promised turns, except for a notification that has a
 // promise.
 func (s *state) next(now time.Time, t contracts.Throttle, promised bool) time.Time {
 	turns := slices.Clone(s.Granted)

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -46,13 +47,13 @@ var (
 	three = contracts.Throttle{Limit: 3, Per: 60}
 )
 
-// ask has a process ask for a row, and returns for how long it is to wait, 0 when it is granted.
+// ask has a process ask for a notification, and returns for how long it is to wait, 0 when it is granted.
 func (g *pair) ask(process int, key hold.ThrottleKey, row string, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
 	return g.askPlanned(process, key, row, time.Now(), t, promised)
 }
 
-// askPlanned asks for a row that was planned at a time.
+// askPlanned asks for a notification that was planned at a time.
 func (g *pair) askPlanned(process int, key hold.ThrottleKey, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
 	until, err := g.stores[process].Ask(g.Context(), key, row, at, t, promised)
@@ -72,7 +73,7 @@ type turns struct {
 // kept is the record of the key, empty when there is none.
 func (g *pair) kept() (record turns) {
 	g.Helper()
-	key := check.Must(contracts.ThrottleKey(ada.Group, ada.Channel, ada.RecipientType, ada.UserID))(g)
+	key := check.Must(keys.Throttle(ada.Group, ada.Channel, ada.RecipientType, ada.UserID))(g)
 	stream := check.Must(g.js.Stream(g.Context(), "KV_"+contracts.BucketDeliveries))(g)
 	msg, err := stream.GetLastMsgForSubject(g.Context(), "$KV."+contracts.BucketDeliveries+"."+key)
 	if err != nil {
@@ -82,9 +83,9 @@ func (g *pair) kept() (record turns) {
 	return record
 }
 
-// Rows that ask at any time, in two processes at once, and come back at the time that they were promised: no stretch of time as long
-// as the period has more grants than the limit, each row waits once, and they come to their turns in the order in which they
-// asked.
+// Notifications that ask at any time, in two processes at once, and come back at the time that they were promised: no stretch of time
+// as long as the period has more grants than the limit, each notification waits once, and they come to their turns in the order in
+// which they asked.
 func TestNoMoreThanTheLimit(t *testing.T) {
 	for range 5 {
 		seed := rand.Uint64()
@@ -135,7 +136,8 @@ func TestWhatIsCountedTogether(t *testing.T) {
 	})
 }
 
-// A record has at most a limit's worth of turns, and 256 rows that wait, however many do, and is gone some time after the last of them.
+// A record has at most a limit's worth of turns, and 256 notifications that wait, however many do, and is gone some time after the last
+// of them.
 func TestARecordIsBounded(t *testing.T) {
 	withPair(t, func(g *pair) {
 		var last time.Duration
@@ -154,8 +156,8 @@ func TestARecordIsBounded(t *testing.T) {
 	})
 }
 
-// Rows that ask in any order, and come back in any order, some seconds late, are let through in the order in which they were planned.
-// One that never comes back holds up the others for a minute.
+// Notifications that ask in any order, and come back in any order, some seconds late, are let through in the order in which they were
+// planned. One that never comes back holds up the others for a minute.
 func TestRowsThatWaitKeepTheirOrder(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)

@@ -123,7 +123,7 @@ func (h *handler) accept(w http.ResponseWriter, r *http.Request, e contracts.Eve
 // have "." or "..".
 func eventID(r *http.Request) string { return cmp.Or(r.PathValue("event"), r.URL.Query().Get("event")) }
 
-// event answers GET /v1/events/{event}, and GET /v1/events?event=..., with the event and the first of its rows.
+// event answers GET /v1/events/{event}, and GET /v1/events?event=..., with the event and the first of its notifications.
 func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
 	e, err := h.api.Event(r.Context(), eventID(r))
 	if err != nil {
@@ -175,7 +175,8 @@ func reply(w http.ResponseWriter, body any, err error) error {
 	return err
 }
 
-// query reads ?event=...&user=...&type=...&channel=...&address=...&state=...&reason=...&since=...&limit=...&cursor=..., which select rows.
+// query reads ?event=...&user=...&type=...&channel=...&address=...&state=...&reason=...&since=...&limit=...&cursor=..., which select
+// notifications.
 func query(r *http.Request) (api.Query, error) {
 	v := params(r, "address", "channel", "cursor", "event", "limit", "reason", "since", "state", "type", "user")
 	return api.Query{

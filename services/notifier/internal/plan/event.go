@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // State is the state of an event.
@@ -20,7 +21,7 @@ const (
 	StateSeen State = "seen"
 	// StatePlanned means: its plan is committed.
 	StatePlanned State = "planned"
-	// StateExpanded means: all rows of its plan are stored, or were delivered without being stored.
+	// StateExpanded means: all notifications of its plan are stored, or were delivered without being stored.
 	StateExpanded State = "expanded"
 	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when the dead letter is replayed,
 	// or when it is published again after the stream has forgotten its id.
@@ -29,7 +30,7 @@ const (
 	StateCancelled State = "cancelled"
 )
 
-// keep is the time for which the record of an event stays after its last change: longer than its plan and its rows, which their
+// keep is the time for which the record of an event stays after its last change: longer than its plan and its notifications, which their
 // stream keeps for 30 days. An event that is published again after that is a new event.
 const keep = 40 * 24 * time.Hour
 
@@ -47,7 +48,7 @@ type Event struct {
 	// Recipients is the number of recipients of the plan.
 	Recipients int `json:"recipients,omitempty"`
 
-	// Rows is the number of rows of the plan.
+	// Notifications is the number of notifications of the plan.
 	Rows int `json:"rows,omitempty"`
 
 	// State is the state of the event.
@@ -160,6 +161,6 @@ func decodeEvent(found kvrecord.Record) (*Event, error) {
 }
 
 func (s events) subjectOf(eventID string) (string, error) {
-	key, err := contracts.EventRecordKey(eventID)
+	key, err := keys.Event(eventID)
 	return s.Key(key), err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// A planner that records that all rows are stored may have read the event before another process recorded that it is
+// A planner that records that all notifications are stored may have read the event before another process recorded that it is
 // planned, or cancelled. The record is made all the same, unless the event is cancelled.
 func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 	t.Parallel()
@@ -104,8 +104,8 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	is("c", plan.StateCancelled, "")
 }
 
-// An event that is published again is the same one whenever it says that it occurred and however its JSON is written, and another one when
-// any other field differs, also after its plan has gone.
+// An event that is published again is the same one whenever it says that it occurred and however its JSON is written, and another one
+// when any other field differs, also after its plan has gone.
 func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 	t.Parallel()
 	js := server(t)

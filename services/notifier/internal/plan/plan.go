@@ -32,7 +32,7 @@ const (
 	// pageBytes bounds a page without its last entry, in bytes.
 	pageBytes = 128 << 10
 
-	// rowPayload is the largest payload, in bytes, that is stored with each row. A larger payload is read from the plan.
+	// rowPayload is the largest payload, in bytes, that is stored with each notification. A larger payload is read from the plan.
 	rowPayload = 2 << 10
 )
 
@@ -72,7 +72,7 @@ type Plan struct {
 	// Routes are the routes by kind of recipient.
 	Routes map[contracts.RecipientType]rules.Route `json:"routes"`
 
-	// Rows is the number of rows of the plan: one for each recipient and channel of its kind.
+	// Notifications is the number of notifications of the plan: one for each recipient and channel of its kind.
 	Rows int `json:"rows"`
 
 	// Rules is the version of the rules by which the plan was made.
@@ -84,7 +84,7 @@ type page struct {
 	Entries []contracts.Recipient `json:"entries"`
 }
 
-// Row returns the row of one recipient on one channel. The row of a plan is the same each time, byte for byte.
+// Notification returns the notification of one recipient on one channel. The notification of a plan is the same each time, byte for byte.
 func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notification {
 	route := p.Routes[entry.RecipientType]
 	row := contracts.Notification{

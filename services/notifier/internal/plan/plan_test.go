@@ -282,8 +282,8 @@ func (a ask) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.R
 	return list{}.Resolve(context.Background(), q)
 }
 
-// The rows of an event that is to be delivered later say so; one that is to be delivered later than a plan can wait is refused by
-// name, and nothing is kept of it.
+// The notifications of an event that is to be delivered later say so; one that is to be delivered later than a plan can wait is refused
+// by name, and nothing is kept of it.
 func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	t.Parallel()
 	js := server(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Reader reads plans.
@@ -36,7 +37,7 @@ func Decode(data []byte) (*Plan, error) {
 
 // Get returns the plan of an event. The error matches [ErrNotFound] when there is none. One round trip.
 func (r *Reader) Get(ctx context.Context, eventID string) (*Plan, error) {
-	subject, err := contracts.NotifyPlanSubject(eventID)
+	subject, err := keys.Plan(eventID)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +66,8 @@ func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	})
 }
 
-// Expanded records that all rows of a plan are stored or delivered, unless the event has been cancelled. The planner may write the
-// record at the same moment. Usually two round trips.
+// Expanded records that all notifications of a plan are stored or delivered, unless the event has been cancelled. The planner may write
+// the record at the same moment. Usually two round trips.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	_, err := r.events.change(ctx, p.EventID, func(e *Event) bool {
 		open := e.State != StateExpanded && e.State != StateCancelled
@@ -87,7 +88,7 @@ func (r *Reader) Part(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	if p.Pages == 0 {
 		return p.Entries, nil
 	}
-	subject, err := contracts.NotifyPageSubject(p.EventID, p.Attempt, n)
+	subject, err := keys.Page(p.EventID, p.Attempt, n)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +106,8 @@ func (r *Reader) Part(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	return read.Entries, nil
 }
 
-// Rows yields the rows of a plan, always in the same order, and an error when they cannot all be read. It holds one part of the recipients
-// at a time.
+// Notifications yields the notifications of a plan, always in the same order, and an error when they cannot all be read. It holds one
+// part of the recipients at a time.
 func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notification, error] {
 	return func(yield func(contracts.Notification, error) bool) {
 		for n := range p.Parts() {
@@ -161,7 +162,7 @@ func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
 
 // flush writes the page. Its subject has the name of the attempt, so no other planner writes it.
 func (w *writer) flush(ctx context.Context) error {
-	subject, err := contracts.NotifyPageSubject(w.plan.EventID, w.plan.Attempt, w.plan.Pages)
+	subject, err := keys.Page(w.plan.EventID, w.plan.Attempt, w.plan.Pages)
 	if err != nil {
 		return err
 	}
