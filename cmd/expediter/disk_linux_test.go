@@ -95,7 +95,7 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 	}
 	var sources sync.WaitGroup
 	defer sources.Wait()
-	sources.Go(func() { // events meanwhile, until one is refused
+	sources.Go(func() { // events until one is refused
 		for source.emit(t.Context()) {
 		}
 	})

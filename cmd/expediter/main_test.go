@@ -21,8 +21,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// The tests run programs, which are this one under other names; they stand first in PATH. Beside the program itself
-// these are as much of curl and of the nats command line as `up` tells its user to type.
+// The tests run this program under several names, first in PATH: as itself, and as the parts of curl and of the nats command line that `up`
+// prints.
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()
 	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 2)}, map[string]func(){
@@ -115,8 +115,8 @@ func TestDemo(t *testing.T) {
 	check.That(t, figures.OK && e["distinct"] >= 60 && e["places"] >= 5*e["distinct"] && e["jobs"] == e["distinct"] && e["provider_calls"] == e["distinct"] && e["found"] > 0 && e["not_found"] > 0,
 		"the figures are %s", lines[len(lines)-1])
 	for name, want := range map[string]float64{
-		"lost": 0, "duplicate_sends": 0, "failed": 0, "dead_letters": 0, "refused": 1, "devices": 2, "device_letters": 2,
-		"events": 25, "duplicates_dropped": 25, "rows": 1136, "suppressed": 15, "sent": 1121,
+		"lost": 0, "duplicate_sends": 0, "failed": 0, "dead_letters": 0, "refused": 1, "devices": 2, "device_messages": 2,
+		"events": 25, "duplicates_dropped": 25, "notifications": 1136, "suppressed": 15, "sent": 1121,
 	} {
 		got, found := figures.Notifier[name]
 		check.That(t, found && got == want, "%s is %v, want %v", name, got, want)

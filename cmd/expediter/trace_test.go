@@ -231,7 +231,7 @@ func talk(c *textproto.Conn, mails chan<- string) {
 	}
 }
 
-// An event that is committed with a transaction, its way through the relay, plan and row, and the mail are one tree.
+// An event that is committed with a transaction, its relay, plan and notification, and the mail are one trace.
 func TestOneTraceFromATransactionToAMail(t *testing.T) {
 	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	c := newCollector(t)

@@ -115,7 +115,7 @@ func decode(t *testing.T, text string) answer {
 const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
 
 // The lines work as they are printed: the first asks, the second follows, and the third, over NATS, gets the results so
-// far. The fourth imports a recipe; the last two are about notifications. The console beside it finds no problem.
+// far. The fourth imports a recipe; the last two are about notifications. The console finds no problem.
 func TestUpSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	r := up(t)
@@ -258,9 +258,9 @@ func TestUpTellsPeople(t *testing.T) {
 	check.Same(t, emit, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n")
 	out := shell(t, inbox)
 	check.That(t, strings.Contains(out, "unread") && strings.Contains(out, `{"guests":4}`), "%s: %s", inbox, out)
-	rows := shell(t, "expediter notifications --server "+server+" --event evt-001")
+	listed := shell(t, "expediter notifications --server "+server+" --event evt-001")
 	for _, want := range []string{"RESTAURANT_USER  ada    inapp    delivered", "RESTAURANT_USER  ben ", "CUSTOMER         carla"} {
-		check.Says(t, rows, want)
+		check.Says(t, listed, want)
 	}
 	for name, event := range map[string]string{"dov": `"event_type":"MENU_CHANGED"`, "eva": `"event_type":"OUTAGE"`} {
 		shell(t, `echo '{"event_id":"`+name+`",`+event+`,"aggregate_type":"RESTAURANT","restaurant_id":"5"}' | expediter emit --wait --server `+server+" -")

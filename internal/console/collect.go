@@ -87,7 +87,7 @@ type streamRow struct {
 	behind   map[string]int      // for how many rounds
 	early    int                 // reads of new dead letters since the last round with details
 	gone     bool
-	letters  deadletter.Overview // letters of the last hour, by stream
+	recent   deadletter.Overview // dead letters of the last hour, by stream
 	memory   watch.Memory
 	problems []watch.Problem
 	rounds   int
@@ -111,7 +111,7 @@ type collector struct {
 	changes map[string]found // by key: workers that were drained or resumed since the round began
 	health  []Answer[Health]
 	memory  watch.Memory
-	servers int               // the most that ever told their health
+	servers int               // the most that have ever reported their health
 	silent  map[string]string // accounts that do not answer, and why
 	stores  []Answer[storeOf]
 	stray   []watch.Problem
@@ -376,12 +376,12 @@ func (o *collector) ask(
 		row.detail(ctx, a, info)
 	} else if came && row.Name == contracts.StreamDead && row.early < earlyReads {
 		row.early++
-		row.readLetters(ctx, a, info)
+		row.readDead(ctx, a, info)
 	}
 	o.mu.Lock()
-	letters := o.streams[streamID{a.Name, contracts.StreamDead}].letters // after the question to the workers: they are of this round
+	recent := o.streams[streamID{a.Name, contracts.StreamDead}].recent // after the question to the workers: they are of this round
 	o.mu.Unlock()
-	row.Dead, row.Partial = watch.DeadOf(letters, name), letters.Partial
+	row.Dead, row.Partial = watch.DeadOf(recent, name), recent.Partial
 	row.problems, row.memory, row.unsure = row.memory.Certain(row.At, row.Problems())
 	row.judge(info, o.serves(a.Name))
 	row.attend(ctx, a, info)
@@ -437,7 +437,7 @@ func (s *streamRow) sum() {
 // advisory are the settings that an operator may choose: a difference breaks nothing.
 var advisory = []string{"description", "max_bytes", "max_consumers", "metadata", "num_replicas", "placement"}
 
-// judge notes the problems of a stream beside those of its jobs.
+// judge notes the problems of a stream, in addition to those of its jobs.
 func (s *streamRow) judge(info *jetstream.StreamInfo, serves bool) {
 	s.away = consumer.Without(info.Cluster, nodeSilent)
 	s.behind = rounds(s.behind, s.away)

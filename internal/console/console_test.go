@@ -60,7 +60,7 @@ func TestAddressesAreEscapedOnce(t *testing.T) {
 			check.Same(t, "status of "+quoted[1], answer.Code, http.StatusOK)
 		}
 	}
-	check.Same(t, "a filter", c.href("/dead", &operate.Letters{Subject: "a.>"}), "/ops/dead?subject=a.%3E")
+	check.Same(t, "a filter", c.href("/dead", &operate.DeadLetters{Subject: "a.>"}), "/ops/dead?subject=a.%3E")
 }
 
 func TestFiguresForPeople(t *testing.T) {

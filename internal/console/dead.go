@@ -28,43 +28,47 @@ import (
 )
 
 const (
-	deadLooked    = 10_000 // letters that a page reads: they take a fifth of a second
-	deadRecords   = 250    // records in which replays without an end are looked for
+	deadLooked    = 10_000 // dead letters that a page reads: they take a fifth of a second
+	deadRecords   = 250    // records that are searched for replays without an end
 	deadGroups    = 100    // that are shown
-	deadPerPage   = 50     // letters
-	groupText     = 1000   // bytes of an error beside its group
+	deadPerPage   = 50     // dead letters
+	groupText     = 1000   // bytes of an error next to its group
 	deadUnended   = 4      // replays without an end that are shown
-	deadRate      = 10     // letters in a second, unless a form has another rate
-	lettersTime   = 5 * time.Second
-	rehearsed     = 5000 // letters of a dry run
+	deadRate      = 10     // dead letters in a second, unless a form has another rate
+	listTime      = 5 * time.Second
+	rehearsed     = 5000 // dead letters of a dry run
 	rehearsalTime = 3 * time.Second
 	topicReplays  = "replays"
 )
 
 func (c *Console) addDead() {
 	c.replays = &replays{audit: c.cfg.Audit, cancels: map[string]context.CancelCauseFunc{}, tell: func() { c.hub.tell(topicReplays) }}
-	c.page("GET /dead", c.showDead)
-	c.page("GET /dead/rehearsal", c.showRehearsal)
-	c.page("GET /dead/replays", func(r *request) error {
+	c.page("GET /dead", names(&operate.DeadLetters{}, "by"), c.showDead)
+	c.page("GET /dead/rehearsal", names(&operate.DeadLetters{}, "by"), c.showRehearsal)
+	c.page("GET /dead/replays", nil, func(r *request) error {
 		r.Command, r.Live = "expediter audit", topicReplays
 		return r.render("deadreplays", "Replays", c.replays.list())
 	})
-	c.page("GET /dead/letter", c.showLetter)
-	c.page("GET /dead/letters", c.showLetters)
-	c.action("POST /dead/stop", func(r *request) (deed, error) {
+	c.page("GET /dead/one", []string{"account", "seq"}, c.showOne)
+	c.page("GET /dead/list", names(&operate.DeadLetters{}), c.showList)
+	c.action("POST /dead/stop", nil, func(r *request) (deed, error) {
 		id := r.PostForm.Get("id")
 		do := func(context.Context) (int, string, error) {
 			if !c.replays.stop(id, errStopped) {
-				return 0, "", fail(http.StatusConflict, "It has ended already, or goes on in another console.")
+				return 0, "", fail(http.StatusConflict, "It has already ended, or it runs in another console.")
 			}
-			return 1, "It stops after the letter that it is at.", nil
+			return 1, "It stops after the current dead letter.", nil
 		}
 		return deed{Action: operate.Action{Do: do, Name: "stop", Target: "replay " + strconv.Quote(id)}}, nil
 	})
-	for _, action := range []string{operate.Replay, operate.Discard} {
-		c.action("POST /dead/"+action, func(r *request) (deed, error) { return c.planLetters(r, action, false) })
-		c.action("POST /dead/selected/"+action, func(r *request) (deed, error) { return c.planLetters(r, action, true) })
-		c.action("POST /dead/letter/"+action, func(r *request) (deed, error) { return c.planLetter(r, action) })
+	for action, more := range map[string][]string{operate.Replay: {"rate"}, operate.Discard: nil} {
+		c.action("POST /dead/"+action, names(&operate.DeadLetters{}, append(more, "by", "typed")...), func(r *request) (deed, error) {
+			return c.planMany(r, action, false)
+		})
+		c.action("POST /dead/selected/"+action, []string{"account", "seq", "typed"}, func(r *request) (deed, error) {
+			return c.planMany(r, action, true)
+		})
+		c.action("POST /dead/one/"+action, nil, func(r *request) (deed, error) { return c.planOne(r, action) })
 	}
 }
 
@@ -79,14 +83,14 @@ func (c *Console) account(r *request, name string) (Account, error) {
 	return Account{}, fail(http.StatusNotFound, "There is no account %.50q here.", name)
 }
 
-// groupings are the properties by which letters can be grouped, and the headings of their columns.
+// groupings are the properties by which dead letters can be grouped, and the headings of their columns.
 var groupings = map[deadletter.Grouping]string{
 	deadletter.BySignature: "Error", deadletter.BySubject: "Subjects", deadletter.ByStream: "Stream", deadletter.ByWorker: "Worker",
 }
 
 // deadQuery is a request's selection of dead letters.
 type deadQuery struct {
-	operate.Letters
+	operate.DeadLetters
 
 	By     deadletter.Grouping
 	Filter deadletter.Filter
@@ -96,9 +100,9 @@ type deadQuery struct {
 	store *deadletter.Store
 }
 
-// deadQuery reads the selection of a request, and opens the letters. Two round trips.
+// deadQuery reads the selection of a request, and opens the dead letters. Two round trips.
 func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
-	operate.Read(&d.Letters, q)
+	operate.Read(&d.DeadLetters, q)
 	a, err := c.account(r, d.Account)
 	if err != nil {
 		return d, err
@@ -114,13 +118,13 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	if groupings[d.By] == "" {
 		d.By = deadletter.BySignature
 	}
-	if d.Filter, err = d.Letters.Filter(d.now, nil); err != nil {
-		err = fail(http.StatusBadRequest, "These letters cannot be selected: %v.", err)
+	if d.Filter, err = d.DeadLetters.Filter(d.now, nil); err != nil {
+		err = fail(http.StatusBadRequest, "The filter is not valid: %v.", err)
 	}
 	return d, err
 }
 
-// frozen returns the selection with its times as they are now: it selects no later letters, and the same ones whenever it is repeated.
+// frozen returns the selection with absolute times: whenever it is repeated, it selects the same dead letters and none that came later.
 func (d deadQuery) frozen() deadQuery {
 	if d.Filter.Until.IsZero() {
 		d.Filter.Until = d.now
@@ -131,25 +135,25 @@ func (d deadQuery) frozen() deadQuery {
 	return d
 }
 
-// First is the selection from its newest letter on.
-func (d deadQuery) First() *operate.Letters {
+// First is the selection from its newest dead letter on.
+func (d deadQuery) First() *operate.DeadLetters {
 	d.Before = ""
-	return &d.Letters
+	return &d.DeadLetters
 }
 
-// Shared names the property that the letters of a group have in common.
+// Shared names the property that the dead letters of a group have in common.
 func (d deadQuery) Shared() string { return groupings[d.By] }
 
 type deadRow struct {
 	deadletter.Group
 
-	Letters, Link template.URL // one by one, and as a group
+	List, Link template.URL // one by one, and as a group
 }
 
-// Text is the newest error, without what is secret.
+// Text is the newest error, without secrets.
 func (g deadRow) Text() string { return redact.Shorten(redact.People(g.Error), groupText) }
 
-// Name is the property that the letters of the group have in common.
+// Name is the property that the dead letters of the group have in common.
 func (g deadRow) Name() string {
 	switch g.By {
 	case deadletter.BySubject:
@@ -168,11 +172,11 @@ type deadPage struct {
 	deadQuery
 
 	Accounts    []Account
-	Alone       bool         // it shows a letter alone
+	Alone       bool         // it shows one dead letter
 	Back        template.URL // from there
-	Going       int
+	Running     int
 	Interrupted []audit.Record
-	Letter      *letterPage // of the only group
+	DeadLetter  *deadLetterPage // of the only group
 	List        template.URL
 	Missing     bool // there is no stream
 	More        int  // groups that are not shown
@@ -185,10 +189,10 @@ type deadPage struct {
 	Rate            int
 }
 
-// Groupings are the properties by which letters can be grouped.
+// Groupings are the properties by which dead letters can be grouped.
 func (p deadPage) Groupings() []deadletter.Grouping { return slices.Sorted(maps.Keys(groupings)) }
 
-// Looked is the number of messages that a page with more letters reads.
+// Looked is the largest number of messages that the page reads.
 func (p deadPage) Looked() int { return deadLooked }
 
 // Kept are the parts of the filter that have no field in its form.
@@ -205,7 +209,7 @@ func (p deadPage) Windows() [][2]string {
 	return all
 }
 
-// showDead shows the letters by groups. Two round trips, one for each 4,096 letters that it reads, and two for the records of the audit.
+// showDead shows groups of dead letters. Two round trips, one for each 4,096 of them that it reads, and two for the records of the audit.
 func (c *Console) showDead(r *request) error {
 	d, err := c.deadQuery(r, r.URL.Query())
 	if errors.Is(err, deadletter.ErrNoStream) {
@@ -219,69 +223,69 @@ func (c *Console) showDead(r *request) error {
 		return err
 	}
 	for _, g := range p.Groups[:min(len(p.Groups), deadGroups)] {
-		p.Rows = append(p.Rows, deadRow{Group: g, Letters: c.href("/dead/letters", d.Within(g)), Link: c.href("/dead", d.Within(g))})
+		p.Rows = append(p.Rows, deadRow{Group: g, List: c.href("/dead/list", d.Within(g)), Link: c.href("/dead", d.Within(g))})
 	}
-	p.List, p.More = c.href("/dead/letters", &d.Letters), len(p.Groups)-len(p.Rows)
+	p.List, p.More = c.href("/dead/list", &d.DeadLetters), len(p.Groups)-len(p.Rows)
 	if len(p.Groups) == 1 && p.Others == 0 {
 		e, err := d.store.Get(r.Context(), p.Groups[0].Example)
 		if err == nil {
-			p.Letter = newLetterPage(d.Account, e)
+			p.DeadLetter = newDeadLetterPage(d.Account, e)
 		} else if !errors.Is(err, deadletter.ErrNotFound) {
 			return err
 		}
 	}
-	if p.Going, p.Interrupted, err = c.interrupted(r.Context()); err != nil {
+	if p.Running, p.Interrupted, err = c.interrupted(r.Context()); err != nil {
 		return err
 	}
 	var by []string
 	if d.By != deadletter.BySignature {
 		by = []string{"--by", string(d.By)}
 	}
-	r.Command = operate.Line("dead groups", &d.Letters, by...)
+	r.Command = operate.Line("dead groups", &d.DeadLetters, by...)
 	d = d.frozen()
-	p.Fields = operate.Query(&d.Letters)
+	p.Fields = operate.Query(&d.DeadLetters)
 	p.Rehearsal = c.href("/dead/rehearsal", p.Fields)
-	p.Replay = d.LettersLine(operate.Replay, nil, "--rate", strconv.Itoa(deadRate), "--yes")
-	p.Discard = d.LettersLine(operate.Discard, nil, "--yes")
+	p.Replay = d.CommandLine(operate.Replay, nil, "--rate", strconv.Itoa(deadRate), "--yes")
+	p.Discard = d.CommandLine(operate.Discard, nil, "--yes")
 	return r.render("dead", "Dead letters", p)
 }
 
-// interrupted returns the number of replays that go on here, and the latest records of those that did not come to their end, or go on in
-// another process: their process died, they were stopped, or the server was away. Of several records of the same letters the latest counts.
-func (c *Console) interrupted(ctx context.Context) (going int, all []audit.Record, err error) {
+// interrupted returns the number of replays that run here, and the latest records of those without an end: they run in another process,
+// their process died, they were stopped, or the server was away. Of several records of the same filter the latest counts.
+func (c *Console) interrupted(ctx context.Context) (running int, all []audit.Record, err error) {
 	seen := map[string]bool{}
 	for _, p := range c.replays.list() {
 		if p.Ended.IsZero() {
-			going, seen[p.letters()] = going+1, true
+			running, seen[p.selection()] = running+1, true
 		}
 	}
 	if c.cfg.Audit == nil {
-		return going, nil, nil
+		return running, nil, nil
 	}
 	records, err := c.records(ctx, audit.List, deadRecords)
 	for _, r := range records {
-		letters, ok := operate.CutTarget(r.Target)
-		if ok && !seen[letters] && r.Outcome != audit.Done && len(all) < deadUnended {
+		filter, ok := operate.CutTarget(r.Target)
+		if ok && !seen[filter] && r.Outcome != audit.Done && len(all) < deadUnended {
 			all = append(all, r)
 		}
-		seen[letters] = true
+		seen[filter] = true
 	}
-	return going, all, err
+	return running, all, err
 }
 
-// look reads letters, once the request may: only a few requests do so at a time, because each costs a second of CPU time where there are
-// many letters.
+// look calls read when it is the request's turn. Only a few requests read at a time: where there are many dead letters, each costs a second
+// of CPU time.
 func (c *Console) look(ctx context.Context, read func() error) error {
 	select {
 	case c.looks <- struct{}{}:
 		defer func() { <-c.looks }()
 		return read()
 	case <-ctx.Done():
-		return fmt.Errorf("wait for other readers of letters: %w", ctx.Err())
+		return fmt.Errorf("wait for other readers of dead letters: %w", ctx.Err())
 	}
 }
 
-// lookWithin reads the letters of the request's selection for a bounded time.
+// lookWithin reads the dead letters of the request's selection for a bounded time.
 func (c *Console) lookWithin(r *request, limit time.Duration, read func(context.Context, deadQuery) error) error {
 	d, err := c.deadQuery(r, r.URL.Query())
 	if err != nil {
@@ -294,7 +298,7 @@ func (c *Console) lookWithin(r *request, limit time.Duration, read func(context.
 	})
 }
 
-// survey reads the selected letters among the newest, 0 for all.
+// survey groups those of the newest dead letters that are selected. newest is their number, 0 for all.
 func (c *Console) survey(ctx context.Context, d deadQuery, newest uint64) (o deadletter.Overview, err error) {
 	err = c.look(ctx, func() (err error) {
 		o, err = d.store.Survey(ctx, d.Filter, deadletter.SurveyOptions{By: d.By, Newest: newest})
@@ -310,7 +314,7 @@ type rehearsal struct {
 	Partial bool // it did not come to its end
 }
 
-// showRehearsal shows the outcome that a replay would have. Four round trips for each letter, for three seconds at most.
+// showRehearsal shows the outcome that a replay would have. Four round trips for each dead letter, for three seconds at most.
 func (c *Console) showRehearsal(r *request) error {
 	return c.lookWithin(r, rehearsalTime, func(ctx context.Context, d deadQuery) error {
 		p := rehearsal{Change: operate.Change{DryRun: true}}
@@ -319,28 +323,28 @@ func (c *Console) showRehearsal(r *request) error {
 			return err
 		}
 		p.Partial = err != nil || p.Over() == rehearsed
-		r.Command = d.LettersLine(operate.Replay, nil)
+		r.Command = d.CommandLine(operate.Replay, nil)
 		return r.render("deadrehearsal", "Dry run", p)
 	})
 }
 
-// lettersPage lists the letters of a selection, the newest first.
-type lettersPage struct {
+// deadListPage lists the dead letters of a selection, the newest first.
+type deadListPage struct {
 	deadQuery
 
-	Letters []operate.LetterRow
-	Shown   url.Values   // the parts of the selection that are set
-	Next    template.URL // "" behind the last page
+	List    []operate.DeadLetter
+	Shown   url.Values   // the selection's fields that are set
+	Next    template.URL // "" on the last page
 	Partial bool         // the time ended before the page was full
 }
 
-// showLetters lists letters. It reads all letters that are newer than the last one that it shows, for five seconds at most.
-func (c *Console) showLetters(r *request) error {
-	return c.lookWithin(r, lettersTime, func(ctx context.Context, d deadQuery) error { return c.listLetters(ctx, r, d) })
+// showList lists dead letters. It reads all that are newer than the last one that it shows, for five seconds at most.
+func (c *Console) showList(r *request) error {
+	return c.lookWithin(r, listTime, func(ctx context.Context, d deadQuery) error { return c.listDead(ctx, r, d) })
 }
 
-func (c *Console) listLetters(ctx context.Context, r *request, d deadQuery) error {
-	p := lettersPage{deadQuery: d, Shown: operate.Query(&d.Letters)}
+func (c *Console) listDead(ctx context.Context, r *request, d deadQuery) error {
+	p := deadListPage{deadQuery: d, Shown: operate.Query(&d.DeadLetters)}
 	for e, err := range d.store.List(ctx, d.Filter, deadletter.NewestFirst) {
 		if p.Partial = err != nil && ctx.Err() != nil && r.Context().Err() == nil; p.Partial {
 			break
@@ -348,41 +352,40 @@ func (c *Console) listLetters(ctx context.Context, r *request, d deadQuery) erro
 		if err != nil {
 			return err
 		}
-		if len(p.Letters) == deadPerPage {
-			next := d.Letters
-			next.Before = strconv.FormatUint(p.Letters[deadPerPage-1].Sequence, 10)
-			p.Next = c.href("/dead/letters", &next)
+		if len(p.List) == deadPerPage {
+			next := d.DeadLetters
+			next.Before = strconv.FormatUint(p.List[deadPerPage-1].Sequence, 10)
+			p.Next = c.href("/dead/list", &next)
 			break
 		}
-		l := operate.NewLetterRow(e)
+		l := operate.NewDeadLetter(e)
 		l.Letter.Error = redact.Shorten(redact.People(l.Letter.Error), groupText)
-		p.Letters = append(p.Letters, l)
+		p.List = append(p.List, l)
 	}
-	r.Command = operate.Line("dead list", &d.Letters, "--limit", strconv.Itoa(deadPerPage))
+	r.Command = operate.Line("dead list", &d.DeadLetters, "--limit", strconv.Itoa(deadPerPage))
 	return r.render("deadletters", "Dead letters, one by one", p)
 }
 
-// planLetters plans an action, in the background, on the letters that a filter selects, or on those that a form names. It reads all
-// letters.
-func (c *Console) planLetters(r *request, action string, named bool) (deed, error) {
+// planMany plans an action, in the background, on the dead letters that a filter selects, or on those that a form names. It reads them all.
+func (c *Console) planMany(r *request, action string, named bool) (deed, error) {
 	d, err := c.deadQuery(r, r.PostForm)
 	if err != nil {
 		return deed{}, err
 	}
 	if named {
-		d.Filter.Sequences, err = operate.ParseSequences(r.PostForm["letter"])
+		d.Filter.Sequences, err = operate.ParseSequences(r.PostForm["seq"])
 		if n := len(d.Filter.Sequences); err == nil && (n == 0 || n > jobsAtOnce) {
-			err = fail(http.StatusBadRequest, "%s are selected: select 1 to %s. Nothing was done.", counted(n, "letter"), number(jobsAtOnce))
+			err = fail(http.StatusBadRequest, "%s selected: select 1 to %s. Nothing was done.", counted(n, "dead letter"), number(jobsAtOnce))
 		}
 	} else {
 		d = d.frozen()
-		maps.Copy(r.PostForm, operate.Query(&d.Letters))
+		maps.Copy(r.PostForm, operate.Query(&d.DeadLetters))
 	}
 	p := replay{Change: operate.Change{Action: action}, deadQuery: d, Rate: deadRate}
 	more := make([]string, 0, 4)
 	if text := r.PostForm.Get("rate"); err == nil && action == operate.Replay && !named {
 		if p.Rate, err = strconv.ParseFloat(text, 64); err != nil || p.Rate <= 0 || p.Rate > 100_000 {
-			err = fail(http.StatusBadRequest, "The rate is %.20q: want letters in a second, such as 10. Nothing was done.", text)
+			err = fail(http.StatusBadRequest, "The rate is %.20q: want dead letters per second, such as 10. Nothing was done.", text)
 		}
 	}
 	if err != nil {
@@ -394,17 +397,17 @@ func (c *Console) planLetters(r *request, action string, named bool) (deed, erro
 	d.By = deadletter.ByStream
 	o, err := c.survey(r.Context(), d, 0)
 	if err == nil && o.Total == 0 {
-		err = fail(http.StatusConflict, "No letter is left that this selects. Nothing was done.")
+		err = fail(http.StatusConflict, "No dead letter matches any more. Nothing was done.")
 	}
 	p.Total = o.Total
 	do := func(ctx context.Context) (int, string, error) { return 0, "", c.replays.start(ctx, p) }
 	q := deed{
-		Action: operate.Action{Do: do, Name: action, Plan: action + " " + counted(o.Total, "letter") + "."}, Recorded: true,
+		Action: operate.Action{Do: do, Name: action, Plan: action + " " + counted(o.Total, "dead letter") + "."}, Recorded: true,
 		To: c.href("/dead/replays"),
-		Of: o.Total, Things: "letter", Line: d.LettersLine(action, d.Filter.Sequences, append(more, "--yes")...),
+		Of: o.Total, Things: "dead letter", Line: d.CommandLine(action, d.Filter.Sequences, append(more, "--yes")...),
 	}
 	if !named {
-		q.Filter = operate.Query(&d.Letters)
+		q.Filter = operate.Query(&d.DeadLetters)
 	}
 	if err == nil && action == operate.Replay {
 		var streams []string
@@ -420,26 +423,26 @@ func (c *Console) planLetters(r *request, action string, named bool) (deed, erro
 
 const maxEdited = 256 << 10 // bytes of a payload that a form has
 
-type letterPage struct {
+type deadLetterPage struct {
 	deadletter.Entry
 
 	Account string
 	Edit    string // the whole payload, for callers that may replay it
-	Editing bool   // the payload is a text, and small enough
+	Editing bool   // the payload is a text that is small enough
 	Headers string
 	Hidden  []string // names of the members of the payload that are not shown
 	Payload string
 	Problem string
 }
 
-// Line returns the command line of a verb for the letter.
-func (p *letterPage) Line(verb string, more ...string) string {
-	return (&operate.Letters{Account: p.Account}).LettersLine(verb, []uint64{p.Sequence}, more...)
+// Line returns the expediter dead command of an action on the dead letter.
+func (p *deadLetterPage) Line(action string, more ...string) string {
+	return (&operate.DeadLetters{Account: p.Account}).CommandLine(action, []uint64{p.Sequence}, more...)
 }
 
-func newLetterPage(account string, e deadletter.Entry) *letterPage {
+func newDeadLetterPage(account string, e deadletter.Entry) *deadLetterPage {
 	l := e.Letter
-	p := &letterPage{Account: account, Entry: e, Headers: headers(l.Header)}
+	p := &deadLetterPage{Account: account, Entry: e, Headers: headers(l.Header)}
 	p.Payload, p.Hidden = readable(l.Subject, l.Payload)
 	if p.Editing = e.Problem == nil && len(l.Payload) <= maxEdited && isText(l.Payload); p.Editing {
 		p.Edit = string(l.Payload)
@@ -456,8 +459,8 @@ func isText(data []byte) bool {
 	return utf8.Valid(data) && !bytes.ContainsFunc(data, func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) })
 }
 
-// openLetter reads the letter that a request names. Three round trips.
-func (c *Console) openLetter(r *request, q url.Values) (d deadQuery, e deadletter.Entry, err error) {
+// openOne reads the dead letter that a request names. Three round trips.
+func (c *Console) openOne(r *request, q url.Values) (d deadQuery, e deadletter.Entry, err error) {
 	sequences, err := operate.ParseSequences([]string{q.Get("seq")})
 	if err != nil {
 		return d, e, fail(http.StatusBadRequest, "%v.", err)
@@ -468,28 +471,28 @@ func (c *Console) openLetter(r *request, q url.Values) (d deadQuery, e deadlette
 	seq := sequences[0]
 	d.Filter.Sequences = sequences
 	if e, err = d.store.Get(r.Context(), seq); errors.Is(err, deadletter.ErrNotFound) {
-		err = fail(http.StatusNotFound, "Letter %d is not there any more: it was replayed, discarded, or too old.", seq)
+		err = fail(http.StatusNotFound, "Dead letter %d no longer exists: it was replayed or discarded, or it expired.", seq)
 	}
 	return d, e, err
 }
 
-func (c *Console) showLetter(r *request) error {
-	d, e, err := c.openLetter(r, r.URL.Query())
+func (c *Console) showOne(r *request) error {
+	d, e, err := c.openOne(r, r.URL.Query())
 	if err != nil {
 		return err
 	}
-	p := newLetterPage(d.Account, e)
+	p := newDeadLetterPage(d.Account, e)
 	r.Command = p.Line("show")
-	return r.render("dead", fmt.Sprintf("Letter %d", e.Sequence), deadPage{Alone: true, Back: c.deadOf(d.Account), Letter: p})
+	return r.render("dead", fmt.Sprintf("Dead letter %d", e.Sequence), deadPage{Alone: true, Back: c.deadOf(d.Account), DeadLetter: p})
 }
 
 func (c *Console) deadOf(account string) template.URL {
-	return c.href("/dead", &operate.Letters{Account: account})
+	return c.href("/dead", &operate.DeadLetters{Account: account})
 }
 
-// planLetter replays one letter, with another payload when the form has one, or discards it.
-func (c *Console) planLetter(r *request, action string) (deed, error) {
-	d, e, err := c.openLetter(r, r.PostForm)
+// planOne plans to replay one dead letter, with the form's payload if it has one, or to discard it.
+func (c *Console) planOne(r *request, action string) (deed, error) {
+	d, e, err := c.openOne(r, r.PostForm)
 	if err != nil {
 		return deed{}, err
 	}
@@ -502,19 +505,19 @@ func (c *Console) planLetter(r *request, action string) (deed, error) {
 			text = strings.ReplaceAll(text, "\r\n", "\n")
 		}
 		if json.Valid(e.Letter.Payload) && !json.Valid([]byte(text)) {
-			return deed{}, fail(http.StatusBadRequest, "The new payload is no JSON, and the one before was. Nothing was done: go back and fix it.")
+			return deed{}, fail(http.StatusBadRequest, "The new payload is not JSON, and the old one was. Nothing was done: go back and fix it.")
 		}
 		opts.Edit = func(worker.DeadLetter) ([]byte, error) { return []byte(text), nil }
 	}
 	do := func(ctx context.Context) (int, string, error) {
 		done, err := change.Run(ctx, d.js, d.store, d.Filter, opts)
 		if err == nil && len(change.Problems) > 0 {
-			err = fail(http.StatusConflict, "Letter %d stays: %s.", e.Sequence, change.Problems[0].Error)
+			err = fail(http.StatusConflict, "Dead letter %d stays: %s.", e.Sequence, change.Problems[0].Error)
 		}
-		return done, fmt.Sprintf("Letter %d was %s. %s", e.Sequence, past, change.Note), err
+		return done, fmt.Sprintf("Dead letter %d was %s. %s", e.Sequence, past, change.Note), err
 	}
 	return deed{
 		Action: operate.Action{Do: do, Name: action, Target: d.Target(d.Filter.Sequences)}, To: c.deadOf(d.Account),
-		Of: 1, Things: "letter", Line: d.LettersLine(action, d.Filter.Sequences, "--yes"),
+		Of: 1, Things: "dead letter", Line: d.CommandLine(action, d.Filter.Sequences, "--yes"),
 	}, nil
 }

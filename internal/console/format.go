@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/internal/subject"
 )
 
-// funcs are the functions of templates beside those of html/template.
+// funcs are the functions that templates have in addition to those of html/template.
 func (c *Console) funcs() template.FuncMap {
 	return template.FuncMap{
 		"ago":      ago,

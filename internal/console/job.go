@@ -39,8 +39,8 @@ type shownStep struct {
 	Took time.Duration // the time since the previous step, 0 for the first
 }
 
-// try is an attempt that a worker remembers.
-type try struct {
+// attemptRow is an attempt that a worker remembers.
+type attemptRow struct {
 	inspect.Attempt
 
 	Link   template.URL // of the worker
@@ -50,13 +50,13 @@ type try struct {
 type jobPart struct {
 	*worker.StoredJob
 
+	Attempts    []attemptRow
 	Error       string
 	Limits      []string     // of its handler
 	Link        template.URL // of the worker that has it
 	MaxAttempts int
 	Progress    string
 	Steps       []shownStep
-	Tries       []try
 }
 
 type jobPage struct {
@@ -101,7 +101,7 @@ func (c *Console) showJob(r *request) error {
 				return err
 			}
 		}
-		c.addTries(r.Context(), p)
+		c.addAttempts(r.Context(), p)
 	}
 	r.Command = q.JobSelection.Line("show", strconv.FormatUint(j.Sequence, 10))
 	if !j.HasEnded() {
@@ -177,8 +177,8 @@ func (p *jobPage) part(consumer string) *jobPart {
 	return nil
 }
 
-// addTries adds the attempts that the workers of the stream remember, and the limits of the handlers.
-func (c *Console) addTries(ctx context.Context, p *jobPage) {
+// addAttempts adds the attempts that the workers of the stream remember, and the limits of the handlers.
+func (c *Console) addAttempts(ctx context.Context, p *jobPage) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	all, err := c.askWorkers(ctx)
@@ -207,12 +207,12 @@ func (c *Console) addTries(ctx context.Context, p *jobPage) {
 		for _, a := range recent.Attempts {
 			if part := p.part(a.Consumer); part != nil && a.Sequence == p.first() && a.Job == p.Job.ID {
 				a.Error = redact.People(a.Error)
-				part.Tries = append(part.Tries, try{a, w.Link, w.ID})
+				part.Attempts = append(part.Attempts, attemptRow{a, w.Link, w.ID})
 			}
 		}
 	}
 	for _, part := range p.Parts {
-		slices.SortFunc(part.Tries, func(a, b try) int { return a.Started.Compare(b.Started) })
+		slices.SortFunc(part.Attempts, func(a, b attemptRow) int { return a.Started.Compare(b.Started) })
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// topicTick is the topic of pages whose changes are not pushed: they are read anew every few seconds.
+	// topicTick is the topic of pages whose changes are not pushed: they are reloaded every few seconds.
 	topicTick = "tick"
 
 	tickTime    = 5 * time.Second
@@ -100,8 +100,8 @@ func (h *hub) follow(p page, seen uint64) (news chan struct{}, stop func()) {
 	}
 }
 
-// addLive adds the stream of events that keeps a page up to date. An event does not have the change: the page is then read anew from
-// its address.
+// addLive adds the stream of events that keeps a page up to date. An event does not contain the change: the
+// page then reloads itself from its address.
 func (c *Console) addLive() {
 	c.routes.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
 		c.serve(w, r, access.All(access.Read), c.followTopic)

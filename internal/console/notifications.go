@@ -13,10 +13,10 @@ import (
 	"github.com/expediter-io/expediter/internal/operate"
 )
 
-// pageRows is the number of rows on a page: each may have its attempts with it, and all of them are in one message.
-const pageRows = 100
+// notificationsPerPage is bounded because one message carries them all, each with its attempts.
+const notificationsPerPage = 100
 
-type rowQuery struct {
+type notificationQuery struct {
 	operate.Notifications
 
 	Cursor string `json:"cursor,omitempty"`
@@ -28,12 +28,12 @@ type eventState struct {
 	EventID    string    `json:"event_id"`
 	EventType  string    `json:"event_type"`
 	Reason     string    `json:"reason"`
+	Planned    int       `json:"rows"` // notifications
 	Recipients int       `json:"recipients"`
-	Rows       int       `json:"rows"`
 	State      string    `json:"state"`
 }
 
-// notification is a row: one event, one user, one channel, and its outcome.
+// notification is that of one event to one user on one channel, with its outcome.
 type notification struct {
 	Address       string    `json:"address"`
 	Addresses     []string  `json:"addresses"`
@@ -68,7 +68,7 @@ type attempt struct {
 // Took returns the duration of the call.
 func (a attempt) Took() time.Duration { return time.Duration(a.TookMS) * time.Millisecond }
 
-// Words returns the outcome.
+// Words returns the attempt's outcome.
 func (a attempt) Words() string { return cmp.Or(a.Outcome, "under way") }
 
 // Class returns good, bad, warn or soft.
@@ -81,7 +81,7 @@ func (n notification) Class() string {
 	return "soft"
 }
 
-// Words returns the state of a row, and its reason.
+// Words returns the state and its reason.
 func (n notification) Words() string {
 	words := n.State
 	if n.Reason != "" && n.Reason != n.State {
@@ -96,27 +96,27 @@ func (n notification) Words() string {
 	return words
 }
 
-// Open reports whether a row may still be sent.
+// Open reports whether the notification may still be sent.
 func (n notification) Open() bool { return n.Class() == "warn" }
 
-type rowsPage struct {
-	rowQuery
+type notificationsPage struct {
+	notificationQuery
 
 	Event   *eventState
-	Failed  bool // a row could be sent again
+	Failed  bool // one could be resent
+	List    []notification
 	Next    template.URL
-	Open    bool // a row could be cancelled
+	Open    bool // one could be cancelled
 	Problem string
-	Rows    []notification
 	States  [][2]string
 	Words   string // of the event
 }
 
-// summary counts rows by outcome: "sent 3, suppressed 1 (opt_out)".
-func summary(rows []notification) string {
+// summary counts notifications by outcome: "sent 3, suppressed 1 (opt_out)".
+func summary(all []notification) string {
 	counts := map[[2]string]int{} // by state and reason
 	var order [][2]string
-	for _, n := range rows {
+	for _, n := range all {
 		o := [2]string{n.State, n.Reason}
 		counts[o]++
 		if counts[o] == 1 {
@@ -134,19 +134,19 @@ func summary(rows []notification) string {
 	return strings.Join(parts, ", ")
 }
 
-func (e eventState) words(rows []notification, more bool) string {
+func (e eventState) words(shown []notification, more bool) string {
 	switch e.State {
 	case "seen":
-		return "It is not planned yet. If that lasts, look at the dead letters of EVENTS."
+		return "It is not planned yet. If that does not change, look at the dead letters of EVENTS."
 	case "refused":
 		return "It could not be planned: " + e.Reason + ". Fix that, and replay its dead letter of EVENTS."
 	}
-	words := fmt.Sprintf("planned %s for %s", counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
+	words := fmt.Sprintf("planned %s for %s", counted(e.Planned, "notification"), counted(e.Recipients, "recipient"))
 	switch {
 	case more:
-		words += fmt.Sprintf("; of the first %d: ", len(rows)) + summary(rows)
-	case len(rows) > 0:
-		words += ": " + summary(rows)
+		words += fmt.Sprintf("; of the first %d: ", len(shown)) + summary(shown)
+	case len(shown) > 0:
+		words += ": " + summary(shown)
 	}
 	if e.State == "cancelled" {
 		words = "cancelled; " + words
@@ -154,33 +154,35 @@ func (e eventState) words(rows []notification, more bool) string {
 	return words
 }
 
-// addNotifications adds the screen of events, rows and attempts. A page costs two requests to the notifier.
+// addNotifications adds the screen of events, notifications and attempts. A page costs two requests to the notifier.
 func (c *Console) addNotifications() {
-	c.page("GET /notifications", c.showNotifications)
-	c.action("POST /notifications/cancel", func(r *request) (deed, error) {
+	c.page("GET /notifications", names(&notificationQuery{}, "cursor"), c.showNotifications)
+	c.action("POST /notifications/cancel", nil, func(r *request) (deed, error) {
 		return r.ofEvent("notifier.v1.cancel", map[string]string{}, func(all changed) (int, string) {
 			return all.Suppressed, fmt.Sprintf("Cancelled: %d suppressed, %d had been sent, %d had ended otherwise, %d being sent.",
 				all.Suppressed, all.Sent, all.Ended, all.Sending)
 		})
 	})
-	c.action("POST /notifications/replay", func(r *request) (deed, error) {
+	c.action("POST /notifications/replay", nil, func(r *request) (deed, error) {
 		return r.ofEvent("notifier.v1.replay", map[string]string{"state": "failed"}, func(all changed) (int, string) {
-			return all.Replayed, fmt.Sprintf("%s sent again, %s gone: the stream keeps them no more.",
-				counted(all.Replayed, "row"), counted(all.Gone, "row"))
+			return all.Replayed, fmt.Sprintf("%s resent, %d gone: the stream no longer stores them.",
+				counted(all.Replayed, "notification"), all.Gone)
 		})
 	})
 }
 
-// showNotifications shows the rows that are named, or those that failed.
+// showNotifications shows the notifications that the request selects, or those that failed.
 func (c *Console) showNotifications(r *request) error {
 	v := r.URL.Query()
-	p := rowsPage{rowQuery: rowQuery{Cursor: v.Get("cursor"), Limit: pageRows}, States: operate.NotificationStates}
-	operate.Read(&p.rowQuery, v)
+	p := notificationsPage{
+		notificationQuery: notificationQuery{Cursor: v.Get("cursor"), Limit: notificationsPerPage}, States: operate.NotificationStates,
+	}
+	operate.Read(&p.notificationQuery, v)
 	named := p.Notifications != operate.Notifications{}
 	if !named {
 		p.State = "failed"
 	}
-	r.Command = operate.Line("notifications", &p.rowQuery)
+	r.Command = operate.Line("notifications", &p.notificationQuery)
 	title := "Notifications"
 	if p.EventID != "" {
 		title = "Event " + p.EventID
@@ -192,34 +194,34 @@ func (c *Console) showNotifications(r *request) error {
 		Next          string         `json:"next"`
 		Notifications []notification `json:"notifications"`
 	}
-	err := r.ask(r.Context(), "notifier.v1.list", p.rowQuery, &found)
+	err := r.ask(r.Context(), "notifier.v1.list", p.notificationQuery, &found)
 	if f, ok := errors.AsType[*failure](err); ok && !named { // there is perhaps no notifier
 		p.Problem, err = f.text, nil
 	}
 	if err != nil {
 		return err
 	}
-	p.Rows = found.Notifications
-	p.Open = slices.ContainsFunc(p.Rows, notification.Open)
-	p.Failed = slices.ContainsFunc(p.Rows, func(n notification) bool { return n.State == "failed" })
+	p.List = found.Notifications
+	p.Open = slices.ContainsFunc(p.List, notification.Open)
+	p.Failed = slices.ContainsFunc(p.List, func(n notification) bool { return n.State == "failed" })
 	if found.Next != "" {
 		v.Set("cursor", found.Next)
 		p.Next = address(c.cfg.Prefix+r.URL.EscapedPath(), v)
 	}
-	if p.Words = summary(p.Rows); p.Event != nil {
-		p.Words = p.Event.words(p.Rows, found.Next != "" || p.Cursor != "")
+	if p.Words = summary(p.List); p.Event != nil {
+		p.Words = p.Event.words(p.List, found.Next != "" || p.Cursor != "")
 		p.Open = p.Open || p.Event.State == "seen" || found.Next != ""
 	}
 	return r.render("notifications", title, p)
 }
 
-// changed counts the rows of an answer to a change, of which Next is the cursor.
+// changed counts the notifications of an answer to a change, of which Next is the cursor.
 type changed struct {
 	Ended, Gone, Replayed, Sending, Sent, Suppressed int
 	Next                                             string
 }
 
-// ofEvent returns the deed of a request to the notifier about the rows of an event, in parts. The notifier writes the record itself.
+// ofEvent returns the deed of a request to the notifier about the notifications of an event, in parts. The notifier writes the record itself.
 func (r *request) ofEvent(subject string, question map[string]string, tell func(changed) (int, string)) (deed, error) {
 	event, err := r.required("event")
 	question["event_id"] = event

@@ -43,7 +43,7 @@ type overviewView struct {
 
 // addOverview adds the overview. It shows the last collected figures. No round trip.
 func (c *Console) addOverview() {
-	c.page("GET /", func(r *request) error {
+	c.page("GET /", nil, func(r *request) error {
 		r.Command, r.Live = "expediter doctor", topicOverview
 		select {
 		case <-c.overview.first:
@@ -94,7 +94,7 @@ func (o *collector) view() overviewView {
 		show(row.problems)
 		if row.Jobs {
 			dead := o.streams[streamID{row.Account, contracts.StreamDead}]
-			row.Dead, row.Partial, row.Unread = watch.DeadOf(dead.letters, row.Name), dead.letters.Partial, dead.Unread
+			row.Dead, row.Partial, row.Unread = watch.DeadOf(dead.recent, row.Name), dead.recent.Partial, dead.Unread
 			row.Wait = o.waits[streamID{row.Account, row.Name}]
 			v.Streams = append(v.Streams, row)
 		}
@@ -194,20 +194,20 @@ func (s *streamRow) detail(ctx context.Context, a Account, info *jetstream.Strea
 		}
 	}
 	if s.early = 0; s.Name == contracts.StreamDead {
-		s.readLetters(ctx, a, info)
+		s.readDead(ctx, a, info)
 	}
 }
 
-// readLetters reads the newest dead letters of the last hour.
-func (s *streamRow) readLetters(ctx context.Context, a Account, info *jetstream.StreamInfo) {
+// readDead reads the newest dead letters of the last hour.
+func (s *streamRow) readDead(ctx context.Context, a Account, info *jetstream.StreamInfo) {
 	hourAgo := info.TimeStamp.Add(-time.Hour)
-	var letters deadletter.Overview
+	var recent deadletter.Overview
 	var err error
 	if info.State.Msgs > 0 && info.State.LastTime.After(hourAgo) {
-		letters, err = watch.Letters(ctx, a.JetStream, hourAgo)
+		recent, err = watch.DeadLetters(ctx, a.JetStream, hourAgo)
 	}
 	if s.Unread = err != nil; !s.Unread {
-		s.letters = letters
+		s.recent = recent
 	}
 }
 

@@ -32,13 +32,13 @@ func TestTemplatesFitTheirData(t *testing.T) {
 	v, err := new(Console).parse()
 	check.OK(t, err)
 	checked := slices.Concat(
-		typed[deadPage](t, v, "dead"), typed[lettersPage](t, v, "deadletters"), typed[rehearsal](t, v, "deadrehearsal"),
+		typed[deadPage](t, v, "dead"), typed[deadListPage](t, v, "deadletters"), typed[rehearsal](t, v, "deadrehearsal"),
 		typed[[]replay](t, v, "deadreplays"), typed[doctorView](t, v, "doctor"), typed[*jobPage](t, v, "job"),
 		typed[[]accountStream](t, v, "jobstreams"), typed[jobsPage](t, v, "jobs"), typed[*keysPage](t, v, "keys", "keyslimits"),
 		typed[overviewView](t, v, "overview"), typed[question](t, v, "ask"), typed[string](t, v, "error"),
 		typed[*schedulesPage](t, v, "schedules"), typed[signInView](t, v, "signin"), typed[workerPage](t, v, "worker"),
 		typed[workersPage](t, v, "workers"), typed[[]audit.Record](t, v, "audit"), typed[importPage](t, v, "imports"),
-		typed[placePage](t, v, "places"), typed[*rowsPage](t, v, "notifications"), []string{"layout"},
+		typed[placePage](t, v, "places"), typed[*notificationsPage](t, v, "notifications"), []string{"layout"},
 	)
 	for name := range v {
 		check.That(t, slices.Contains(checked, name), "the template %s is not checked", name)

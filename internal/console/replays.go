@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	maxReplays = 4 // that go on at once
+	maxReplays = 4 // that run at once
 	maxEnded   = 20
-	newsTime   = time.Second     // the time between two pieces of news
+	newsTime   = time.Second     // the time between two reports of progress to the pages
 	endTime    = 5 * time.Second // the time for running replays to stop when the console ends
 )
 
 // errStopped is the cause with which a person ends a replay, see [context.Cause].
 var errStopped = errors.New("stopped on a page")
 
-// replay is a replay or a discard of dead letters in the background. Only its record in the audit is stored: the letters that are left are
-// its remaining work.
+// replay is a replay or a discard of dead letters in the background. Only its record in the audit is stored: the dead letters that are
+// left are its remaining work.
 type replay struct {
 	operate.Change
 	deadQuery
@@ -39,7 +39,7 @@ type replay struct {
 	Err   error
 	ID    string
 	Rate  float64
-	Total int // the number of letters when it began, 0 if they were too many to be counted
+	Total int // dead letters when it began, 0 if they were too many to be counted
 }
 
 // Problem returns the reason that it failed.
@@ -48,8 +48,8 @@ func (p replay) Problem() string { return redact.Error(p.Err).Error() }
 // Stopped reports whether a person has stopped it.
 func (p replay) Stopped() bool { return errors.Is(p.Err, errStopped) }
 
-// letters describes its letters apart from the end of their time.
-func (p replay) letters() string {
+// selection describes its selection without the times. Two replays with the same one cannot run at once.
+func (p replay) selection() string {
 	text, _ := operate.CutTarget(p.Target(p.Filter.Sequences))
 	return text
 }
@@ -61,7 +61,7 @@ type replays struct {
 	mu      sync.Mutex
 	all     []*replay // the latest last
 	closed  bool
-	cancels map[string]context.CancelCauseFunc // of those that go on
+	cancels map[string]context.CancelCauseFunc // of those that run
 	running sync.WaitGroup
 }
 
@@ -97,16 +97,16 @@ func (rs *replays) enter(p *replay, cancel context.CancelCauseFunc) error {
 	case rs.closed:
 		return fail(http.StatusServiceUnavailable, "This console is ending. Nothing was done: try again in a moment.")
 	case len(rs.cancels) == maxReplays:
-		return fail(http.StatusConflict, "%d replays go on already, and no more may. Wait for one of them to end, or stop it.", maxReplays)
-	case slices.ContainsFunc(rs.all, func(other *replay) bool { return other.Ended.IsZero() && other.letters() == p.letters() }):
-		return fail(http.StatusConflict, "A replay of these letters goes on already. See Replays.")
+		return fail(http.StatusConflict, "%d replays are running, which is the limit. Wait for one of them to end, or stop it.", maxReplays)
+	case slices.ContainsFunc(rs.all, func(other *replay) bool { return other.Ended.IsZero() && other.selection() == p.selection() }):
+		return fail(http.StatusConflict, "A replay with this filter is running already. See Replays.")
 	}
 	rs.all, rs.cancels[p.ID] = append(rs.all, p), cancel
 	rs.running.Add(1)
 	return nil
 }
 
-// run goes through the letters, and tells pages the progress.
+// run processes the dead letters, and reports the progress to the pages.
 func (rs *replays) run(ctx context.Context, p *replay) (int, error) {
 	last := time.Time{}
 	change := operate.Change{Action: p.Action}
@@ -125,7 +125,7 @@ func (rs *replays) run(ctx context.Context, p *replay) (int, error) {
 	return done, err
 }
 
-// end notes the end of a replay, and forgets old replays. A replay that has not begun is not kept.
+// end notes the end of a replay, and drops the oldest ended ones. It also drops a replay that could not begin.
 func (rs *replays) end(p *replay, err error) {
 	rs.mu.Lock()
 	delete(rs.cancels, p.ID)

@@ -89,8 +89,8 @@ type session struct {
 
 type signInView struct{ Problem, To string }
 
-// addSignIn adds the pages to sign in and out. A caller with a session is admitted anew for each request: the session ends when its key or
-// token is not in force, or has other permissions.
+// addSignIn adds the pages to sign in and out. Each request of a session is checked against its key or token: the session ends when that is
+// no longer in force, or has other permissions.
 func (c *Console) addSignIn() {
 	c.routes.HandleFunc("GET /sign-in", func(w http.ResponseWriter, r *http.Request) {
 		c.serve(w, r, access.Public(), func(r *request) error {

@@ -125,7 +125,7 @@ func TestSessionsEnd(t *testing.T) {
 			secret func() string
 			end    func(*browser)
 		}{
-			"signed in anew":            {key, func(b *browser) { b.signIn(ada) }},
+			"signed in a second time":   {key, func(b *browser) { b.signIn(ada) }},
 			"signed in as another":      {key, func(b *browser) { b.signIn(ben) }},
 			"signed in with a token":    {key, func(b *browser) { b.signIn(token()) }},
 			"signed in with two":        {key, func(b *browser) { b.cookie = cookieName + "=x; " + b.cookie; b.signIn(ada) }},

@@ -28,12 +28,12 @@ const (
 )
 
 func (c *Console) addWorkers() {
-	c.page("GET /workers", c.showWorkers)
-	c.page("GET /workers/{instance}", c.showWorker)
-	c.action("POST /workers/pause", c.planPause)
-	c.action("POST /workers/resume", c.planResume)
-	c.action("POST /workers/{instance}/drain", c.planDrain(false))
-	c.action("POST /workers/{instance}/resume", c.planDrain(true, "--resume"))
+	c.page("GET /workers", nil, c.showWorkers)
+	c.page("GET /workers/{instance}", []string{"account"}, c.showWorker)
+	c.action("POST /workers/pause", nil, c.planPause)
+	c.action("POST /workers/resume", nil, c.planResume)
+	c.action("POST /workers/{instance}/drain", nil, c.planDrain(false))
+	c.action("POST /workers/{instance}/resume", nil, c.planDrain(true, "--resume"))
 }
 
 type workerRow struct {
@@ -56,8 +56,8 @@ func (c *Console) allWorkers(ctx context.Context) ([]found, error) {
 	return all, err
 }
 
-// findWorkers asks the workers of each account, and for the connections of the operator's own: its workers are those that have one, since
-// beside accounts of services it takes the answers of all. here is nil where the user may not ask for them.
+// findWorkers asks the workers of each account. In the operator's own account, which also receives the answers of the services' workers, it
+// keeps those with a connection there. here has these connections, nil where the user may not ask for them.
 func (c *Console) findWorkers(ctx context.Context) (all []found, here map[string]watch.Connection, err error) {
 	var asking sync.WaitGroup
 	var mu sync.Mutex

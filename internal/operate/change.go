@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-// Asks reports whether an action on n jobs or letters asks before it acts: it cannot be undone, or runs more than one job.
+// Asks reports whether an action on n jobs or dead letters asks before it acts: it cannot be undone, or runs more than one job.
 func Asks(verb string, n int) bool { return n > 1 || verb != Replay && verb != RunJobs.Verb }
 
 // Confirmed reports whether a person has typed the number of things that an action is to change.
@@ -22,29 +22,29 @@ func Confirmed(typed string, n int) bool {
 	return strings.NewReplacer(",", "", " ", "").Replace(typed) == strconv.Itoa(n)
 }
 
-// LetterRow is a dead letter in a list.
-type LetterRow struct {
+// DeadLetter is a dead letter in a list.
+type DeadLetter struct {
 	deadletter.Entry
 
 	Problem string `json:"problem,omitempty"`
 }
 
-// NewLetterRow returns an entry for a list.
-func NewLetterRow(e deadletter.Entry) LetterRow {
-	l := LetterRow{Entry: e}
+// NewDeadLetter returns the entry as lists show it.
+func NewDeadLetter(e deadletter.Entry) DeadLetter {
+	l := DeadLetter{Entry: e}
 	if e.Problem != nil {
 		l.Problem = redact.Error(e.Problem).Error()
 	}
 	return l
 }
 
-// About is the subject of the job, or that of a letter that cannot be read.
-func (l LetterRow) About() string { return cmp.Or(l.Letter.Subject, l.Subject) }
+// About is the subject of the job, or of the message if that cannot be read.
+func (l DeadLetter) About() string { return cmp.Or(l.Letter.Subject, l.Subject) }
 
-// Text is the error of the job, or the reason that the letter cannot be replayed.
-func (l LetterRow) Text() string { return cmp.Or(l.Problem, l.Letter.Error) }
+// Text is the error of the job, or the reason that it cannot be replayed.
+func (l DeadLetter) Text() string { return cmp.Or(l.Problem, l.Letter.Error) }
 
-// maxProblems is the number of letters that stay and are reported one by one.
+// maxProblems is how many of the dead letters that stay are reported one by one.
 const maxProblems = 20
 
 // Change is a replay or a discard of dead letters, as far as it has come.
@@ -54,18 +54,18 @@ type Change struct {
 	Action string `json:"action"`
 	DryRun bool   `json:"dryRun"`
 
-	Problems []Problem `json:"problems"` // the first letters that stay
+	Problems []Problem `json:"problems"` // of the first dead letters that stay
 
 	// Note says which streams deliver the replayed jobs to all of their consumers, see [Reach].
 	Note string `json:"note,omitempty"`
 
 	Error   string `json:"error,omitempty"` // the reason that it did not come to its end
-	Missing int    `json:"-"`               // the number of letters that were named and are not there
+	Missing int    `json:"-"`               // named dead letters that are not there
 
 	streams []string // of replayed jobs
 }
 
-// Problem is a letter that stays.
+// Problem is the reason that a dead letter stays.
 type Problem struct {
 	Sequence uint64 `json:"sequence"`
 	ID       string `json:"id,omitempty"`
@@ -74,7 +74,7 @@ type Problem struct {
 	Error    string `json:"error"`
 }
 
-// Add notes the outcome of a letter.
+// Add notes the outcome of a dead letter.
 func (c *Change) Add(o deadletter.Outcome) {
 	c.Result.Add(o)
 	if errors.Is(o.Err, deadletter.ErrNotFound) {
@@ -89,7 +89,7 @@ func (c *Change) Add(o deadletter.Outcome) {
 	}
 }
 
-// Run changes the letters of a filter. Set opts.Each to [Change.Add], or to a function that calls it. js has the streams of the jobs.
+// Run changes the dead letters of a filter. Set opts.Each to [Change.Add], or to a function that calls it. js has the streams of the jobs.
 func (c *Change) Run(
 	ctx context.Context, js jetstream.JetStream, store *deadletter.Store, f deadletter.Filter, opts deadletter.ReplayOptions,
 ) (done int, err error) {
@@ -103,5 +103,5 @@ func (c *Change) Run(
 	return result.Done, cmp.Or(err, failed)
 }
 
-// Over returns the number of letters that it has come to.
+// Over returns the number of dead letters that it has processed.
 func (c Change) Over() int { return c.Done + c.Failed + c.Skipped }

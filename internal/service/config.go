@@ -41,7 +41,7 @@ type BaseConfig struct {
 	// AckWait is the time after which another process takes up the work of a killed one. Defaults to 5 seconds.
 	AckWait time.Duration `env:"SERVICE_ACK_WAIT"`
 
-	// Concurrency is the number of jobs that a worker handles at a time. Each service has a default of its own.
+	// Concurrency is the number of jobs that a worker handles at a time. Each service has its own default.
 	Concurrency int `env:"SERVICE_CONCURRENCY"`
 
 	// CreateAssets makes missing streams, buckets and consumers, for development, and changes no existing ones. In production an
@@ -65,8 +65,8 @@ type BaseConfig struct {
 	// none. Without Keys and OIDCIssuer everybody may do everything, and the service starts only on a loopback address.
 	Keys string `env:"SERVICE_KEYS"`
 
-	// Listen is the address of the HTTP API, such as ":8080" or "127.0.0.1:0". "-" is none. Each service has a default
-	// of its own.
+	// Listen is the address of the HTTP API, such as ":8080" or "127.0.0.1:0". "-" is none. Each service has its
+	// own default.
 	Listen string `env:"SERVICE_LISTEN"`
 
 	// Listener takes the connections of the HTTP API instead of Listen. A started service closes it. Defaults to none.
@@ -86,7 +86,7 @@ type BaseConfig struct {
 	// OIDCAudience has to be among the audiences of a token. Required with OIDCIssuer.
 	OIDCAudience string `env:"SERVICE_OIDC_AUDIENCE"`
 
-	// OIDCIssuer is the address of the issuer of OpenID Connect whose access tokens are taken, beside Keys. It has to be exactly as in the
+	// OIDCIssuer is the address of the issuer of OpenID Connect whose access tokens are accepted, in addition to Keys. It has to be exactly as in the
 	// claim iss, with https unless on this machine. See the package access for the contents of a token. Defaults to none.
 	OIDCIssuer string `env:"SERVICE_OIDC_ISSUER"`
 

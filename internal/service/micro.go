@@ -142,7 +142,7 @@ func (m *Micro) Stop() error {
 	return nil
 }
 
-// handler answers each request in a goroutine of its own: an endpoint gets requests one by one, and an answer may take long.
+// handler answers each request in a new goroutine: an endpoint gets requests one by one, and an answer may take long.
 func (m *Micro) handler(e Endpoint) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		m.mu.RLock()
@@ -163,8 +163,8 @@ func (m *Micro) handler(e Endpoint) micro.Handler {
 	})
 }
 
-// admit waits until fewer than requestsAtOnce requests are under way, and reports whether the request may begin: the service may stop
-// meanwhile.
+// admit waits until fewer than requestsAtOnce requests are under way, and reports whether the request may begin. It may
+// not once the service stops.
 func (m *Micro) admit() bool {
 	select {
 	case m.limit <- struct{}{}:

@@ -59,7 +59,7 @@ func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 }
 
 // NATSConfig names a NATS server, and the files with which a client and the server authenticate each other. The files, except that of
-// NATSNkey, are read anew for each connection, so that they may be replaced.
+// NATSNkey, are reread for each connection, so that they may be replaced.
 type NATSConfig struct {
 	// NATSCA is a file with the certificates of the authorities for the server's certificate. Defaults to those of the system.
 	NATSCA string `env:"NATS_CA"`

@@ -25,7 +25,7 @@ const (
 	// userStreams is the part of the streams, one of so many, that a caller gets that is bound to a user: one person.
 	userStreams = 16
 
-	// writePart is the length of a body, in bytes, for which it counts once more as a change.
+	// writePart is the length of a body, in bytes, that counts as another change.
 	writePart = 256 << 10
 )
 

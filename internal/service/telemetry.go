@@ -77,7 +77,7 @@ func StopExports(ctx context.Context, exports *export.Exports) error {
 // quiet are the paths of probes, which would flood the traces.
 var quiet = map[string]bool{"/health": true, "/livez": true, "/metrics": true, "/readyz": true, "/version": true}
 
-// The states of jobs in the metrics, beside consumer.Stranded and consumer.Aside.
+// The states of jobs in the metrics, in addition to consumer.Stranded and consumer.Aside.
 const (
 	jobsWaiting   = "queued"    // jobs that no worker has
 	jobsDelivered = "delivered" // jobs that a worker has and that are not done: they run, or wait for their next attempt

@@ -147,7 +147,7 @@ func (e Event) Msg(source string) (*nats.Msg, error) {
 	if err != nil { // such as an id with a control character, which is valid in a body but not in a header
 		header = nats.Header{}
 	}
-	header[nats.MsgIdHdr] = []string{DomainEventMsgID(e.EventID)}
+	header[nats.MsgIdHdr] = []string{MsgID(e.EventID)}
 	return &nats.Msg{Subject: to, Header: header, Data: data}, nil
 }
 

@@ -70,14 +70,16 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 // FirstSequence returns a FirstSeq for the stream of a new bucket, greater than all revisions of an earlier bucket of that name. Without
 // it, a condition on a revision of the former bucket can hold in the new one: a holder whose renewal finds its own revision there takes
 // the lock from the present holder.
-func FirstSequence() uint64 { return kv.FirstSequence() }
+//
+// It is the time, in microseconds since 1970: the earlier bucket would have had to take more than a million writes each second.
+func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
 // CreateBucket makes the bucket if it does not exist; an existing one is left as it is. Tests, demos and embedded
 // servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig, with [FirstSequence] as its FirstSeq. One or
 // two round trips; while a cluster is not ready it tries again, for up to jsretry.Wait.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
 	sc := StreamConfig(cfg)
-	sc.FirstSeq = kv.FirstSequence()
+	sc.FirstSeq = FirstSequence()
 	return kv.CreateStream(ctx, js, "bucket", cfg.Bucket, sc)
 }
 

@@ -78,7 +78,7 @@ func TestWireOfTheDriver(t *testing.T) {
 	run(t, js, startDriver(t, strings.Fields(*command), srv.URL()))
 }
 
-// run gives each case streams of its own.
+// run gives each case fresh streams.
 func run(t *testing.T, js jetstream.JetStream, d driver) {
 	t.Helper()
 	own := newGo(t, js)
@@ -112,7 +112,7 @@ func run(t *testing.T, js jetstream.JetStream, d driver) {
 	}
 }
 
-// fresh makes the streams anew.
+// fresh recreates the streams.
 func fresh(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	for _, cfg := range []jetstream.StreamConfig{

@@ -31,7 +31,7 @@ type place struct {
 	Users map[string]string
 }
 
-// deployedServer is a server with the accounts of deploy/nats, in a process of its own: one whose disk is full may lock itself.
+// deployedServer is a server with the accounts of deploy/nats, in a separate process: one whose disk is full may lock itself.
 var deployedServer = crash.Role[place]{Name: "deployed server", Run: func(ctx context.Context, at place) error {
 	srv, err := natsrun.Start(natsrun.Config{Dir: at.Dir, Listen: true, ReadyTimeout: crash.Patience, Users: at.Users})
 	if err != nil {
@@ -148,11 +148,11 @@ func TestEventWithItsNotifications(t *testing.T) {
 	s.Business()
 	check.Says(t, s.Get("/notifications", http.StatusOK), "There are no such notifications", "expediter notifications --state failed")
 	body := s.Get("/notifications?event=evt+1", http.StatusOK)
-	check.Says(t, body, "planned 3 rows for 3 recipients: delivered 2, suppressed 1 (opt_out)", "TABLE", consoletest.Hebrew, "1 try",
+	check.Says(t, body, "planned 3 notifications for 3 recipients: delivered 2, suppressed 1 (opt_out)", "TABLE", consoletest.Hebrew, "1 attempt",
 		"expediter notifications --event &#39;evt 1&#39;")
 	check.That(t, !strings.Contains(body, "Cancel what is unsent"), "an event that was told can be cancelled: %s", body)
 	body = s.Get("/notifications?user="+url.QueryEscape(consoletest.Hebrew), http.StatusOK)
-	check.Says(t, body, "evt 1", "evt-2", "deferred (not_before)", "delivered", "1 try", "expediter notifications --user")
+	check.Says(t, body, "evt 1", "evt-2", "deferred (not_before)", "delivered", "1 attempt", "expediter notifications --user")
 	check.That(t, !strings.Contains(body, "ben"), "the notifications of a user: %s", body)
 	check.Says(t, s.Get("/notifications?user=nobody", http.StatusOK), "There are no such notifications")
 	check.Says(t, s.Get("/notifications?state=suppressed", http.StatusOK), "ben", "opt_out")
@@ -160,7 +160,7 @@ func TestEventWithItsNotifications(t *testing.T) {
 	check.Says(t, s.Get("/notifications?state=lost", http.StatusBadRequest), "state must be")
 }
 
-// An operator cancels the unsent rows once, by a record that names the operator; a viewer is not offered to.
+// An operator cancels the unsent notifications once, by a record that names the operator; a viewer is not offered to.
 func TestEventIsCancelled(t *testing.T) {
 	t.Parallel()
 	guard, secrets := consoletest.Keys(t)
@@ -174,7 +174,7 @@ func TestEventIsCancelled(t *testing.T) {
 	check.That(t, !strings.Contains(body, "Cancel what is unsent"), "a viewer may cancel: %s", body)
 	s.Post("/notifications/cancel", url.Values{}, http.StatusBadRequest, as("operator")...)
 	to, _ := s.Post("/notifications/cancel", form, http.StatusSeeOther, as("operator")...)
-	check.Says(t, s.Get(to, http.StatusOK, as("operator")...), "Cancelled: 3 suppressed", "cancelled; planned 3 rows")
+	check.Says(t, s.Get(to, http.StatusOK, as("operator")...), "Cancelled: 3 suppressed", "cancelled; planned 3 notifications")
 	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
 	check.That(t, len(records) == 1 && records[0].Actor == "nats/operator" && records[0].Source == "notifier" && records[0].Count == 3,
 		"the records are %+v", records)
@@ -231,7 +231,7 @@ func TestDoctorPage(t *testing.T) {
 		return <-page
 	}
 	page := run(http.StatusOK, result{all: []console.Finding{
-		{Severity: console.Skipped, Problem: "far sides: no end"},
+		{Severity: console.Skipped, Problem: "remote services: no end"},
 		{Severity: console.Warning, Of: "server n1", ID: "server.rtt", Problem: "it is slow", Cure: "true"},
 		{Severity: console.Error, Of: "stream EVENTS", ID: "stream.max_age", Problem: "max_age is <b>", Cure: "expediter apply"},
 	}})
@@ -263,11 +263,11 @@ func TestPeopleAreNotShown(t *testing.T) {
 			Data: []byte(m.payload), Header: nats.Header{"Job-Id": {"j"}, "Reply-To": {"hunter2@a.example"}}, Subject: m.subject,
 		})
 		check.OK(t, err)
-		letter := s.PutLetters(consoletest.Letter(1, func(l *worker.DeadLetter) {
+		seq := s.PutDeadLetters(consoletest.DeadLetter(1, func(l *worker.DeadLetter) {
 			l.Payload, l.Stream, l.Subject, l.Error = []byte(m.payload), stream, m.subject, "550 no such user <hunter2@a.example>"
 		}))
 		for _, path := range []string{
-			fmt.Sprintf("/jobs/%s/%d", stream, ack.Sequence), fmt.Sprintf("/dead/letter?seq=%d", letter), "/dead?subject=" + m.subject,
+			fmt.Sprintf("/jobs/%s/%d", stream, ack.Sequence), fmt.Sprintf("/dead/one?seq=%d", seq), "/dead?subject=" + m.subject,
 		} {
 			page := s.Get(path, 200, viewer...)
 			check.Says(t, page, m.shown)

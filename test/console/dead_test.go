@@ -78,9 +78,9 @@ func records(t *testing.T, s *consoletest.Site) []audit.Record {
 
 func graveyard(s *consoletest.Site) {
 	for n := range 5 {
-		s.PutLetters(consoletest.Letter(n))
+		s.PutDeadLetters(consoletest.DeadLetter(n))
 	}
-	s.PutLetters(consoletest.Letter(5, func(l *worker.DeadLetter) {
+	s.PutDeadLetters(consoletest.DeadLetter(5, func(l *worker.DeadLetter) {
 		l.Signature, l.Subject, l.Error = "no 'such' <user>", "jobs.import.low.j5", "no 'such' <user>"
 	}))
 }
@@ -88,30 +88,30 @@ func graveyard(s *consoletest.Site) {
 func TestDeadLettersAreShownByGroups(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	check.Says(t, s.Get("/dead", http.StatusOK), "No job was given up")
+	check.Says(t, s.Get("/dead", http.StatusOK), "No dead letters.")
 	graveyard(s)
 	page := s.Get("/dead", http.StatusOK)
-	check.Says(t, page, "6 letters in 2 groups", "extract: status #", "jobs.import.web.&gt;", "no &#39;such&#39; &lt;user&gt;", "exhausted",
-		"all that can match were looked at", "expediter dead groups", "signature=extract%3A&#43;status&#43;%23")
-	check.Says(t, s.Get("/dead?by=subject", http.StatusOK), "6 letters in 1 group", "jobs.import.&gt;")
-	check.Says(t, s.Get("/dead?by=stream", http.StatusOK), "6 letters in 1 group", "IMPORT_JOBS")
-	s.PutLetters(consoletest.Letter(7, func(l *worker.DeadLetter) { l.Worker = "vm-4" }))
-	check.Says(t, s.Get("/dead?by=worker", http.StatusOK), "7 letters in 2 groups", `href="/dead?job-stream=IMPORT_JOBS&amp;kind=letter&amp;worker=vm-4"`)
+	check.Says(t, page, "6 dead letters in 2 groups", "extract: status #", "jobs.import.web.&gt;", "no &#39;such&#39; &lt;user&gt;", "exhausted",
+		"all that can match were searched", "expediter dead groups", "signature=extract%3A&#43;status&#43;%23")
+	check.Says(t, s.Get("/dead?by=subject", http.StatusOK), "6 dead letters in 1 group", "jobs.import.&gt;")
+	check.Says(t, s.Get("/dead?by=stream", http.StatusOK), "6 dead letters in 1 group", "IMPORT_JOBS")
+	s.PutDeadLetters(consoletest.DeadLetter(7, func(l *worker.DeadLetter) { l.Worker = "vm-4" }))
+	check.Says(t, s.Get("/dead?by=worker", http.StatusOK), "7 dead letters in 2 groups", `href="/dead?job-stream=IMPORT_JOBS&amp;kind=letter&amp;worker=vm-4"`)
 	alone := s.Get("/dead?by=worker&worker=vm-4", http.StatusOK)
-	check.Says(t, alone, "1 letter", "Replay it", "expediter dead groups --worker vm-4 --by worker", `name="worker" value="vm-4"`)
-	s.Post("/dead/letter/discard", url.Values{"seq": {"7"}, "typed": {"1"}}, http.StatusSeeOther)
-	check.Says(t, s.Get("/dead?signature=x", http.StatusOK), "No letter matches")
-	check.Says(t, s.Get("/dead?until=7d", http.StatusOK), "No letter matches")
+	check.Says(t, alone, "1 dead letter", "Replay it", "expediter dead groups --worker vm-4 --by worker", `name="worker" value="vm-4"`)
+	s.Post("/dead/one/discard", url.Values{"seq": {"7"}, "typed": {"1"}}, http.StatusSeeOther)
+	check.Says(t, s.Get("/dead?signature=x", http.StatusOK), "No dead letter matches")
+	check.Says(t, s.Get("/dead?until=7d", http.StatusOK), "No dead letter matches")
 	group := s.Get("/dead?signature=extract:+status+%23&since=24h", http.StatusOK)
-	check.Says(t, group, "5 letters in 1 group", "The newest of them: ", "letter 5", "import-4", "vm-3, version v0.3.1", "5 of 5 attempts",
+	check.Says(t, group, "5 dead letters in 1 group", "The newest of them: ", "dead letter 5", "import-4", "vm-3, version v0.3.1", "5 of 5 attempts",
 		"Replay 5", "Discard 5", "--signature &#39;extract: status #&#39; --since 20", "traceparent: 00-1", "https://host/p4")
 	check.That(t, !strings.Contains(strings.Split(group, "<textarea")[0], "hunter2"), "a secret is shown: %s", group)
 	for path, want := range map[string]string{
-		"/dead?since=yesterday": "want how long ago", "/dead?subject=a..b": "a token between dots is empty", "/dead/letter?seq=x": "want its number",
+		"/dead?since=yesterday": "want how long ago", "/dead?subject=a..b": "a token between dots is empty", "/dead/one?seq=x": "is not the number of a dead letter",
 	} {
 		check.Says(t, s.Get(path, http.StatusBadRequest), want)
 	}
-	s.Get("/dead/letter?seq=77", http.StatusNotFound)
+	s.Get("/dead/one?seq=77", http.StatusNotFound)
 	s.Get("/dead?account=NONE", http.StatusNotFound)
 	check.OK(t, s.JetStream.DeleteStream(t.Context(), contracts.StreamDead))
 	check.Says(t, s.Get("/dead", http.StatusOK), "There is no stream DEAD")
@@ -122,22 +122,22 @@ func TestAGroupIsReplayed(t *testing.T) {
 	s := consoletest.Start(t)
 	graveyard(s)
 	// Of a stream that is no work queue, and of none.
-	s.PutLetters(consoletest.Letter(6, func(l *worker.DeadLetter) { l.Stream = "NONE" }))
+	s.PutDeadLetters(consoletest.DeadLetter(6, func(l *worker.DeadLetter) { l.Stream = "NONE" }))
 	const group = "/dead?signature=extract:+status+%23"
 	page := s.Get(group, http.StatusOK)
 	link := html.UnescapeString(regexp.MustCompile(`hx-get="([^"]*)"`).FindStringSubmatch(page)[1])
-	check.Says(t, s.Get(link, http.StatusOK), "5 of 6", "1 refused", "letter 7: ", "Nothing was changed", "expediter dead replay")
-	check.Same(t, "letters", s.Messages(contracts.StreamDead), 7)
+	check.Says(t, s.Get(link, http.StatusOK), "5 of 6", "1 refused", "dead letter 7: ", "Nothing was changed", "expediter dead replay")
+	check.Same(t, "dead letters", s.Messages(contracts.StreamDead), 7)
 
-	s.PutLetters(consoletest.Letter(9)) // after the page was made, so it is not meant
+	s.PutDeadLetters(consoletest.DeadLetter(9)) // after the page was made, so the form does not select it
 	values := form(t, page, "/dead/replay", "rate", "1000")
 	_, question := s.Post("/dead/replay", values, http.StatusOK)
-	check.Says(t, question, "Replay 6 letters?", "Type 6 to replay", "expediter dead replay", "--until", "--rate 1000 --yes")
-	check.Same(t, "letters", s.Messages(contracts.StreamDead), 8)
+	check.Says(t, question, "Replay 6 dead letters?", "Type 6 to replay", "expediter dead replay", "--until", "--rate 1000 --yes")
+	check.Same(t, "dead letters", s.Messages(contracts.StreamDead), 8)
 	to, _ := s.Post("/dead/replay", form(t, question, "/dead/replay", "typed", "6"), http.StatusSeeOther)
 	check.Same(t, "location", to, "/dead/replays")
-	told(t, s, to, "6 of 6 letters, 1 refused", "Done", "letter 7:")
-	check.Same(t, "letters", s.Messages(contracts.StreamDead), 3)
+	told(t, s, to, "6 of 6 dead letters, 1 refused", "Done", "dead letter 7:")
+	check.Same(t, "dead letters", s.Messages(contracts.StreamDead), 3)
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 5)
 	r := records(t, s)[0]
 	check.That(t, r.Action == "replay" && r.Count == 5 && r.Outcome == audit.Done && strings.Contains(r.Target, "sha256") &&
@@ -148,7 +148,7 @@ func TestAGroupIsReplayed(t *testing.T) {
 	}
 	s.Post("/dead/replay", url.Values{"rate": {"1"}, "signature": {"none"}}, http.StatusConflict)
 
-	s.PutLetters(consoletest.Letter(10), consoletest.Letter(11, func(l *worker.DeadLetter) { l.Stream, l.Subject = contracts.StreamEvents, "events.USER.HELLO" }))
+	s.PutDeadLetters(consoletest.DeadLetter(10), consoletest.DeadLetter(11, func(l *worker.DeadLetter) { l.Stream, l.Subject = contracts.StreamEvents, "events.USER.HELLO" }))
 	_, question = s.Post("/dead/replay", url.Values{"rate": {"1"}}, http.StatusOK)
 	for _, page := range []string{question, s.Get("/dead/rehearsal", http.StatusOK)} {
 		check.Says(t, page, "EVENTS is not a work queue: every consumer of it gets the jobs.")
@@ -156,47 +156,47 @@ func TestAGroupIsReplayed(t *testing.T) {
 	}
 }
 
-// A replay that is stopped, or whose console ends, is shown until its letters are gone, and goes on when it is told to.
+// A replay that is stopped, or whose console ends, is shown until its dead letters are gone, and can be resumed.
 func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	graveyard(s)
 	values := form(t, s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001", "typed", "5")
 	s.Post("/dead/replay", values, http.StatusSeeOther)
-	page := told(t, s, "/dead/replays", "1 of 5 letters", "It goes on, at 0.001 a second")
-	check.Says(t, s.Get("/dead", http.StatusOK), "A replay goes on")
+	page := told(t, s, "/dead/replays", "1 of 5 dead letters", "Running, at 0.001 a second")
+	check.Says(t, s.Get("/dead", http.StatusOK), "A replay is running")
 	values.Set("typed", "4")
 	_, refused := s.Post("/dead/replay", values, http.StatusConflict)
-	check.Says(t, refused, "goes on already")
+	check.Says(t, refused, "is running already")
 	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusSeeOther)
 	told(t, s, "/dead/replays", "Stopped")
 	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusConflict)
 
 	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream) // which knows nothing but the streams
 	page = again.Get("/dead", http.StatusOK)
-	check.Says(t, page, "A replay of anyone began", "did not come to its end: 1 done", "5 letters in 2 groups")
+	check.Says(t, page, "A replay of anyone began", "did not finish: 1 done", "5 dead letters in 2 groups")
 	page = again.Get("/dead?signature=extract:+status+%23", http.StatusOK)
 	again.Post("/dead/replay", form(t, page, "/dead/replay", "rate", "1000", "typed", "4"), http.StatusSeeOther)
-	told(t, again, "/dead/replays", "4 of 4 letters", "Done")
+	told(t, again, "/dead/replays", "4 of 4 dead letters", "Done")
 	page = again.Get("/dead", http.StatusOK)
-	check.That(t, !strings.Contains(page, "did not come to its end"), "it is still shown: %s", page)
+	check.That(t, !strings.Contains(page, "did not finish"), "it is still shown: %s", page)
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 5)
-	check.Same(t, "letters", s.Messages(contracts.StreamDead), 1)
+	check.Same(t, "dead letters", s.Messages(contracts.StreamDead), 1)
 }
 
-// A replay of a command is not called interrupted while it goes on. It makes up for one of a page that failed, if the letters are the same.
+// A command's replay is not called interrupted while it runs. When it ends, it replaces a page's failed one of the same filter.
 func TestReplaysWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	log := audit.New(audit.Config{JetStream: s.JetStream, Logger: slog.New(slog.DiscardHandler), Source: "cli"})
-	replay := func(of operate.Letters, act func() error) {
+	replay := func(of operate.DeadLetters, act func() error) {
 		_ = log.Do(t.Context(), operate.Replay, of.Target(nil), func(context.Context) (int, error) { return 0, act() })
 	}
-	const unknown, interrupted = "has not ended, as far as is recorded", "did not come to its end"
+	const unknown, interrupted = "has no recorded end", "did not finish"
 	fail := func() error { return errors.New("away") }
-	replay(operate.Letters{}, fail)
+	replay(operate.DeadLetters{}, fail)
 	check.Says(t, s.Get("/dead", http.StatusOK), interrupted)
-	replay(operate.Letters{Stream: contracts.StreamDead}, func() error {
+	replay(operate.DeadLetters{Stream: contracts.StreamDead}, func() error {
 		page := s.Get("/dead", http.StatusOK)
 		check.That(t, strings.Contains(page, unknown) && !strings.Contains(page, interrupted), "of one that goes on: %s", page)
 		return nil
@@ -204,7 +204,7 @@ func TestReplaysWithoutAnEnd(t *testing.T) {
 	page := s.Get("/dead", http.StatusOK)
 	check.That(t, !strings.Contains(page, unknown) && !strings.Contains(page, interrupted), "of one that is done: %s", page)
 	for n := range 7 {
-		replay(operate.Letters{Worker: fmt.Sprint("w", n)}, fail)
+		replay(operate.DeadLetters{Worker: fmt.Sprint("w", n)}, fail)
 	}
 	check.Same(t, "replays that are shown", strings.Count(s.Get("/dead", http.StatusOK), interrupted), 4)
 }
@@ -215,7 +215,7 @@ func TestMistypedFiltersAreRefused(t *testing.T) {
 	s := consoletest.Start(t)
 	graveyard(s)
 	for path, name := range map[string]string{
-		"/?x=1": "x", "/dead?letter=1": "letter", "/dead/rehearsal?sbject=a": "sbject", "/dead/letters?by=worker": "by", "/jobs/IMPORT_JOBS?stream=EVENTS": "stream",
+		"/?x=1": "x", "/dead?seq=1": "seq", "/dead/rehearsal?sbject=a": "sbject", "/dead/list?by=worker": "by", "/jobs/IMPORT_JOBS?stream=EVENTS": "stream",
 		"/jobs/IMPORT_JOBS?subject=a&subject=b": "subject", "/jobs?note=&state=dead": "state", "/audit?user=1": "user", "/notifications?x": "x",
 	} {
 		check.Says(t, s.Get(path, http.StatusBadRequest), "&#34;"+name+"&#34;")
@@ -252,25 +252,25 @@ func TestSeveralAccounts(t *testing.T) {
 	check.Says(t, refused, "There is no account")
 
 	s.Post("/dead/replay", values, http.StatusSeeOther)
-	page := told(t, s, "/dead/replays", "1 of 5 letters")
+	page := told(t, s, "/dead/replays", "1 of 5 dead letters")
 	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusSeeOther)
 	told(t, s, "/dead/replays", "Stopped")
 	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, several)
-	check.Says(t, again.Get("/dead", http.StatusOK), "did not come to its end: 1 done", "5 letters in 2 groups")
+	check.Says(t, again.Get("/dead", http.StatusOK), "did not finish: 1 done", "5 dead letters in 2 groups")
 }
 
 func TestReplaysAreBounded(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	for n := range 5 {
-		s.PutLetters(consoletest.Letter(n, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("kind ", n) }),
-			consoletest.Letter(n+10, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("kind ", n) }))
+		s.PutDeadLetters(consoletest.DeadLetter(n, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("kind ", n) }),
+			consoletest.DeadLetter(n+10, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("kind ", n) }))
 	}
 	for n := range 4 {
 		s.Post("/dead/replay", url.Values{"signature": {fmt.Sprint("kind ", n)}, "rate": {"0.001"}, "typed": {"2"}}, http.StatusSeeOther)
 	}
 	_, page := s.Post("/dead/replay", url.Values{"signature": {"kind 4"}, "rate": {"0.001"}, "typed": {"2"}}, http.StatusConflict)
-	check.Says(t, page, "4 replays go on already")
+	check.Says(t, page, "4 replays are running, which is the limit")
 }
 
 func TestDiscardByTheNumber(t *testing.T) {
@@ -280,101 +280,101 @@ func TestDiscardByTheNumber(t *testing.T) {
 	page := s.Get("/dead?signature=extract:+status+%23", http.StatusOK)
 	for typed, status := range map[string]int{"": http.StatusOK, "6": http.StatusConflict, "all": http.StatusConflict} {
 		_, page = s.Post("/dead/discard", form(t, page, "/dead/discard", "typed", typed), status)
-		check.Says(t, page, "Discard 5 letters?", "Type 5 to discard")
+		check.Says(t, page, "Discard 5 dead letters?", "Type 5 to discard")
 		check.That(t, strings.Contains(page, "it is 5 now. Nothing was done.") == (typed != ""), "typed %q: %s", typed, page)
 	}
 	s.Post("/dead/discard", url.Values{"typed": {"0"}, "signature": {"none"}}, http.StatusConflict)
-	check.Same(t, "letters", s.Messages(contracts.StreamDead), 6)
+	check.Same(t, "dead letters", s.Messages(contracts.StreamDead), 6)
 	to, _ := s.Post("/dead/discard", form(t, page, "/dead/discard", "typed", "5"), http.StatusSeeOther)
-	told(t, s, to, "Discard of", "5 of 5 letters", "Done")
-	check.Same(t, "letters", s.Messages(contracts.StreamDead), 1)
+	told(t, s, to, "Discard of", "5 of 5 dead letters", "Done")
+	check.Same(t, "dead letters", s.Messages(contracts.StreamDead), 1)
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 0)
 	r := records(t, s)[0]
 	check.That(t, r.Action == "discard" && r.Count == 5 && r.Outcome == audit.Done, "%+v", r)
 }
 
-func TestOneLetter(t *testing.T) {
+func TestOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	graveyard(s)
-	lines := s.PutLetters(consoletest.Letter(7, func(l *worker.DeadLetter) { l.Payload = []byte("a\nb <c>") }))
-	binary := s.PutLetters(consoletest.Letter(8, func(l *worker.DeadLetter) { l.Payload = []byte{0, 1, 2, 255} }))
+	lines := s.PutDeadLetters(consoletest.DeadLetter(7, func(l *worker.DeadLetter) { l.Payload = []byte("a\nb <c>") }))
+	binary := s.PutDeadLetters(consoletest.DeadLetter(8, func(l *worker.DeadLetter) { l.Payload = []byte{0, 1, 2, 255} }))
 	stream := check.Must(s.JetStream.Stream(t.Context(), contracts.StreamImportJobs))(t)
 	replay := func(seq uint64, payload, want string) {
 		t.Helper()
-		page := s.Get(fmt.Sprintf("/dead/letter?seq=%d", seq), http.StatusOK)
-		values := form(t, page, "/dead/letter/replay")
+		page := s.Get(fmt.Sprintf("/dead/one?seq=%d", seq), http.StatusOK)
+		values := form(t, page, "/dead/one/replay")
 		if payload != "" {
 			values.Set("payload", payload)
 		}
-		to, _ := s.Post("/dead/letter/replay", values, http.StatusSeeOther)
-		check.Says(t, s.Get(to, http.StatusOK), fmt.Sprintf("Letter %d was replayed", seq))
+		to, _ := s.Post("/dead/one/replay", values, http.StatusSeeOther)
+		check.Says(t, s.Get(to, http.StatusOK), fmt.Sprintf("Dead letter %d was replayed", seq))
 		msg := check.Must(stream.GetMsg(t.Context(), uint64(s.Messages(contracts.StreamImportJobs))))(t)
 		check.Same(t, "payload", string(msg.Data), want)
 	}
 	replay(1, "", `{"url":"https://svc:hunter2@host/p0"}`)
 	replay(2, `{"url":"x"}`, `{"url":"x"}`)
-	check.Says(t, s.Get(fmt.Sprintf("/dead/letter?seq=%d", lines), http.StatusOK), "b &lt;c&gt;")
+	check.Says(t, s.Get(fmt.Sprintf("/dead/one?seq=%d", lines), http.StatusOK), "b &lt;c&gt;")
 	replay(lines, "a\r\nb", "a\nb")
-	page := s.Get(fmt.Sprintf("/dead/letter?seq=%d", binary), http.StatusOK)
+	page := s.Get(fmt.Sprintf("/dead/one?seq=%d", binary), http.StatusOK)
 	check.That(t, strings.Contains(page, "00 01 02 ff") && !strings.Contains(page, "<textarea"), "%s", page)
 
-	three := form(t, s.Get("/dead/letter?seq=3", http.StatusOK), "/dead/letter/replay", "payload", "{")
-	_, body := s.Post("/dead/letter/replay", three, http.StatusBadRequest)
-	check.Says(t, body, "is no JSON")
+	three := form(t, s.Get("/dead/one?seq=3", http.StatusOK), "/dead/one/replay", "payload", "{")
+	_, body := s.Post("/dead/one/replay", three, http.StatusBadRequest)
+	check.Says(t, body, "is not JSON")
 	three.Set("typed", "3")
-	s.Post("/dead/letter/discard", three, http.StatusConflict)
+	s.Post("/dead/one/discard", three, http.StatusConflict)
 	three.Set("typed", "1")
-	to, _ := s.Post("/dead/letter/discard", three, http.StatusSeeOther)
-	check.Says(t, s.Get(to, http.StatusOK), "Letter 3 was discarded")
-	s.Post("/dead/letter/replay", three, http.StatusNotFound)
-	nowhere := s.PutLetters(consoletest.Letter(9, func(l *worker.DeadLetter) { l.Stream = "NONE" }))
-	_, body = s.Post("/dead/letter/replay", url.Values{"seq": {fmt.Sprint(nowhere)}}, http.StatusConflict)
+	to, _ := s.Post("/dead/one/discard", three, http.StatusSeeOther)
+	check.Says(t, s.Get(to, http.StatusOK), "Dead letter 3 was discarded")
+	s.Post("/dead/one/replay", three, http.StatusNotFound)
+	nowhere := s.PutDeadLetters(consoletest.DeadLetter(9, func(l *worker.DeadLetter) { l.Stream = "NONE" }))
+	_, body = s.Post("/dead/one/replay", url.Values{"seq": {fmt.Sprint(nowhere)}}, http.StatusConflict)
 	check.Says(t, body, "stays")
 	all := records(t, s)
-	check.That(t, all[0].Outcome == audit.Failed && all[1].Action == "discard" && all[1].Target == `dead letters letters="3"`, "%+v", all)
+	check.That(t, all[0].Outcome == audit.Failed && all[1].Action == "discard" && all[1].Target == `dead letters sequences="3"`, "%+v", all)
 }
 
-// Letters are listed one by one, 50 on a page, and the selected ones replayed or discarded: several after their number was typed.
-func TestSelectedLetters(t *testing.T) {
+// Dead letters are listed, 50 on a page, and the selected ones replayed or discarded. Several at once need their number typed.
+func TestSelectedDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	for n := range 52 {
-		s.PutLetters(consoletest.Letter(n))
+		s.PutDeadLetters(consoletest.DeadLetter(n))
 	}
-	s.PutLetters(consoletest.Letter(60, func(l *worker.DeadLetter) { l.Signature = "other" }))
+	s.PutDeadLetters(consoletest.DeadLetter(60, func(l *worker.DeadLetter) { l.Signature = "other" }))
 	group := s.Get("/dead?signature=extract:+status+%23", http.StatusOK)
-	link := html.UnescapeString(regexp.MustCompile(`href="(/dead/letters[^"]*)">One by one`).FindStringSubmatch(group)[1])
-	box := regexp.MustCompile(`name="letter" value="(\d+)"`)
+	link := html.UnescapeString(regexp.MustCompile(`href="(/dead/list[^"]*)">One by one`).FindStringSubmatch(group)[1])
+	box := regexp.MustCompile(`name="seq" value="(\d+)"`)
 	page := s.Get(link, http.StatusOK)
 	boxes := box.FindAllStringSubmatch(page, -1)
-	check.That(t, len(boxes) == 50 && boxes[0][1] == "52" && boxes[49][1] == "3", "letters: %v", boxes)
+	check.That(t, len(boxes) == 50 && boxes[0][1] == "52" && boxes[49][1] == "3", "dead letters: %v", boxes)
 	check.Says(t, page, "extract: status #", "https://host/p51", "expediter dead list", "--limit 50")
 	next := html.UnescapeString(regexp.MustCompile(`href="([^"]*)">Next page`).FindStringSubmatch(page)[1])
 	last := s.Get(next, http.StatusOK)
-	check.That(t, fmt.Sprint(box.FindAllStringSubmatch(last, -1)) == fmt.Sprint(box.FindAllStringSubmatch(`name="letter" value="2" name="letter" value="1"`, -1)) &&
+	check.That(t, fmt.Sprint(box.FindAllStringSubmatch(last, -1)) == fmt.Sprint(box.FindAllStringSubmatch(`name="seq" value="2" name="seq" value="1"`, -1)) &&
 		!strings.Contains(last, "Next page"), "the last page: %s", last)
 	check.Says(t, last, "--before 3", "First page")
 
 	s.Post("/dead/selected/replay", url.Values{}, http.StatusBadRequest)
-	s.Post("/dead/selected/replay", url.Values{"letter": {"1"}, "signature": {"x"}}, http.StatusBadRequest)
-	s.Post("/dead/selected/replay", url.Values{"letter": {"99"}}, http.StatusConflict)
-	act := func(action string, letters ...string) {
+	s.Post("/dead/selected/replay", url.Values{"seq": {"1"}, "signature": {"x"}}, http.StatusBadRequest)
+	s.Post("/dead/selected/replay", url.Values{"seq": {"99"}}, http.StatusConflict)
+	act := func(action string, sequences ...string) {
 		t.Helper()
-		values := url.Values{"letter": letters}
-		if operate.Asks(action, len(letters)) {
+		values := url.Values{"seq": sequences}
+		if operate.Asks(action, len(sequences)) {
 			_, question := s.Post("/dead/selected/"+action, values, http.StatusOK)
-			check.Says(t, question, "expediter dead "+action+" "+strings.Join(letters, " "), "--yes")
-			values = form(t, question, "/dead/selected/"+action, "typed", fmt.Sprint(len(letters)))
+			check.Says(t, question, "expediter dead "+action+" "+strings.Join(sequences, " "), "--yes")
+			values = form(t, question, "/dead/selected/"+action, "typed", fmt.Sprint(len(sequences)))
 		}
 		to, _ := s.Post("/dead/selected/"+action, values, http.StatusSeeOther)
-		told(t, s, to, fmt.Sprintf("%d of %[1]d letters", len(letters)), "Done")
-		check.Same(t, "target", records(t, s)[0].Target, fmt.Sprintf("dead letters letters=%q", strings.Join(letters, " ")))
+		told(t, s, to, fmt.Sprintf("%d of %[1]d dead letters", len(sequences)), "Done")
+		check.Same(t, "target", records(t, s)[0].Target, fmt.Sprintf("dead letters sequences=%q", strings.Join(sequences, " ")))
 	}
 	act(operate.Replay, "1")
 	act(operate.Replay, "2", "52")
-	act(operate.Discard, "3", "4", "53") // each time another number, for which the page of replays is looked through
-	check.Same(t, "letters", s.Messages(contracts.StreamDead), 47)
+	act(operate.Discard, "3", "4", "53") // each time another number, so that the page of replays shows which one has ended
+	check.Same(t, "dead letters", s.Messages(contracts.StreamDead), 47)
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 3)
 }
 
@@ -388,7 +388,7 @@ func TestActionsAreForOperators(t *testing.T) {
 	graveyard(s)
 	key := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
 	for _, action := range []string{
-		"/dead/replay", "/dead/discard", "/dead/stop", "/dead/letter/replay", "/dead/letter/discard", "/dead/selected/replay", "/dead/selected/discard",
+		"/dead/replay", "/dead/discard", "/dead/stop", "/dead/one/replay", "/dead/one/discard", "/dead/selected/replay", "/dead/selected/discard",
 		"/imports/cancel", "/imports/retry", "/jobs/IMPORT_JOBS/cancel", "/jobs/IMPORT_JOBS/run", "/keys/steal",
 		"/notifications/cancel", "/notifications/replay", "/schedules/remove",
 		"/workers/pause", "/workers/resume", "/workers/one/drain", "/workers/one/resume",

@@ -38,7 +38,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	page := s.Get("/", http.StatusOK)
 	check.That(t, !strings.Contains(page, "do not answer") && strings.Contains(page, "own account"), "the overview: %s", page)
 	for account := range map[string]bool{"ENRICHER": true, "IMPORTER": true, "NOTIFIER": true} {
-		s.letters(account)
+		s.deadLetters(account)
 	}
 	s.pause()
 	s.services()
@@ -58,8 +58,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		"$JS.ENRICHER.API.CONSUMER.INFO.*.*", "$JS.IMPORTER.API.CONSUMER.INFO.*.*", "$JS.NOTIFIER.API.CONSUMER.INFO.*.*")
 }
 
-// letters replays a letter, discards another, and looks at a third.
-func (s deployed) letters(account string) {
+// deadLetters replays a dead letter, discards another, and looks at a third.
+func (s deployed) deadLetters(account string) {
 	s.Helper()
 	s.JetStream = natstest.InAccount(s.T, s.Conn, account)
 	for stream, subject := range map[string]string{
@@ -68,12 +68,12 @@ func (s deployed) letters(account string) {
 	} {
 		if strings.HasPrefix(stream, account[:5]) || account == "NOTIFIER" && !strings.HasSuffix(stream, "_JOBS") {
 			for n := range 3 {
-				seq := s.PutLetters(consoletest.Letter(n, func(l *worker.DeadLetter) { l.Stream, l.Subject = stream, fmt.Sprintf(subject, n) }))
+				seq := s.PutDeadLetters(consoletest.DeadLetter(n, func(l *worker.DeadLetter) { l.Stream, l.Subject = stream, fmt.Sprintf(subject, n) }))
 				form := url.Values{"account": {account}, "seq": {fmt.Sprint(seq)}}
-				s.Get("/dead/letter?"+form.Encode(), http.StatusOK)
+				s.Get("/dead/one?"+form.Encode(), http.StatusOK)
 				form.Set("typed", "1")
 				if n < 2 {
-					s.Post("/dead/letter/"+[]string{"replay", "discard"}[n], form, http.StatusSeeOther)
+					s.Post("/dead/one/"+[]string{"replay", "discard"}[n], form, http.StatusSeeOther)
 				}
 			}
 		}
@@ -116,7 +116,7 @@ func (s deployed) strand(account, stream string) {
 		advisory, err := gone.Next(jetstream.FetchMaxWait(time.Second))
 		if left = err != nil; !left {
 			meta := check.Must(advisory.Metadata())(s.T)
-			s.Get(fmt.Sprintf("/dead/letter?account=%s&seq=%d", account, meta.Sequence.Stream), http.StatusOK)
+			s.Get(fmt.Sprintf("/dead/one?account=%s&seq=%d", account, meta.Sequence.Stream), http.StatusOK)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func until(s *consoletest.Site, texts ...string) {
 	}), texts...)
 }
 
-// shown reads the overview anew at each news, until it is as wanted or patience is over, and returns it.
+// shown reloads the overview at each push, until it is as wanted or patience is over, and returns it.
 func shown(s *consoletest.Site, wanted func(body string) bool) (body string) {
 	s.Helper()
 	for end := time.Now().Add(crash.Patience); ; waitForNews(s) {
@@ -45,7 +45,7 @@ func shown(s *consoletest.Site, wanted func(body string) bool) (body string) {
 	}
 }
 
-// waitForNews waits until an open page would be read anew.
+// waitForNews waits until an open page would be reloaded.
 func waitForNews(s *consoletest.Site) {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.URL+"/live?topic=overview", http.NoBody)
@@ -88,7 +88,7 @@ func TestOverviewShowsFaults(t *testing.T) {
 	until(s, "stream IMPORT_JOBS</b>: it is missing")
 }
 
-// Of jobs that are set aside those that are due later are counted, and the dead letters of the last hour are told apart by their streams.
+// The overview counts the delayed jobs of a stream, and its dead letters of the last hour.
 func TestOverviewCountsDelayedJobsAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
@@ -96,16 +96,16 @@ func TestOverviewCountsDelayedJobsAndDeadLetters(t *testing.T) {
 	client := check.Must(worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"}))(t)
 	for n := range 3 {
 		check.OK(t, check.Err(client.Insert(t.Context(), worker.NewJob{Args: n, Delay: time.Hour, Subject: fmt.Sprint("tasks.", n)})))
-		s.PutLetters(consoletest.Letter(n))
+		s.PutDeadLetters(consoletest.DeadLetter(n))
 	}
-	s.PutLetters(consoletest.Letter(3, func(l *worker.DeadLetter) { l.Stream = "WORK" }))
+	s.PutDeadLetters(consoletest.DeadLetter(3, func(l *worker.DeadLetter) { l.Stream = "WORK" }))
 	until(s, `/dead?job-stream=IMPORT_JOBS&amp;since=1h">3</a>`, `/dead?job-stream=WORK&amp;since=1h">1</a>`)
-	until(s, `">WORK</a></th><td class="num">0</td><td class="num">0</td><td class="num">0</td><td class="num">3</td>`) // when they are counted anew
+	until(s, `">WORK</a></th><td class="num">0</td><td class="num">0</td><td class="num">0</td><td class="num">3</td>`) // after the next count
 	check.Says(t, s.Get("/dead?since=1h&job-stream=WORK", http.StatusOK), "j3")
 	cfg := check.Must(s.JetStream.Stream(t.Context(), contracts.StreamDead))(t).CachedInfo().Config
 	cfg.AllowDirect = false
 	check.OK(t, check.Err(s.JetStream.UpdateStream(t.Context(), cfg)))
-	until(s, `<td class="num">–</td><td class="num">0</td></tr>`) // letters that cannot be read are not none
+	until(s, `<td class="num">–</td><td class="num">0</td></tr>`) // an unreadable stream of dead letters does not count as 0
 }
 
 // The gauge for alerts has each problem of the overview, up to a bound, and no other.

@@ -41,7 +41,7 @@ var (
 	place = regexp.MustCompile(`^# in (.*?)(?:, each on its machine)?\n`)
 	runs  = regexp.MustCompile(`(?m)^exec \./`) // a block that goes on until it is stopped
 
-	// These blocks are followed once more when a key was replaced.
+	// These blocks are repeated after a key was replaced.
 	health = regexp.MustCompile(`(?m)^curl .*/healthz$`)
 	ask    = regexp.MustCompile(`/expediter enrich `)
 
@@ -126,7 +126,7 @@ func (s *site) run(folder, block string) {
 	}
 }
 
-// restart starts the program of a folder once more, and returns when it is ready.
+// restart starts the program of a folder again, and returns when it is ready.
 func (s *site) restart(folder string) {
 	s.Helper()
 	s.run(folder, s.started[folder])
@@ -228,7 +228,7 @@ func (s *site) nobodyMakesCertificates() {
 	}
 }
 
-// replaceKey puts the keys in force that the servers' settings have now, and asks the enricher once more: by its new key.
+// replaceKey puts the keys in force that the servers' settings have now, and repeats the question to the enricher, under its new key.
 func (s *site) replaceKey(blocks [][]string) {
 	s.Helper()
 	healthy := func(server string) {
@@ -239,7 +239,7 @@ func (s *site) replaceKey(blocks [][]string) {
 		}
 	}
 	for _, server := range []string{"n1", "n2", "n3"} {
-		healthy(server) // one that has locked itself when its disk was full takes no interrupt, until it was started anew
+		healthy(server) // one that locked itself when its disk was full takes no interrupt until it is restarted
 		s.processes[server].Interrupt()
 		s.restart(server)
 		healthy(server)

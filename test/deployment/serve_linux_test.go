@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// A server that answered and does not any more is killed and started anew, and none is started once the script was asked to stop. The
+// A server that stops answering is killed and restarted, and none is started once the script was asked to stop. The
 // server of the test takes no interrupt, as one that has locked itself.
 func TestServeKillsAServerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()

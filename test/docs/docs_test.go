@@ -58,7 +58,7 @@ func files(t *testing.T, suffix string) map[string]string {
 	return found
 }
 
-// Documents name paths of this repository, and beside them declarations there: `pkg/kvlock/guard.go`: `Put`.
+// Documents name paths of this repository, and declarations in them: `pkg/kvlock/guard.go`: `Put`.
 func TestPathsThatDocumentsNameExist(t *testing.T) {
 	t.Parallel()
 	paths, symbols := 0, 0

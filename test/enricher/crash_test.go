@@ -111,7 +111,7 @@ func TestCrash(t *testing.T) {
 	again := checkOnce(t, clients, lookUps{before: before, all: far.counts(), killed: q.Instance})
 	check.That(t, slices.Contains(again, victim), "%s was looked up by %s alone, which was killed before it had an answer", victim, q.Instance)
 	now := results(ctx, t, srv)
-	for key, value := range stored { // its record may have been written once more, with a new TTL, if it was not confirmed
+	for key, value := range stored { // if its write was not confirmed, the record may have been rewritten with a new TTL
 		check.Same(t, fmt.Sprintf("the result of %s was before the restart, and is after it", key), now[key], value)
 	}
 	resumes := 0

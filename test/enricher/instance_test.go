@@ -66,7 +66,7 @@ func serve(ctx context.Context, is instance) error {
 // linkBase is the beginning of links. After it comes the name of the instance that found the venue.
 const linkBase = "https://wolt.com/"
 
-// remote is a provider that asks the test's far side.
+// remote is a provider that calls the test's remote service.
 type remote struct{ name, url string }
 
 func (remote) Name() string { return "wolt" }
@@ -96,7 +96,7 @@ type question struct {
 	Name     string `json:"name"`
 }
 
-// farClient has no time-out of its own: the job's context ends a call.
+// farClient has no timeout: the job's context ends a call.
 var farClient = &http.Client{}
 
 // farSide is the provider's server. It counts, and it holds chosen calls back until the test lets them go.
@@ -108,7 +108,7 @@ type farSide struct {
 	mu     sync.Mutex
 	calls  calls
 	hold   map[string]chan struct{} // by place: the first call waits for this
-	held   chan question            // a call that is held back
+	held   chan question            // a call that waits
 	served chan int                 // how many calls there have been, after each
 }
 
@@ -189,9 +189,9 @@ func (f *farSide) counts() calls {
 	return all
 }
 
-// lookUps are the calls of the far side, in a test that kills an instance.
+// lookUps are the calls to the remote service, in a test that kills an instance.
 type lookUps struct {
-	before calls  // those that the far side had read when the instance was killed
+	before calls  // those that it had read when the instance was killed
 	all    calls  // those that it had read at the end, the killed instance's last ones among them
 	killed string // the instance
 }
@@ -200,7 +200,7 @@ type lookUps struct {
 // killed instance was in the middle of looking it up: it had asked, and its answer was not stored. Then, and only then,
 // one more look-up is right, by another instance, after the kill.
 //
-// The far side's reads by then do not show all requests of the killed instance: calls were on their way. A call
+// The remote service's reads by then do not show all requests of the killed instance: calls were on their way. A call
 // that it read before the kill was made before the kill.
 func (l lookUps) check(place, found string) (again bool, err error) {
 	var errs []error

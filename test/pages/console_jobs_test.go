@@ -234,7 +234,7 @@ func TestJobHasAPartForEachConsumer(t *testing.T) {
 	check.Require(t, link != nil, "no link to the worker: %s", kitchen)
 	to := `href="/jobs/LOG/1?id=` + r.ID + `&amp;subject=log.dish"`
 	check.Says(t, s.Get(link[1], 200), to)
-	check.Says(t, s.Get("/dead/letter?seq=1", 200), to)
+	check.Says(t, s.Get("/dead/one?seq=1", 200), to)
 	s.Get("/jobs/LOG/1?subject=log.cup", 404)
 	s.Get("/jobs/LOG/1?id=other&subject=log.dish", 404)
 	check.Says(t, s.Get("/jobs/LOG", 200), "dead</span>", "running</span>")
@@ -307,7 +307,7 @@ func tabTo(p *consoletest.Page, selector string) {
 	p.Fatalf("tabs never get to %s", selector)
 }
 
-// refresh makes a page read itself anew, as it does every few seconds, and waits until it has.
+// refresh makes a page reload itself, as it does every few seconds, and waits until it has.
 func refresh(p *consoletest.Page) {
 	p.Helper()
 	consoletest.Get(p, chromedp.Evaluate[bool](`new Promise((r) => {
@@ -316,7 +316,7 @@ func refresh(p *consoletest.Page) {
 	})`, chromedp.EvalAwaitPromise))
 }
 
-// Each action needs a keyboard only, with a script and without. A page that is read anew meanwhile takes nothing away.
+// Each action needs a keyboard only, with a script and without. A reload of the page in between loses nothing.
 func TestWorkIsDoneByKeyboard(t *testing.T) {
 	b := consoletest.Browse(t)
 	s := startJobs(t)

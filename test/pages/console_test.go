@@ -49,14 +49,14 @@ func TestConsoleIsLive(t *testing.T) {
 	show("true")
 	until(p, linkSays+` === "paused"`)
 	<-ended
-	letters := 0
+	replays := 0
 	replay := func(signature string) {
-		letters++
-		s.PutLetters(consoletest.Letter(letters, func(l *worker.DeadLetter) { l.Signature = signature }))
+		replays++
+		s.PutDeadLetters(consoletest.DeadLetter(replays, func(l *worker.DeadLetter) { l.Signature = signature }))
 		s.Post("/dead/replay", url.Values{"rate": {"10"}, "signature": {signature}}, http.StatusSeeOther)
 	}
 	replay("first")
-	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("first")`)), "a hidden page is read anew")
+	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("first")`)), "a hidden page is reloaded")
 	show("false")
 	until(p, streamsOf+`.includes("first") && `+linkSays+`.startsWith("live")`)
 
@@ -75,7 +75,7 @@ func TestConsoleIsLive(t *testing.T) {
 	focus("focus")
 	replay("fifth")
 	until(p, linkSays+`.startsWith("paused")`)
-	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("fifth")`)), "a page that is used is read anew")
+	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("fifth")`)), "a page that is used is reloaded")
 	focus("blur")
 	until(p, streamsOf+`.includes("fifth") && `+linkSays+`.startsWith("live")`)
 }
@@ -85,7 +85,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 	b := consoletest.Browse(t)
 	guard, secrets := consoletest.Keys(t)
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
-	s.PutLetters(consoletest.Letter(1), consoletest.Letter(2))
+	s.PutDeadLetters(consoletest.DeadLetter(1), consoletest.DeadLetter(2))
 	for _, view := range []consoletest.View{{Width: 360, NoScript: true}, {Width: 1440}} {
 		p := b.Open(t, s.URL+"/dead", view)
 		tabTo(p, "input[type=password]")
@@ -106,16 +106,16 @@ func TestConsoleByKeyboard(t *testing.T) {
 		until(p, `document.activeElement.name === "typed"`)
 		p.Press("2")
 		p.Submit(kb.Enter)
-		until(p, streamsOf+`.includes("2 of 2 letters")`)
+		until(p, streamsOf+`.includes("2 of 2 dead letters")`)
 	}
 }
 
-// A text from right to left stands beside its name all the same.
+// A text from right to left is aligned to its name.
 func TestConsoleAlignsHebrew(t *testing.T) {
 	b := consoletest.Browse(t)
 	s := consoletest.Start(t)
-	s.PutLetters(consoletest.Letter(1, func(l *worker.DeadLetter) { l.Signature = "משתמש # לא נמצא" }))
-	p := b.Open(t, s.URL+"/dead/letter?seq=1", consoletest.View{Width: 1440})
+	s.PutDeadLetters(consoletest.DeadLetter(1, func(l *worker.DeadLetter) { l.Signature = "משתמש # לא נמצא" }))
+	p := b.Open(t, s.URL+"/dead/one?seq=1", consoletest.View{Width: 1440})
 	until(p, `[...document.querySelectorAll("dd[dir=auto]")].every((d) => getComputedStyle(d).textAlign === "left")`)
 	p.Looks("console-hebrew")
 }

@@ -266,7 +266,7 @@ func (v *tour) act(only string) {
 // rank sorts the signs of buttons.
 func rank(sign string) string {
 	for i, word := range []string{
-		"pause", "drain", "run", "retry", "resume", "letter/replay", "dead/replay", "stop", "selected/", "cancel", "remove", "steal", "letter/",
+		"pause", "drain", "run", "retry", "resume", "one/replay", "dead/replay", "stop", "selected/", "cancel", "remove", "steal", "dead/one/",
 		"discard", "sign-out",
 	} {
 		if strings.Contains(sign, word) {
@@ -384,7 +384,7 @@ func (s *jobs) trouble(t *testing.T) {
 	s.Business()
 	s.hold(t)
 	for n := range 12 {
-		s.PutLetters(consoletest.Letter(n, func(l *worker.DeadLetter) {
+		s.PutDeadLetters(consoletest.DeadLetter(n, func(l *worker.DeadLetter) {
 			l.Sequence += 1000 // of no other job
 			switch n % 4 {
 			case 1:

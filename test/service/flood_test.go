@@ -150,7 +150,7 @@ func (f *flooded) request(line string, more ...string) string {
 	return strings.Join(append([]string{line + " HTTP/1.1", "Host: localhost", "Authorization: Bearer " + f.vandal}, more...), "\r\n") + "\r\n\r\n"
 }
 
-// read asks for something as the other caller, by turns on a connection of its own and on one that was used before.
+// read asks for something as the other caller, by turns on a new connection and on one that was used before.
 func (f *flooded) read(method, path string) string {
 	f.Helper()
 	r := check.Must(http.NewRequestWithContext(f.Context(), method, f.service.URL()+path, http.NoBody))(f)
@@ -223,7 +223,7 @@ func TestAConnectionWithARequestStays(t *testing.T) {
 	check.Same(t, "the oldest connection, with a request", answers(busy)["200"], 1)
 }
 
-// attack is what 16 workers repeat, each on connections of its own.
+// attack is what 16 workers repeat, each on its own connections.
 type attack struct {
 	name string
 

@@ -104,7 +104,7 @@ func (a *authority) pool(t *testing.T) *x509.CertPool {
 	return pool
 }
 
-// secured is a NATS server that verifies its clients, with a certificate of its own.
+// secured is a NATS server that verifies its clients, with its own certificate.
 func (a *authority) secured(t *testing.T) *natsrun.Server {
 	t.Helper()
 	a.issue(t, "nats")
@@ -230,7 +230,7 @@ func TestHTTPOverTLS(t *testing.T) {
 	}
 }
 
-// A connection that comes back has the key that it began with, whatever the file of its seed holds meanwhile.
+// A connection that comes back keeps the key that it began with, whatever the file of its seed contains by then.
 func TestAnotherSeedIsForTheNextStart(t *testing.T) {
 	t.Parallel()
 	users := natstest.NewUsers(t)

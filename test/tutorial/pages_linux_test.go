@@ -65,7 +65,7 @@ var readers = map[string]string{
 	"yaml": "cat cmd/expediter/internal/pipeline/rules.yaml - > rules.yaml <<'END'\n%sEND\nexpediter rules check rules.yaml",
 }
 
-// pages has the environment and preparations that some pages need beside a server, and their output.
+// pages has the environment and preparations that some pages need in addition to a server, and their output.
 var pages = map[string]struct{ env, before, shows string }{
 	"README.md":        {shows: "https://wolt.com/\n1 tablespoon \nevt-001\nalone"},
 	"docs/enricher.md": {shows: "https://wolt.com/"},

@@ -140,7 +140,7 @@ func (ty *typist) apart() {
 // exits is the comment of a command that fails.
 var exits = regexp.MustCompile(`# exit code ([0-9]+)`)
 
-// enter runs a command after the other, and waits for each, but for the last one of a terminal of its own.
+// enter runs one command after the other, and waits for each but the last one of a separate terminal.
 func (ty *typist) enter(lines []string, stays bool) {
 	shown := &screen{of: ty}
 	ty.mu.Lock()

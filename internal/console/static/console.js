@@ -35,7 +35,7 @@
     }
   });
 
-  // The page is not read anew while an element in it has the focus or was filled in.
+  // The page is not reloaded while an element in it has the focus or was filled in.
   const used = (live) => live.contains(document.activeElement) ||
     [...live.querySelectorAll("input, textarea")].some((i) => i.value !== i.defaultValue || i.checked !== i.defaultChecked);
   let again;

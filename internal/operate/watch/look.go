@@ -156,22 +156,22 @@ func (s *State) countStranded(ctx context.Context, from Source, before State, de
 	}
 }
 
-// newLetters is the number of the newest dead letters that are read.
-const newLetters = 1000
+// newestDead is the number of the newest dead letters that are read.
+const newestDead = 1000
 
-// Letters reads the dead letters since a time by stream, of the newest 1,000.
-func Letters(ctx context.Context, js jetstream.JetStream, since time.Time) (deadletter.Overview, error) {
+// DeadLetters groups the dead letters since a time by stream, out of the newest 1,000.
+func DeadLetters(ctx context.Context, js jetstream.JetStream, since time.Time) (deadletter.Overview, error) {
 	store, err := deadletter.Open(ctx, js, deadletter.Config{})
 	if err != nil {
 		return deadletter.Overview{}, err
 	}
-	opts := deadletter.SurveyOptions{By: deadletter.ByStream, Newest: newLetters}
+	opts := deadletter.SurveyOptions{By: deadletter.ByStream, Newest: newestDead}
 	return store.Survey(ctx, deadletter.Filter{Since: since}, opts)
 }
 
 // DeadOf returns the number of dead letters of a stream's jobs.
-func DeadOf(letters deadletter.Overview, stream string) (n int) {
-	for _, g := range letters.Groups {
+func DeadOf(dead deadletter.Overview, stream string) (n int) {
+	for _, g := range dead.Groups {
 		if g.Stream == stream {
 			n += g.Count
 		}

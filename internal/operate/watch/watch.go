@@ -177,7 +177,7 @@ type State struct {
 	Example  string
 	Known    bool
 
-	// Dead is the number of dead letters of the last hour. Partial reports whether there may be more: only the newest letters are read.
+	// Dead is the number of dead letters of the last hour. Partial reports whether there may be more: only the newest are read.
 	Dead    int
 	Partial bool
 
@@ -252,7 +252,7 @@ func (s State) Problems() (all []Problem) {
 			more = " or more"
 		}
 		p := s.problem("dead.rising", of, "%d dead letters%s within an hour", s.Dead, more)
-		all = append(all, s.atLetters(p))
+		all = append(all, s.atDeadLetters(p))
 	}
 	for _, w := range s.Workers {
 		all = append(all, OfWorker(s.Account, w)...)
@@ -260,8 +260,8 @@ func (s State) Problems() (all []Problem) {
 	return all
 }
 
-// atLetters returns a problem with the page and the command of the stream's newest dead letters.
-func (s State) atLetters(p Problem) Problem {
+// atDeadLetters returns a problem with the page and the command of the stream's newest dead letters.
+func (s State) atDeadLetters(p Problem) Problem {
 	p.Command = operate.Line("dead groups", &operate.JobSelection{Account: s.Account}, "--since", "1h", "--job-stream", s.Info.Config.Name)
 	p.Page = []any{"/dead", s.query("since", "1h", "job-stream", s.Info.Config.Name)}
 	return p
@@ -416,7 +416,7 @@ func (s State) failing() (all []Problem) {
 			"%d of the last %d attempts failed, %d were retries, the last at %s: %s", f.Failed, f.Of, f.Retries, operate.Stamp(f.At), f.Error)
 		p.Since, p.Command, p.Page[2] = f.Since, s.jobs("list", "--state", "retrying"), s.query("state", string(worker.StateRetrying))
 		if s.Dead > 0 && (f.Retries == 0 || !s.retries(pattern)) { // nothing waits for a retry
-			p = s.atLetters(p)
+			p = s.atDeadLetters(p)
 		}
 		all = append(all, p)
 	}

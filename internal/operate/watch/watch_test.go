@@ -244,8 +244,8 @@ func TestAScheduleIsNamedBesideItsStrandedJobs(t *testing.T) {
 	}
 }
 
-// Jobs that die at their first failure are among the dead letters, and no list of jobs has them.
-func TestFailuresWithoutARetryLeadToTheirLetters(t *testing.T) {
+// Jobs that fail for good at their first attempt are among the dead letters, and no list of jobs has them.
+func TestFailuresWithoutARetryLeadToTheirDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := healthy()
 	failed(5, 5, 0, time.Second)(&s)

@@ -21,7 +21,7 @@ type Scope string
 
 // The scopes.
 const (
-	// Address is needed, beside Publish, for events that carry their own recipients and addresses.
+	// Address is needed, in addition to Publish, for events that carry their own recipients and addresses.
 	Address Scope = "address"
 
 	// Mark is needed to mark the items of an inbox.

@@ -304,7 +304,7 @@ func (o *OIDC) find(ctx context.Context, id string, wait bool) ([]jose.JSONWebKe
 	return nil, &tokenError{"is signed with a key that the issuer does not have"}
 }
 
-// await waits for a fetch, and reports whether it ended in time. It releases the lock meanwhile.
+// await waits for a fetch, and reports whether it ended in time. It releases the lock while it waits.
 func (o *OIDC) await(ctx context.Context, fetch <-chan struct{}) bool {
 	o.mu.Unlock()
 	defer o.mu.Lock()

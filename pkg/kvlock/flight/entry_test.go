@@ -302,12 +302,12 @@ func TestWatcherCoalesces(t *testing.T) {
 	entry := func(key string, revision uint64, state State) *Entry {
 		return &Entry{Key: key, Revision: revision, State: state}
 	}
-	w.deliver(entry("a", 1, Done), false)
+	w.note(entry("a", 1, Done), false)
 	check.That(t, w.take() == nil, "was told what others knew before it came")
-	w.deliver(entry("a", 1, Pending), true)
-	w.deliver(entry("b", 2, Pending), true)
-	w.deliver(entry("a", 3, Done), false)
-	w.deliver(entry("a", 1, Pending), true) // late
+	w.note(entry("a", 1, Pending), true)
+	w.note(entry("b", 2, Pending), true)
+	w.note(entry("a", 3, Done), false)
+	w.note(entry("a", 1, Pending), true) // late
 	for _, want := range []*Entry{entry("a", 3, Done), entry("b", 2, Pending)} {
 		got := w.take()
 		check.That(t, got != nil && got.Key == want.Key && got.Revision == want.Revision, "got %+v; want %+v", got, want)
@@ -318,9 +318,9 @@ func TestWatcherCoalesces(t *testing.T) {
 func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"}, nil)
-	w.deliver(&Entry{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
+	w.note(&Entry{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
 	got := w.take()
 	check.That(t, got != nil && got.past, "got %+v; want a failure that is past", got)
-	w.deliver(&Entry{Key: "a"}, false)
+	w.note(&Entry{Key: "a"}, false)
 	check.That(t, w.take() == nil, "was told that it has gone")
 }

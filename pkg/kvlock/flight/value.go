@@ -356,11 +356,11 @@ func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error
 	defer cancel()
 	defer f.store.UntilClosed(cancel)()
 	stream := objectStream(o.Bucket)
-	data, err := f.store.All(ctx, stream, o.chunks(), o.Size)
+	data, err := f.store.Get.All(ctx, stream, o.chunks(), o.Size)
 	if err == nil && o.matches(data) {
 		return data, nil
 	}
-	data, err = f.store.AllLeader(ctx, stream, o.chunks(), o.Size)
+	data, err = f.store.Get.AllLeader(ctx, stream, o.chunks(), o.Size, f.store.OpTimeout)
 	switch {
 	case err != nil:
 		return nil, f.store.Unavailable(ctx, "read the object of", []string{key}, err)

@@ -164,12 +164,12 @@ type receiver Watcher
 
 // Deliver queues an entry when it is a change.
 func (r *receiver) Deliver(value any, first bool) {
-	(*Watcher)(r).deliver(value.(*Entry), first) //nolint:forcetypeassert // view makes nothing else
+	(*Watcher)(r).note(value.(*Entry), first) //nolint:forcetypeassert // view makes nothing else
 }
 
-// deliver queues entry when it is newer than the watcher's entry, or when the key is gone. A watcher without an entry takes only an entry
+// note queues entry when it is newer than the watcher's entry, or when the key is gone. A watcher without an entry takes only an entry
 // that was read after the watcher was added (first): an older entry may be from before the caller's own last write.
-func (w *Watcher) deliver(entry *Entry, first bool) {
+func (w *Watcher) note(entry *Entry, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.of(entry.Key)

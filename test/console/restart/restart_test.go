@@ -61,12 +61,12 @@ func serve(ctx context.Context, server string) error {
 	return c.Run(ctx)
 }
 
-// Through consoles that are killed in the midst of it, every letter is replayed once. With -long there are a million.
+// Although consoles are killed while they replay, every dead letter is replayed once. With -long there are a million.
 func TestReplaySurvivesTheConsole(t *testing.T) {
 	t.Parallel()
-	letters, kills, rate := 1500, 2, 300
+	total, kills, rate := 1500, 2, 300
 	if crash.Long() {
-		letters, rate = 1_000_000, 5000
+		total, rate = 1_000_000, 5000
 	}
 	random := crash.Random(t)(0)
 	srv := crash.StartServer(t)
@@ -80,29 +80,29 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
 	}
 	began := time.Now()
-	putLetters(t, js, letters)
-	t.Logf("%d letters stored in %s", letters, time.Since(began))
+	putDeadLetters(t, js, total)
+	t.Logf("%d dead letters stored in %s", total, time.Since(began))
 	form := url.Values{"rate": {strconv.Itoa(rate)}}
 	for life, done := 0, false; !done; life++ {
 		p := role.Start(t, srv.URL)
 		s := &site{T: t, url: p.Line()}
 		if life > 0 {
-			check.Says(t, s.get("/dead"), "A replay of", "for letters that are left")
+			check.Says(t, s.get("/dead"), "A replay of", "for what is left")
 		}
 		began = time.Now()
 		s.begin(form)
 		until := 1 << 62
 		if life < kills {
-			until = 1 + random.IntN(letters/4) // there is news each second
+			until = 1 + random.IntN(total/4) // progress is reported each second
 		}
-		over, failed := s.follow(until) // of a server that is silent for too long, which is gone on with as well
+		over, failed := s.follow(until) // failed if the server was silent for too long: the next console resumes it
 		done = life >= kills && failed == ""
-		t.Logf("console %d: %d letters in %s, peak memory %s. %s", life+1, over, time.Since(began), peak(t, p.PID()), failed)
-		check.Require(t, life < 10*kills, "it does not come to its end")
+		t.Logf("console %d: %d dead letters in %s, peak memory %s. %s", life+1, over, time.Since(began), peak(t, p.PID()), failed)
+		check.Require(t, life < 10*kills, "it does not end")
 		p.Kill()
 	}
 	dead := check.Must(js.Stream(t.Context(), contracts.StreamDead))(t)
-	left := dead.CachedInfo().State.Msgs // the records of letters that were removed right before the end of a console may stay, of 16 at once
+	left := dead.CachedInfo().State.Msgs // a killed console may leave the records of up to 16 that it had just removed
 	check.That(t, left <= uint64(16*kills), "%d messages are left in DEAD", left)
 	times := map[string]int{}
 	jobs, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{
@@ -122,18 +122,18 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 	for _, n := range times {
 		double += n - 1
 	}
-	t.Logf("%d jobs, %d lost, %d double, %d records left", len(times), letters-len(times), double, left)
-	check.That(t, len(times) == letters && double == 0, "%d letters became %d jobs, %d of them double", letters, len(times), double)
+	t.Logf("%d jobs, %d lost, %d double, %d records left", len(times), total-len(times), double, left)
+	check.That(t, len(times) == total && double == 0, "%d dead letters became %d jobs, %d of them double", total, len(times), double)
 }
 
-// putLetters stores letters.
-func putLetters(t *testing.T, js jetstream.JetStream, n int) {
+// putDeadLetters stores dead letters.
+func putDeadLetters(t *testing.T, js jetstream.JetStream, n int) {
 	t.Helper()
 	var all sync.WaitGroup
 	for first := range 16 {
 		all.Go(func() {
 			for i := first; i < n; i += 16 {
-				if _, err := worker.PublishDeadLetter(t.Context(), js, "dead", consoletest.Letter(i)); err != nil {
+				if _, err := worker.PublishDeadLetter(t.Context(), js, "dead", consoletest.DeadLetter(i)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -189,10 +189,10 @@ func (s *site) begin(form url.Values) {
 
 var (
 	failure  = regexp.MustCompile(`Failed</strong>(?s:.{0,300})`)
-	progress = regexp.MustCompile(`([\d,]+)(?: of [\d,]+)? letters`)
+	progress = regexp.MustCompile(`([\d,]+)(?: of [\d,]+)? dead letters`)
 )
 
-// follow follows a replay as a page does, until it has ended or been at so many letters, and returns at how many, and
+// follow follows a replay as a page does, until it has ended or processed so many dead letters, and returns how many it has, and
 // why it failed.
 func (s *site) follow(until int) (over int, failed string) {
 	s.Helper()

@@ -40,7 +40,7 @@ const patience = time.Minute
 //go:embed axe/axe.min.js
 var axe string
 
-// Browser is a profile of its own in the Chromium that the tests of a program share.
+// Browser is a separate profile in the Chromium that the tests of a program share.
 type Browser struct {
 	ctx context.Context
 	id  cdp.BrowserContextID

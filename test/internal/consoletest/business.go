@@ -56,7 +56,7 @@ func (venue) Search(context.Context, match.Place) ([]provider.Venue, error) {
 	}}, nil
 }
 
-// Business starts the services beside a console. They have an event "evt 1" that was sent, an event "evt-2" that is sent tomorrow, an
+// Business starts the services for a console. They have an event "evt 1" that was sent, an event "evt-2" that is sent tomorrow, an
 // import "job-1" with a recipe, an import "job-2" that failed, and PlaceID.
 func (s *Site) Business() {
 	s.Helper()
@@ -125,8 +125,8 @@ func (s *Site) Fill() {
 		contracts.StreamNotifications: {"NOTIFIER", "notify.send.x"},
 	} {
 		s.JetStream = natstest.InAccount(s.T, s.Conn, of[0])
-		first := Letter(1, func(l *worker.DeadLetter) { l.Sequence, l.Stream, l.Subject = 1000, stream, of[1] })
-		s.PutLetters(first, Letter(2), Letter(3), Letter(4), Letter(5))
+		first := DeadLetter(1, func(l *worker.DeadLetter) { l.Sequence, l.Stream, l.Subject = 1000, stream, of[1] })
+		s.PutDeadLetters(first, DeadLetter(2), DeadLetter(3), DeadLetter(4), DeadLetter(5))
 	}
 	own := check.Must(jetstream.New(s.Conn))(s.T)
 	cfg := worker.StreamConfig("MINE", "mine.>")
@@ -141,7 +141,7 @@ func (s *Site) Fill() {
 	check.OK(s.T, check.Err(locks.Acquire(s.Context(), "nightly", kvlock.AcquireOptions{})))
 }
 
-// await waits until each member of the staff has a row of an event, and no row is being worked.
+// await waits until each member of the staff has a notification of an event, and none is being processed.
 func (s *Site) await(n *notifier.Notifier, event string) {
 	s.Helper()
 	for look := time.NewTicker(5 * time.Millisecond); ; <-look.C {
@@ -159,7 +159,7 @@ func (s *Site) await(n *notifier.Notifier, event string) {
 // running is a running service, which can be stopped.
 type running interface{ Stop() error }
 
-// started starts a service on a connection of its own.
+// started starts a service on a new connection.
 func started[S running](s *Site, user string, start func(context.Context, *nats.Conn) (S, error)) S {
 	s.Helper()
 	nc, _ := s.As(user)

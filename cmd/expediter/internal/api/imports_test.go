@@ -83,8 +83,7 @@ func follow(ctx context.Context, c *Client) (states []contracts.ImportState, err
 	return states, err
 }
 
-// A connection that is lost, and an importer that starts anew, are survived: it goes on after the last change
-// seen.
+// After a lost connection, and after a restart of the importer, it continues behind the last change seen.
 func TestFollowGoesOnAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	s, c := newStub(t,

@@ -50,7 +50,7 @@ func TestArgumentsAreNamed(t *testing.T) {
 func TestCommandsAreAlike(t *testing.T) {
 	t.Parallel()
 	given := map[string]string{
-		"JOB": "1", "LETTER": "1", "JSON": "{}", "TYPE:ID": "RESTAURANT:5", "FILE": "commands_test.go", "EVENT": "e",
+		"JOB": "1", "NUMBER": "1", "JSON": "{}", "TYPE:ID": "RESTAURANT:5", "FILE": "commands_test.go", "EVENT": "e",
 	}
 	flags := map[string]string{"bucket": "locks", "channel": "inapp", "stream": "JOBS", "to": "a@example.com", "type": "CUSTOMER", "yes": "true"}
 	for _, cmd := range commands(newRoot(Config{}.withDefaults())) {
@@ -60,7 +60,7 @@ func TestCommandsAreAlike(t *testing.T) {
 		}
 		own := []string{"console", "relay", "up", "doctor", "lock", "emit"}
 		if cmd.Flag("server") == nil || slices.Contains(own, cmd.Name()) || cmd.HasSubCommands() && cmd.Name() != "notifications" {
-			continue // asks no server, serves, or has codes of its own
+			continue // asks no server, serves, or has its own codes
 		}
 		args := strings.Fields(cmd.CommandPath())[1:]
 		for _, word := range strings.Fields(cmd.Use)[1:] {

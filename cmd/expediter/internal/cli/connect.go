@@ -85,7 +85,7 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 }
 
 // with connects to the server for fn, as a client of the given name. The context of fn ends at the first request that the server denies,
-// because the server answers none. An error with an exit code of its own is not replaced by the denial.
+// because the server answers none. An error that has an exit code is not replaced by the denial.
 func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error, more ...nats.Option) error {
 	bad := f.named != "" && !assetName.MatchString(f.named)
 	if err := refuse(bad, "%q is no name of a stream or bucket: use A-Z, a-z, 0-9, _ and -", f.named); err != nil {

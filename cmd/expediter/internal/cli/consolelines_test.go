@@ -50,7 +50,7 @@ func TestLinesHaveTheirFilters(t *testing.T) {
 	t.Parallel()
 	for command, filter := range map[string]operate.Filter{
 		"jobs list": &operate.JobSelection{State: "delivered,running"}, "jobs cancel --all": &operate.JobSelection{State: "queued"},
-		"dead list": &operate.Letters{}, "dead replay": &operate.Letters{}, "notifications": &operate.Notifications{State: "failed", RecipientType: "STAFF"},
+		"dead list": &operate.DeadLetters{}, "dead replay": &operate.DeadLetters{}, "notifications": &operate.Notifications{State: "failed", RecipientType: "STAFF"},
 		"notifications replay": &operate.Notifications{State: "bounced"},
 	} {
 		for i, f := range filter.Fields() {
@@ -120,7 +120,7 @@ func TestLinesOfTheConsole(t *testing.T) {
 		check.That(t, err == nil || errors.Is(err, inspect.ErrNoWorker), "%v", err)
 	}
 	for _, path := range []string{
-		"/", "/dead", "/dead?by=subject", "/dead?by=stream&since=1h", "/dead?signature=smtp%3A+code+%23", "/dead/letter?seq=1", "/dead/replays",
+		"/", "/dead", "/dead?by=subject", "/dead?by=stream&since=1h", "/dead?signature=smtp%3A+code+%23", "/dead/one?seq=1", "/dead/replays",
 		"/dead/rehearsal", "/jobs/WORK", "/jobs/WORK?state=scheduled&subject=tasks.>",
 		fmt.Sprint("/jobs/WORK/", job.Sequence), "/keys", "/schedules", "/workers", "/workers/" + all[0].Instance, "/audit", "/doctor",
 		"/notifications?event=it%27s+1", "/notifications?user=ada&state=failed", "/imports?id=it%27s+1", "/places?id=it%27s+1", "/dead?by=worker",

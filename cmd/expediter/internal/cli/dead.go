@@ -37,7 +37,7 @@ func newDead(g *globals) *cobra.Command {
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that holds the letters")
+	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that stores the dead letters")
 	cmd.AddCommand(f.changing(operate.Discard, &changeFlags{}), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f),
 		f.listing("stranded JOB-STREAM", f.stranded))
 	return cmd
@@ -57,14 +57,14 @@ func (f *deadFlags) use(ctx context.Context, fn func(context.Context, *deadlette
 
 // filtered opens the dead letters for fn, and makes the filter by the server's clock.
 func (f *deadFlags) filtered(
-	ctx context.Context, letters *operate.Letters, sequences []uint64, fn func(context.Context, *deadletter.Store, deadletter.Filter) error,
+	ctx context.Context, selected *operate.DeadLetters, sequences []uint64, fn func(context.Context, *deadletter.Store, deadletter.Filter) error,
 ) error {
 	return f.use(ctx, func(ctx context.Context, store *deadletter.Store) error {
 		now, err := store.Now(ctx)
 		if err != nil {
 			return err
 		}
-		filter, err := letters.Filter(now, sequences)
+		filter, err := selected.Filter(now, sequences)
 		if err != nil {
 			return usage(err)
 		}
@@ -72,31 +72,31 @@ func (f *deadFlags) filtered(
 	})
 }
 
-// listedLetter is a letter among many, without what can be large or secret: the headers, the payload and the stack.
-type listedLetter struct {
+// listedDeadLetter is a dead letter in a list, without what can be large or secret: the headers, the payload and the stack.
+type listedDeadLetter struct {
 	worker.DeadLetter
 
 	Payload []byte `json:"payload,omitempty"`
 }
 
-func listLetter(l worker.DeadLetter) listedLetter {
+func listDeadLetter(l worker.DeadLetter) listedDeadLetter {
 	l.Header, l.Stack = nil, ""
-	return listedLetter{DeadLetter: l}
+	return listedDeadLetter{DeadLetter: l}
 }
 
 func (f *deadFlags) selecting(
 	use string, list func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter, format string) error,
 ) *cobra.Command {
-	var letters operate.Letters
+	var selected operate.DeadLetters
 	cmd := f.listing(use, func(ctx context.Context, _ []string, format string) error {
-		if err := f.usage(letters.Check()); err != nil {
+		if err := f.usage(selected.Check()); err != nil {
 			return err
 		}
-		return f.filtered(ctx, &letters, nil, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) error {
+		return f.filtered(ctx, &selected, nil, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) error {
 			return list(ctx, store, filter, format)
 		})
 	})
-	f.filterFlags(cmd, &letters)
+	f.filterFlags(cmd, &selected)
 	return cmd
 }
 
@@ -105,25 +105,25 @@ func newDeadList(f *deadFlags) *cobra.Command {
 	cmd := f.selecting("list", func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter, format string) error {
 		return f.list(store.List(ctx, filter, deadletter.NewestFirst), format, limit)
 	})
-	cmd.Flags().IntVar(&limit, "limit", 100, "most letters to list, 0 for all")
+	cmd.Flags().IntVar(&limit, "limit", 100, "most dead letters to list, 0 for all")
 	return cmd
 }
 
-func (f *deadFlags) list(letters iter.Seq2[deadletter.Entry, error], format string, limit int) (err error) {
+func (f *deadFlags) list(dead iter.Seq2[deadletter.Entry, error], format string, limit int) (err error) {
 	out := f.rows(format, "No dead letters: no job that the flags select has failed for good.",
-		"LETTER", "TIME", "KIND-", "REASON", "JOB~-", "SUBJECT~", "ERROR")
+		"NUMBER", "TIME", "KIND-", "REASON", "JOB~-", "SUBJECT~", "ERROR")
 	defer func() { err = out.Close(err) }()
 	n := 0
-	for e, err := range letters {
+	for e, err := range dead {
 		if err != nil || out.Err() != nil {
 			return err
 		}
-		row, l := operate.NewLetterRow(e), e.Letter
+		row, l := operate.NewDeadLetter(e), e.Letter
 		listed := struct {
-			operate.LetterRow
+			operate.DeadLetter
 
-			Letter listedLetter `json:"letter,omitzero"`
-		}{row, listLetter(l)}
+			Letter listedDeadLetter `json:"letter,omitzero"`
+		}{row, listDeadLetter(l)}
 		out.Add(listed, row.Sequence, row.StoredAt, row.Kind, l.Reason, l.ID, row.About(), firstLine(row.Text()))
 		n++
 		if n == limit {
@@ -149,7 +149,7 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 		}
 		return f.groups(overview, by, format)
 	})
-	f.choice(cmd, &by, "by", "", "the property that the letters of a group share: "+strings.Join(kinds, ", "), kinds...)
+	f.choice(cmd, &by, "by", "", "the property that the dead letters of a group share: "+strings.Join(kinds, ", "), kinds...)
 	return cmd
 }
 
@@ -165,18 +165,18 @@ func (f *deadFlags) groups(overview deadletter.Overview, by, format string) erro
 			cmp.Or(g.Signature, g.Worker), firstLine(g.Error))
 	}
 	if overview.Others > 0 {
-		out.Notef("%d more letters are in smaller groups that are not shown.", overview.Others)
+		out.Notef("%d more dead letters are in smaller groups that are not shown.", overview.Others)
 	}
 	return out.Close(nil)
 }
 
-var errNotAll = errors.New("letters stay")
+var errNotAll = errors.New("dead letters stay")
 
 // maxPayload is the size of the largest message that a server can be configured to take, in bytes.
 const maxPayload = 64 << 20
 
 type changeFlags struct {
-	operate.Letters
+	operate.DeadLetters
 	deadletter.ReplayOptions
 
 	all       bool
@@ -189,14 +189,14 @@ type changeFlags struct {
 func (c *changeFlags) check() error {
 	named := len(c.sequences) > 0
 	return errors.Join(c.Check(),
-		refuse(named && (c.all || !c.All()), "letters are selected by number or by flags, not by both"),
-		refuse(!named && !c.all && c.All(), "say which letters: their numbers, flags that select them, or --all"),
-		refuse(c.payload != "" && len(c.sequences) != 1, "--payload is for one letter that is named by its number"),
+		refuse(named && (c.all || !c.All()), "select dead letters by number or by flags, not by both"),
+		refuse(!named && !c.all && c.All(), "select dead letters: by their numbers, by flags, or all with --all"),
+		refuse(c.payload != "" && len(c.sequences) != 1, "--payload takes one dead letter, selected by its number"),
 		refuse(c.Rate < 0 && c.Rate != -1, "--rate %v: want a positive number, or -1 for no limit", c.Rate),
 		refuse(c.Limit < 0, "--limit %d: want 0 or more", c.Limit))
 }
 
-// most is the number of letters that are selected by their numbers, and more than one for a filter.
+// most is the number of selected dead letters, and more than one for a filter.
 func (c *changeFlags) most() int {
 	if len(c.sequences) > 0 {
 		return len(c.sequences)
@@ -205,16 +205,16 @@ func (c *changeFlags) most() int {
 }
 
 func (f *deadFlags) changing(verb string, c *changeFlags) *cobra.Command {
-	cmd := f.listing(verb+" [LETTER...]", func(ctx context.Context, args []string, format string) (err error) {
+	cmd := f.listing(verb+" [NUMBER...]", func(ctx context.Context, args []string, format string) (err error) {
 		c.sequences, err = operate.ParseSequences(args)
 		if err := f.usage(err, c.check()); err != nil {
 			return err
 		}
 		return f.change(ctx, c, verb, format)
 	})
-	f.filterFlags(cmd, &c.Letters)
-	cmd.Flags().BoolVar(&c.all, "all", false, "all letters, when no other flag selects")
-	cmd.Flags().IntVar(&c.Limit, "limit", 0, "most letters to take, 0 for all")
+	f.filterFlags(cmd, &c.DeadLetters)
+	cmd.Flags().BoolVar(&c.all, "all", false, "all dead letters; without other flags that select")
+	cmd.Flags().IntVar(&c.Limit, "limit", 0, "most dead letters to change, 0 for all")
 	yesFlag(cmd, &c.yes)
 	return cmd
 }
@@ -225,11 +225,11 @@ func newDeadReplay(f *deadFlags) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&c.Again, "again", false, "replay also jobs that an interrupted replay may have published already")
 	flags.StringVar(&c.payload, "payload", "", `file whose content replaces the payload, "-" for the standard input`)
-	flags.Float64Var(&c.Rate, "rate", 50, "most letters in a second, -1 for no limit")
+	flags.Float64Var(&c.Rate, "rate", 50, "most jobs per second, -1 for no limit")
 	return cmd
 }
 
-// change changes letters, and reports the outcomes, even after an interruption.
+// change replays or discards dead letters, and reports the outcomes, even after an interruption.
 func (f *deadFlags) change(ctx context.Context, c *changeFlags, verb, format string) error {
 	if c.payload != "" {
 		payload, err := f.read(ctx, c.payload, maxPayload)
@@ -240,7 +240,7 @@ func (f *deadFlags) change(ctx context.Context, c *changeFlags, verb, format str
 	}
 	report, begun := operate.Change{Action: verb, DryRun: !c.yes && operate.Asks(verb, c.most()), Problems: []operate.Problem{}}, false
 	c.Account, c.Stream, c.Each = f.account, f.stream, report.Add
-	err := f.filtered(ctx, &c.Letters, c.sequences, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) (err error) {
+	err := f.filtered(ctx, &c.DeadLetters, c.sequences, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) (err error) {
 		begun = true
 		act := func(ctx context.Context) (int, error) { return report.Run(ctx, f.js, store, filter, c.ReplayOptions) }
 		if report.DryRun {
@@ -260,7 +260,7 @@ func (f *deadFlags) change(ctx context.Context, c *changeFlags, verb, format str
 	}
 	switch stay := report.Skipped + report.Failed; {
 	case report.Missing > 0 && report.Missing == stay && report.Done == 0:
-		return fmt.Errorf("%w: letter %d", ErrNotFound, report.Problems[0].Sequence)
+		return fmt.Errorf("%w: dead letter %d", ErrNotFound, report.Problems[0].Sequence)
 	case stay > 0:
 		return fmt.Errorf("%d of %d %w", stay, stay+report.Done, errNotAll)
 	}
@@ -272,7 +272,7 @@ func (f *deadFlags) tell(report operate.Change, format string) error {
 		return f.writeLine(report)
 	}
 	for _, p := range report.Problems {
-		f.notef("letter %d: %s\n", p.Sequence, p.Error)
+		f.notef("dead letter %d: %s\n", p.Sequence, p.Error)
 	}
 	f.more(report.Skipped + report.Failed - len(report.Problems))
 	note := strings.TrimRight(" "+report.Note, " ")
@@ -285,7 +285,7 @@ func (f *deadFlags) tell(report operate.Change, format string) error {
 
 func newDeadShow(f *deadFlags) *cobra.Command {
 	payload := false
-	cmd := f.listing("show LETTER", func(ctx context.Context, args []string, format string) error {
+	cmd := f.listing("show NUMBER", func(ctx context.Context, args []string, format string) error {
 		sequences, err := operate.ParseSequences(args)
 		if err != nil {
 			return usage(err)
@@ -309,7 +309,7 @@ func (f *deadFlags) show(e deadletter.Entry, format string, payload bool) error 
 	case payload:
 		return f.say("%s", e.Letter.Payload)
 	case asJSON(format):
-		return f.writeLine(operate.NewLetterRow(e))
+		return f.writeLine(operate.NewDeadLetter(e))
 	}
 	return f.describe(e)
 }
@@ -323,18 +323,18 @@ func (d *details) line(name, value string) {
 	}
 }
 
-// describe writes a letter for a person. It makes text from a job harmless to a terminal.
+// describe writes a dead letter for a person. It makes text from a job harmless to a terminal.
 func (f *deadFlags) describe(e deadletter.Entry) error {
 	l := e.Letter
 	var text details
 	line := text.line
-	line("letter", strconv.FormatUint(e.Sequence, 10))
+	line("number", strconv.FormatUint(e.Sequence, 10))
 	line("kind", string(e.Kind))
 	line("stored", terminal.Time(e.StoredAt))
 	if e.Problem != nil {
 		line("problem", e.Problem.Error())
 	}
-	line("subject", operate.NewLetterRow(e).About())
+	line("subject", operate.NewDeadLetter(e).About())
 	if e.Kind != deadletter.KindUnreadable {
 		line("job", l.ID)
 		line("stream", fmt.Sprintf("%s, sequence %d, consumer %s", l.Stream, l.Sequence, l.Consumer))

@@ -26,9 +26,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-// deadLetters is `deadletters`: it starts a NATS server with dead letters, until the script ends, and sets NATS_URL. The
-// letters are 1 to 3 of one kind of error, 4 of another, 5 was not written by a worker, and 6 is about a stranded message. IMPORT_JOBS
-// has that message and one that no consumer takes. With the argument EVENTS there is a letter 7 of that stream.
+// deadLetters is `deadletters`: it starts a NATS server with dead letters, until the script ends, and sets NATS_URL. They
+// are 1 to 3 of one kind of error, 4 of another, 5 was not written by a worker, and 6 is about a stranded message. IMPORT_JOBS
+// has that message and one that no consumer takes. With the argument EVENTS there is a dead letter 7 of that stream.
 func deadLetters(ts *testscript.TestScript, _ bool, streams []string) {
 	js := startServer(ts)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -36,16 +36,16 @@ func deadLetters(ts *testscript.TestScript, _ bool, streams []string) {
 	options := contracts.AssetOptions{MaxBytes: 64 << 20, Storage: jetstream.MemoryStorage}
 	ts.Check(check.Err(provision.Apply(ctx, js, contracts.Streams(options), provision.Options{})))
 	for i, text := range []string{"status 503 of p1", "status 503 of p2", "status 502 of p3", "no such place"} {
-		letter := worker.DeadLetter{
+		dead := worker.DeadLetter{
 			Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Deliveries: 6, EnqueuedAt: time.Unix(1700000000, 0), Error: text,
 			Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint("claim-", i+1)}}, ID: fmt.Sprint("claim-", i+1), MaxAttempts: 5,
 			Payload: fmt.Appendf(nil, `{"placeId":"p%d"}`, i+1), Reason: worker.ReasonExhausted, Sequence: uint64(i + 1), Signature: "status # of p#",
 			Stream: contracts.StreamEnrichJobs, Subject: fmt.Sprint("jobs.enrich.wolt.p", i+1), Worker: "host-1",
 		}
 		if !strings.HasPrefix(text, "status") {
-			letter.Reason, letter.Signature, letter.Stack = worker.ReasonDiscarded, text, "goroutine 1 [running]:\n\tmain.go:1"
+			dead.Reason, dead.Signature, dead.Stack = worker.ReasonDiscarded, text, "goroutine 1 [running]:\n\tmain.go:1"
 		}
-		ts.Check(check.Err(worker.PublishDeadLetter(ctx, js, "dead", letter)))
+		ts.Check(check.Err(worker.PublishDeadLetter(ctx, js, "dead", dead)))
 	}
 	publish := func(subject, data string) { ts.Check(check.Err(js.Publish(ctx, subject, []byte(data)))) }
 	publish("jobs.import.high.j1", "{}")
@@ -149,9 +149,9 @@ func TestErrorsAreHarmlessToATerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	cfg := Config{Stderr: &out}.withDefaults()
-	(&globals{config: cfg}).notef("letter %d: %s\n", 1, "publish to jobs.\x1b[2J\u202e")
+	(&globals{config: cfg}).notef("dead letter %d: %s\n", 1, "publish to jobs.\x1b[2J\u202e")
 	report(cfg, &cobra.Command{}, errors.New("one\ntwo\x1b]0;x\a"))
-	check.Equal(t, "letter 1: publish to jobs.\ufffd[2J\ufffd\nerror: one\ntwo\ufffd]0;x\ufffd\n", out.String())
+	check.Equal(t, "dead letter 1: publish to jobs.\ufffd[2J\ufffd\nerror: one\ntwo\ufffd]0;x\ufffd\n", out.String())
 }
 
 // works is `works`: it starts a NATS server, with the stream JOBS, schedules, and a worker "cook" of jobs.work.>, whose handler fails

@@ -62,9 +62,9 @@ func newEmit(g *globals) *cobra.Command {
 	f.registerAccount(flags)
 	f.outputFlag(cmd, &f.format, listFormats...)
 	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
-	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
+	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all notifications")
 	f.choice(cmd, &f.via, "via", "", "where events are published: stream or notifier", viaStream, viaNotifier)
-	flags.BoolVar(&f.wait, "wait", false, "wait until all rows have ended, and count them (implies --via notifier)")
+	flags.BoolVar(&f.wait, "wait", false, "wait until all notifications have ended, and count them (implies --via notifier)")
 	return cmd
 }
 
@@ -186,7 +186,7 @@ const maxShown = 20
 type emission struct {
 	*emitFlags
 
-	awaited   []string // the ids of events whose rows are awaited
+	awaited   []string // the ids of events whose notifications are awaited
 	bad       int
 	counts    map[notify.Outcome]int
 	failed    int // events that may not have been published
@@ -310,17 +310,17 @@ func (e *emission) refused() error {
 	return nil
 }
 
-// ended is the line of JSON about the rows.
+// ended is the line of JSON about the notifications.
 type ended struct {
-	Events int `json:"events"`
-	Rows   int `json:"rows"`
-	Ended  int `json:"ended"`
+	Events        int `json:"events"`
+	Notifications int `json:"notifications"`
+	Ended         int `json:"ended"`
 	// Unplanned is the number of events that could not be planned.
 	Unplanned int          `json:"unplanned,omitempty"`
 	States    notify.Tally `json:"states"`
 }
 
-// await waits for the rows of all events.
+// await waits for the notifications of all events.
 func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	limit, cancel := context.WithTimeoutCause(ctx, e.limit, notify.ErrNotEnded)
 	defer cancel()
@@ -342,9 +342,9 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	}
 	e.more(len(unplanned) - maxShown)
 	if asJSON(e.format) {
-		err = errors.Join(err, e.writeLine(ended{len(e.awaited), tally.Rows(), tally.Rows() - tally.Open(), len(unplanned), tally}))
+		err = errors.Join(err, e.writeLine(ended{len(e.awaited), tally.All(), tally.All() - tally.Open(), len(unplanned), tally}))
 	} else {
-		e.notef("%s\n", rowsText(tally))
+		e.notef("%s\n", tallyText(tally))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -374,16 +374,16 @@ func (e *emission) failures(tally notify.Tally) error {
 	if len(e.awaited) == 1 {
 		line += " --event " + operate.Quote(e.awaited[0])
 	}
-	return fmt.Errorf("%s of %d failed; see: %s", counted(n, "row"), tally.Rows(), line)
+	return fmt.Errorf("%d of %s failed; see: %s", n, counted(tally.All(), "notification"), line)
 }
 
-// rowsText describes the states of rows in words.
-func rowsText(tally notify.Tally) string {
+// tallyText describes the states of notifications in words.
+func tallyText(tally notify.Tally) string {
 	parts := make([]string, 0, len(tally))
 	for _, state := range slices.SortedFunc(maps.Keys(tally), func(a, b notifier.State) int {
 		return cmp.Or(tally[b]-tally[a], strings.Compare(string(a), string(b)))
 	}) {
 		parts = append(parts, fmt.Sprintf("%d %s", tally[state], state))
 	}
-	return strings.TrimSuffix(counted(tally.Rows(), "row")+": "+strings.Join(parts, ", "), ": ")
+	return strings.TrimSuffix(counted(tally.All(), "notification")+": "+strings.Join(parts, ", "), ": ")
 }

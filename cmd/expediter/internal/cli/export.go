@@ -220,12 +220,12 @@ func (f *natsFlags) erase(
 			return n, fmt.Errorf("%w: remove from %s: %w", errUnavailable, of.stream, err)
 		}
 	}
-	letters, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout})
+	dead, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout})
 	if err != nil {
 		return n, err
 	}
 	theirs := deadletter.Filter{Stream: contracts.StreamNotifications, Subject: sentTo(who)}
-	done, err := letters.Discard(ctx, theirs, deadletter.DiscardOptions{DryRun: dry})
+	done, err := dead.Discard(ctx, theirs, deadletter.DiscardOptions{DryRun: dry})
 	if err == nil && done.Failed+done.Skipped > 0 {
 		err = fmt.Errorf("%w: %d of the user's", errNotAll, done.Failed+done.Skipped)
 	}

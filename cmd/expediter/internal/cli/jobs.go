@@ -97,10 +97,10 @@ func listed(j worker.StoredJob) any {
 	row := struct {
 		worker.StoredJob
 
-		Letter listedLetter `json:"letter,omitzero"`
+		Letter listedDeadLetter `json:"letter,omitzero"`
 	}{StoredJob: j}
 	if j.Letter != nil {
-		row.Letter = listLetter(*j.Letter)
+		row.Letter = listDeadLetter(*j.Letter)
 	}
 	return row
 }

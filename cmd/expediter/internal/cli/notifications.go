@@ -41,7 +41,7 @@ func newNotifications(g *globals) *cobra.Command {
 	f.selecting(cmd, states...)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.attempts, "attempts", false, "write a line for each attempt")
-	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
+	flags.IntVar(&f.limit, "limit", 100, "most notifications to list, 0 for all")
 	cmd.AddCommand(newNotificationsCancel(f), newNotificationsReplay(f))
 	return cmd
 }
@@ -104,13 +104,13 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 	}
 	switch e.State {
 	case "seen":
-		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", terminal.Time(e.At))
+		f.notef("Seen %s; it is not planned yet. If that does not change, see: expediter dead list --job-stream EVENTS\n", terminal.Time(e.At))
 	case "refused":
 		f.notef("Seen %s; it could not be planned: %s\nFix that, and replay its dead letter: expediter dead list --job-stream EVENTS\n",
 			terminal.Time(e.At), terminal.Printable(e.Reason))
 	default:
 		f.notef("%s, seen %s: %s for %s.\n",
-			terminal.Printable(e.EventType), terminal.Time(e.At), counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
+			terminal.Printable(e.EventType), terminal.Time(e.At), counted(e.Rows, "notification"), counted(e.Recipients, "recipient"))
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 	}
 	out, n := f.rows(f.format, "No notifications: the flags select none.", columns...), 0
 	defer func() { err = out.Close(err) }()
-	for row, err := range client.Rows(ctx, f.query()) {
+	for one, err := range client.Notifications(ctx, f.query()) {
 		n++
 		if err != nil || out.Err() != nil {
 			return err
@@ -133,26 +133,26 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 			out.Notef("Only %d are shown: see --limit.", f.limit)
 			return nil
 		}
-		f.write(out, row)
+		f.write(out, one)
 	}
 	return nil
 }
 
-func (f *notificationsFlags) write(out *terminal.Rows, row notifier.Notification) {
-	whose, at := []any{row.EventID, row.RecipientType, row.UserID, row.Channel, row.Address}, cmp.Or(row.UpdatedAt, row.CreatedAt)
+func (f *notificationsFlags) write(out *terminal.Rows, n notifier.Notification) {
+	whose, at := []any{n.EventID, n.RecipientType, n.UserID, n.Channel, n.Address}, cmp.Or(n.UpdatedAt, n.CreatedAt)
 	if !f.attempts {
-		out.Add(row, append(whose, row.State, row.Reason, len(row.Attempts), at, row.Until)...)
+		out.Add(n, append(whose, n.State, n.Reason, len(n.Attempts), at, n.Until)...)
 		return
 	}
-	for i, a := range row.Attempts {
+	for i, a := range n.Attempts {
 		outcome, took := a.Outcome, (time.Duration(a.TookMS) * time.Millisecond).String()
 		if outcome == "" {
 			outcome, took = "under way", ""
 		}
-		out.Add(row, append(whose, i+1, a.At, took, outcome, a.Worker, firstLine(a.Detail))...)
+		out.Add(n, append(whose, i+1, a.At, took, outcome, a.Worker, firstLine(a.Detail))...)
 	}
-	if len(row.Attempts) == 0 {
-		out.Add(row, append(whose, "", at, "", row.State, "", row.Reason)...)
+	if len(n.Attempts) == 0 {
+		out.Add(n, append(whose, "", at, "", n.State, "", n.Reason)...)
 	}
 }
 
@@ -208,10 +208,10 @@ func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
 	return cmd
 }
 
-// replay sends the selected notifications again, or only counts them.
+// replay resends the selected notifications, or only counts them.
 func (f *notificationsFlags) replay(ctx context.Context, client *notify.Client, format string, yes bool) error {
 	n := 0
-	for _, err := range client.Rows(ctx, f.query()) {
+	for _, err := range client.Notifications(ctx, f.query()) {
 		if yes {
 			break
 		}
@@ -221,13 +221,13 @@ func (f *notificationsFlags) replay(ctx context.Context, client *notify.Client, 
 		}
 	}
 	if !yes {
-		return f.would("send %s again.", counted(n, "row"))
+		return f.would("resend %s.", counted(n, "notification"))
 	}
 	done, err := client.Replay(ctx, f.query())
 	if asJSON(format) {
 		err = errors.Join(err, f.writeLine(done))
 	} else {
-		f.notef("%s sent again.\n", counted(done.Replayed, "row"))
+		f.notef("%s resent.\n", counted(done.Replayed, "notification"))
 	}
-	return errors.Join(err, refuse(done.Gone > 0, "%s cannot be sent again: the stream keeps them no more", counted(done.Gone, "row")))
+	return errors.Join(err, refuse(done.Gone > 0, "%s cannot be resent: the stream no longer stores them", counted(done.Gone, "notification")))
 }

@@ -1,5 +1,5 @@
 // Package cli is the command line of expediter: flags, exit codes and messages. The work of the commands is in the
-// packages beside it.
+// other packages.
 package cli
 
 import (
@@ -302,7 +302,7 @@ func refuse(made bool, format string, args ...any) error {
 	return nil
 }
 
-// codeError ends a command with an exit code of its own.
+// codeError ends a command with a certain exit code.
 type codeError struct {
 	code int
 	err  error // is reported unless it is nil

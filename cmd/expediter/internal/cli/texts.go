@@ -120,7 +120,7 @@ type templatesFlags struct {
 	test      notifier.TestMessage
 }
 
-// testTimeout is longer than a notifier waits for the far side of a test message.
+// testTimeout is longer than a notifier waits for the provider of a test message.
 const testTimeout = 15 * time.Second
 
 func newTemplates(g *globals) *cobra.Command {

@@ -265,7 +265,7 @@ func (g *globals) conclude(report demo.Report, err error, format string) error {
 	return err
 }
 
-// consolePath is the path of the console beside the page on which to try everything.
+// consolePath is the path of the console. The page on which to try everything is at the root.
 const consolePath = "/console"
 
 type site struct {

@@ -99,7 +99,7 @@ func (f *usersFlags) newExport() *cobra.Command {
 	var format string
 	cmd := action("export", func(ctx context.Context, _ []string) error {
 		return f.ask(ctx, func(ctx context.Context, client *notify.Client) (err error) {
-			out := f.rows(format, "No users: expediter users import puts many in.", "TYPE", "USER", "LOCALE", "TIME ZONE")
+			out := f.rows(format, "No users: expediter users import adds many at once.", "TYPE", "USER", "LOCALE", "TIME ZONE")
 			defer func() { err = out.Close(err) }()
 			for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
 				var u contracts.Recipient
@@ -220,7 +220,7 @@ func (f *usersFlags) replayAddress(ctx context.Context, c *notify.Client, r noti
 		var done notifier.Replayed
 		err := c.Ask(ctx, "endpoints.replay", r, &done)
 		if all += done.Replayed; err == nil && done.Next == "" || all > 0 && err != nil {
-			f.notef("%s sent again.\n", counted(all, "row"))
+			f.notef("%s resent.\n", counted(all, "notification"))
 		}
 		if err != nil || done.Next == "" {
 			return err

@@ -78,39 +78,39 @@ func TestAnImportIsResumed(t *testing.T) {
 	check.Same(t, "users are stored", len(stored), 2500)
 }
 
-// letters is a channel that fails for the user "gone", and never returns for the user "slow".
-type letters struct{}
+// pager is a channel that fails for the user "gone", and never returns for the user "slow".
+type pager struct{}
 
-func (letters) Name() string { return "letters" }
+func (pager) Name() string { return "pager" }
 
-func (letters) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+func (pager) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	switch m.UserID {
 	case "gone":
-		return channel.Receipt{}, &channel.Error{Channel: "letters", Kind: channel.KindRejected, Cause: errors.New("moved\x1b[31m away")}
+		return channel.Receipt{}, &channel.Error{Channel: "pager", Kind: channel.KindRejected, Cause: errors.New("moved\x1b[31m away")}
 	case "slow":
 		<-ctx.Done()
-		return channel.Receipt{}, &channel.Error{Channel: "letters", Kind: channel.KindTimeout, Cause: ctx.Err()}
+		return channel.Receipt{}, &channel.Error{Channel: "pager", Kind: channel.KindTimeout, Cause: ctx.Err()}
 	}
-	return channel.Receipt{ID: "letter-" + m.ID}, nil
+	return channel.Receipt{ID: "receipt-" + m.ID}, nil
 }
 
-const letterRules = `version: 1
+const alarmRules = `version: 1
 categories: {news: News}
 events:
   HELLO:
     CUSTOMER: {scope: user, channels: [inapp], category: greetings}
-  LETTER:
-    CUSTOMER: {scope: user, channels: [letters]}
+  ALARM:
+    CUSTOMER: {scope: user, channels: [pager]}
 `
 
 // startNotifier is `notifier`: it starts a NATS server and a notifier, until the script ends, and sets NATS_URL. Customers are
-// notified of HELLO in their inboxes, and of LETTER by letters.
+// notified of HELLO in their inboxes, and of ALARM by pager.
 func startNotifier(ts *testscript.TestScript, _ bool, _ []string) {
 	path := filepath.Join(ts.MkAbs("."), "served.yaml")
-	ts.Check(os.WriteFile(path, []byte(letterRules), 0o600))
+	ts.Check(os.WriteFile(path, []byte(alarmRules), 0o600))
 	p, err := pipeline.Start(context.Background(), pipeline.Config{
 		Logger: slog.New(slog.DiscardHandler), Provider: nobody{}, Notifiers: []string{"-"},
-		Notifier: notifier.Config{Rules: path, Channels: []notifier.Channel{{Channel: letters{}, Timeout: 500 * time.Millisecond}}},
+		Notifier: notifier.Config{Rules: path, Channels: []notifier.Channel{{Channel: pager{}, Timeout: 500 * time.Millisecond}}},
 	})
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(p.Stop()) })

@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	d := &demo{
 		cfg: cfg, sample: s, provider: &counting{Provider: venues, calls: map[string]int{}},
 		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
-		letters: &letters{sent: map[string]int{}, to: map[string]int{}},
+		mailbox: &mailbox{sent: map[string]int{}, to: map[string]int{}},
 	}
 	two := []string{"127.0.0.1:0", "127.0.0.1:0"}
 	d.pipeline, err = pipeline.Start(ctx, pipeline.Config{
@@ -95,7 +95,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 			AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
 			TempDir:       cfg.TempDir,
 		},
-		Notifier: notifier.Config{Channels: []notifier.Channel{{Channel: d.letters}}},
+		Notifier: notifier.Config{Channels: []notifier.Channel{{Channel: d.mailbox}}},
 	})
 	if err != nil {
 		return Report{}, err
@@ -118,7 +118,7 @@ type demo struct {
 	provider *counting
 	pipeline *pipeline.Pipeline
 	client   *http.Client
-	letters  *letters
+	mailbox  *mailbox
 	report   Report
 	users    []*user
 }
@@ -171,7 +171,7 @@ func (d *demo) askAll(ctx context.Context) error {
 			return err
 		}
 	}
-	d.sayf("asked      %d searches by %d users at the same moment, over HTTP; everybody knew everything after %s",
+	d.sayf("asked      %d searches by %d users at the same moment, over HTTP; all were answered after %s",
 		len(d.sample.Requests), len(d.users), round(time.Since(started)))
 	return nil
 }
@@ -208,7 +208,7 @@ func (d *demo) count(ctx context.Context) error {
 		*count = int(stream.CachedInfo().State.LastSeq)
 	}
 	r.DuplicateJobs = r.Jobs - r.Distinct
-	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place again",
+	d.sayf("worked     %d jobs, %d more than places; %d provider calls, %d of them repeated",
 		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 	return nil
 }

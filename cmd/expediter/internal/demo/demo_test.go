@@ -102,7 +102,7 @@ func TestRunNamesWhatIsBroken(t *testing.T) {
 			Config{Interpose: func(p provider.Provider) provider.Provider { return broken{p} }},
 			[]string{
 				fmt.Sprintf("the provider is asked once for each place: 0 calls for %d places, 0 of them repeated", n),
-				fmt.Sprintf("every look-up comes to a decision: 0 of %d", n),
+				fmt.Sprintf("every lookup ends with a decision: 0 of %d", n),
 				fmt.Sprintf("nothing ends in the dead letters: %d", n),
 			},
 		},
@@ -146,16 +146,16 @@ func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
 func TestJudgeNotifier(t *testing.T) {
 	t.Parallel()
 	good := NotifierReport{
-		Published: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Rows: 10, Sent: 9, Suppressed: 1, Letters: 4, Devices: 2, DeviceLetters: 2,
+		Published: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Notifications: 10, Sent: 9, Suppressed: 1, Messages: 4, Devices: 2, DeviceMessages: 2,
 	}
 	for want, spoil := range map[string]func(*NotifierReport){
 		"": func(*NotifierReport) {},
-		"an event that is published twice is one event: 50 published, 26 events":         func(r *NotifierReport) { r.Events = 26 },
-		"another event under the same id is refused: 0 refused":                          func(r *NotifierReport) { r.Refused = 0 },
-		"every row reaches its user: 9 of 10 rows sent or suppressed, 1 lost":            func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 },
-		"no notification is sent twice: 1 of 4 letters came again":                       func(r *NotifierReport) { r.DuplicateSends = 1 },
-		"nothing is given up: 0 rows failed, 1 dead letters":                             func(r *NotifierReport) { r.DeadLetters = 1 },
-		"each device of a person is told once: 2 of 2 devices have rows, 1 letters came": func(r *NotifierReport) { r.DeviceLetters = 1 },
+		"an event that is published twice is one event: 50 published, 26 events":              func(r *NotifierReport) { r.Events = 26 },
+		"another event under the same id is refused: 0 refused":                               func(r *NotifierReport) { r.Refused = 0 },
+		"every notification reaches its user: 9 of 10 sent or suppressed, 1 lost":             func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 },
+		"no notification is sent twice: 1 of 4 messages repeated":                             func(r *NotifierReport) { r.DuplicateSends = 1 },
+		"nothing is given up: 0 notifications failed, 1 dead letters":                         func(r *NotifierReport) { r.DeadLetters = 1 },
+		"each device of a person is notified once: 2 notifications for 2 devices, 1 messages": func(r *NotifierReport) { r.DeviceMessages = 1 },
 	} {
 		d := flawless()
 		d.report.Notifier = good
@@ -235,7 +235,7 @@ func flawless() *demo {
 		},
 		report: Report{
 			Enricher: EnricherReport{Places: 4, Distinct: 3, Jobs: 3, ProviderCalls: 3, Found: 1, NotFound: 1, Ambiguous: 1},
-			Notifier: NotifierReport{DeviceLetters: 2, Devices: 2, Refused: 1},
+			Notifier: NotifierReport{DeviceMessages: 2, Devices: 2, Refused: 1},
 		},
 	}
 	d.cfg.Out = &bytes.Buffer{}
@@ -261,7 +261,7 @@ func TestJudge(t *testing.T) {
 			"one place twice and another never", func(d *demo) { d.report.Enricher.RepeatedCalls = 1 },
 			"the provider is asked once for each place: 3 calls for 3 places, 1 of them repeated",
 		},
-		{"an open answer", func(d *demo) { d.report.Enricher.PendingLeft = 1 }, "every place is answered: 1 of 4 answers left open"},
+		{"an open answer", func(d *demo) { d.report.Enricher.PendingLeft = 1 }, "every place is answered: 1 of 4 answers still pending"},
 		{
 			"two answers", func(d *demo) { d.users[1].states["a"] = contracts.FoundState("https://example.org/other") },
 			"all users get the same answers: 1 places with different answers for two users",
@@ -270,8 +270,8 @@ func TestJudge(t *testing.T) {
 			"another status", func(d *demo) { d.users[1].states["a"] = contracts.NotFoundState() },
 			"all users get the same answers: 1 places with different answers for two users",
 		},
-		{"a forgotten answer", func(d *demo) { d.report.Enricher.PendingAgain = 2 }, "an answer stays known: 2 places pending when asked for again"},
-		{"an error", func(d *demo) { d.report.Enricher.Ambiguous = 0 }, "every look-up comes to a decision: 2 of 3"},
+		{"a forgotten answer", func(d *demo) { d.report.Enricher.PendingAgain = 2 }, "an answer stays known: 2 places pending in repeated requests"},
+		{"an error", func(d *demo) { d.report.Enricher.Ambiguous = 0 }, "every lookup ends with a decision: 2 of 3"},
 		{"a dead letter", func(d *demo) { d.report.Enricher.DeadLetters = 1 }, "nothing ends in the dead letters: 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func (d *demo) importAll(ctx context.Context) error {
 	if err := d.countRecipes(ctx); err != nil {
 		return err
 	}
-	d.sayf("imported   %d sources for %d people at the same moment, each job handed in twice: %d ready, %d failed as they were made to,",
+	d.sayf("imported   %d sources for %d people at the same moment, each submitted twice: %d ready, %d failed as intended,",
 		r.Sources, owners, r.Ready, r.Failed)
 	d.sayf("           %d recipes and %d fetches, in %s\n", r.Recipes, r.TranscriptFetches, round(time.Since(started)))
 	return nil

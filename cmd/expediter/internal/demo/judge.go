@@ -40,11 +40,11 @@ func (d *demo) judge() {
 	check(r.Jobs == r.Distinct, "each place is one job: %d jobs for %d places", r.Jobs, r.Distinct)
 	check(r.ProviderCalls == r.Distinct && r.RepeatedCalls == 0,
 		"the provider is asked once for each place: %d calls for %d places, %d of them repeated", r.ProviderCalls, r.Distinct, r.RepeatedCalls)
-	check(r.PendingLeft == 0, "every place is answered: %d of %d answers left open", r.PendingLeft, r.Places)
+	check(r.PendingLeft == 0, "every place is answered: %d of %d answers still pending", r.PendingLeft, r.Places)
 	check(differ == 0, "all users get the same answers: %d places with different answers for two users", differ)
-	check(r.PendingAgain == 0, "an answer stays known: %d places pending when asked for again", r.PendingAgain)
+	check(r.PendingAgain == 0, "an answer stays known: %d places pending in repeated requests", r.PendingAgain)
 	decided := r.Found + r.NotFound + r.Ambiguous
-	check(decided == r.Distinct, "every look-up comes to a decision: %d of %d", decided, r.Distinct)
+	check(decided == r.Distinct, "every lookup ends with a decision: %d of %d", decided, r.Distinct)
 	check(r.DeadLetters == 0, "nothing ends in the dead letters: %d", r.DeadLetters)
 	i := d.report.Importer
 	check(i.AsExpected == i.Submitted, "every import ends as it was made to: %d of %d", i.AsExpected, i.Submitted)
@@ -59,12 +59,12 @@ func (d *demo) judgeNotifier(check func(holds bool, format string, args ...any))
 	n := d.report.Notifier
 	check(n.DuplicatesDropped == n.Events, "an event that is published twice is one event: %d published, %d events", n.Published, n.Events)
 	check(n.Refused == 1, "another event under the same id is refused: %d refused", n.Refused)
-	check(n.Lost == 0 && n.Rows == n.Sent+n.Suppressed+n.Failed,
-		"every row reaches its user: %d of %d rows sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Rows, n.Lost)
-	check(n.DuplicateSends == 0, "no notification is sent twice: %d of %d letters came again", n.DuplicateSends, n.Letters)
-	check(n.Devices == len(devices) && n.DeviceLetters == len(devices),
-		"each device of a person is told once: %d of %d devices have rows, %d letters came", n.Devices, len(devices), n.DeviceLetters)
-	check(n.Failed == 0 && n.DeadLetters == 0, "nothing is given up: %d rows failed, %d dead letters", n.Failed, n.DeadLetters)
+	check(n.Lost == 0 && n.Notifications == n.Sent+n.Suppressed+n.Failed,
+		"every notification reaches its user: %d of %d sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Notifications, n.Lost)
+	check(n.DuplicateSends == 0, "no notification is sent twice: %d of %d messages repeated", n.DuplicateSends, n.Messages)
+	check(n.Devices == len(devices) && n.DeviceMessages == len(devices),
+		"each device of a person is notified once: %d notifications for %d devices, %d messages", n.Devices, len(devices), n.DeviceMessages)
+	check(n.Failed == 0 && n.DeadLetters == 0, "nothing is given up: %d notifications failed, %d dead letters", n.Failed, n.DeadLetters)
 }
 
 // disagreements returns the number of places for which two users got different answers.
@@ -113,7 +113,7 @@ type EnricherReport struct {
 	Errors        int `json:"errors"`
 	Patches       int `json:"patches"`
 	PendingLeft   int `json:"pending_left"`
-	PendingAgain  int `json:"pending_again"` // after all searches were made again
+	PendingAgain  int `json:"pending_again"` // after all searches were repeated
 	DeadLetters   int `json:"dead_letters"`
 }
 
@@ -130,21 +130,21 @@ type ImporterReport struct {
 	TranscriptFetches int            `json:"transcript_fetches"`
 }
 
-// NotifierReport counts the work of the notifiers. Rows are counted in the stream, with the states of their
-// deliveries, and letters in the channel that receives them.
+// NotifierReport counts the work of the notifiers. Notifications are counted as the notifier lists them, and messages in the channel that
+// receives them.
 type NotifierReport struct {
 	Published         int `json:"told"`               // published events, with repetitions
 	Events            int `json:"events"`             // new events
 	DuplicatesDropped int `json:"duplicates_dropped"` // events that had been published before
 	Refused           int `json:"refused"`            // other events under the id of a published one
-	Rows              int `json:"rows"`
-	Sent              int `json:"sent"` // delivered rows
+	Notifications     int `json:"notifications"`
+	Sent              int `json:"sent"` // to the channel
 	Suppressed        int `json:"suppressed"`
 	Failed            int `json:"failed"`
-	Letters           int `json:"letters"`         // different letters that arrived
-	DuplicateSends    int `json:"duplicate_sends"` // letters that arrived again
-	Lost              int `json:"lost"`            // expected rows without an outcome
+	Messages          int `json:"messages"`        // different messages that arrived
+	DuplicateSends    int `json:"duplicate_sends"` // repeated messages
+	Lost              int `json:"lost"`            // expected notifications without an outcome
 	DeadLetters       int `json:"dead_letters"`
-	Devices           int `json:"devices"`        // rows of the devices of one person
-	DeviceLetters     int `json:"device_letters"` // letters to these devices
+	Devices           int `json:"devices"`         // notifications for the devices of one person
+	DeviceMessages    int `json:"device_messages"` // messages to these devices
 }

@@ -32,10 +32,10 @@ const (
 //go:embed rules.yaml
 var notifyRules []byte
 
-// emitted has the types of events, with the number of rows that each is to have.
+// emitted has the types of events, with the number of notifications that each is to have.
 var emitted = []struct {
-	kind string
-	rows int
+	kind          string
+	notifications int
 }{
 	{"RESERVATION_REQUESTED", 2 * people},
 	{"RESERVATION_CONFIRMED", 2},
@@ -44,35 +44,35 @@ var emitted = []struct {
 	{"CLOSING_DAY", 3 * people},
 }
 
-// letters is a channel that counts its messages by id and by address.
-type letters struct {
+// mailbox is a channel that counts its messages by id and by address.
+type mailbox struct {
 	mu   sync.Mutex
 	sent map[string]int
 	to   map[string]int
 }
 
 // Name implements channel.Channel.
-func (*letters) Name() string { return "letters" }
+func (*mailbox) Name() string { return "mailbox" }
 
 // Send implements channel.Channel.
-func (l *letters) Send(_ context.Context, m channel.Message) (channel.Receipt, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sent[m.ID]++
-	l.to[m.Address]++
-	return channel.Receipt{ID: "letter-" + m.ID}, nil
+func (b *mailbox) Send(_ context.Context, m channel.Message) (channel.Receipt, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sent[m.ID]++
+	b.to[m.Address]++
+	return channel.Receipt{ID: "receipt-" + m.ID}, nil
 }
 
-// count returns the numbers of all letters, of repeated letters, and of letters to devices.
-func (l *letters) count() (all, twice, toDevices int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, n := range l.sent {
+// count returns the numbers of all messages, of repeated ones, and of those to devices.
+func (b *mailbox) count() (all, twice, toDevices int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range b.sent {
 		all++
 		twice += n - 1
 	}
 	for _, name := range devices {
-		toDevices += l.to[name]
+		toDevices += b.to[name]
 	}
 	return all, twice, toDevices
 }
@@ -90,10 +90,10 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	for _, kind := range emitted {
 		for n := range news {
 			events = append(events, happened(kind.kind, n))
-			want += kind.rows
+			want += kind.notifications
 		}
 	}
-	want += len(devices) - 1 // a row of one customer becomes one for each device
+	want += len(devices) - 1 // a notification of one customer becomes one for each device
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
@@ -123,11 +123,11 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	if err := d.countRows(ctx, want, events); err != nil {
+	if err := d.countNotifications(ctx, want, events); err != nil {
 		return err
 	}
-	d.sayf("notified   %d events of all four kinds of recipients, each published twice at the same moment: %d rows, %d sent, %d suppressed,",
-		r.Events, r.Rows, r.Sent, r.Suppressed)
+	d.sayf("notified   %d events of all four kinds of recipients, each published twice at the same moment: %d notifications, %d sent, %d suppressed,",
+		r.Events, r.Notifications, r.Sent, r.Suppressed)
 	d.sayf("           %d duplicates dropped, in %s\n", r.DuplicatesDropped, round(time.Since(started)))
 	return nil
 }
@@ -153,9 +153,9 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 	return d.service("notifier", url).Do(ctx, http.MethodPost, "/v1/events", nil, body, &[]byte{})
 }
 
-// countRows waits until the expected number of rows has ended, and counts them in the stream, in their deliveries, and
-// in the letters that arrived.
-func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event) error {
+// countNotifications waits until the expected number of notifications has ended, and counts them as the notifier lists them, and the
+// messages that arrived.
+func (d *demo) countNotifications(ctx context.Context, want int, events []contracts.Event) error {
 	r := &d.report.Notifier
 	for {
 		ended := 0
@@ -167,7 +167,7 @@ func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event
 			break
 		}
 		if !retry.Sleep(ctx, 20*time.Millisecond) {
-			return fmt.Errorf("%d of %d rows ended: %w", ended, want, context.Cause(ctx))
+			return fmt.Errorf("%d of %d notifications ended: %w", ended, want, context.Cause(ctx))
 		}
 	}
 	for _, e := range events {
@@ -176,11 +176,11 @@ func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event
 		}
 	}
 	r.Lost = want - r.Sent - r.Suppressed - r.Failed
-	r.Letters, r.DuplicateSends, r.DeviceLetters = d.letters.count()
+	r.Messages, r.DuplicateSends, r.DeviceMessages = d.mailbox.count()
 	return d.countDead(ctx)
 }
 
-// countEvent adds the outcomes of the rows of one event.
+// countEvent adds the outcomes of the notifications of one event.
 func (d *demo) countEvent(ctx context.Context, id string) error {
 	r := &d.report.Notifier
 	q := notifier.Query{EventID: id, Limit: 1000}
@@ -189,15 +189,15 @@ func (d *demo) countEvent(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		for _, row := range page.Notifications {
-			if len(row.Addresses) > 0 {
-				continue // the rows of its addresses have taken its place
+		for _, one := range page.Notifications {
+			if len(one.Addresses) > 0 {
+				continue // those for its addresses replace it
 			}
-			r.Rows++
-			if row.Address != "" {
+			r.Notifications++
+			if one.Address != "" {
 				r.Devices++
 			}
-			switch state := string(row.State); state {
+			switch state := string(one.State); state {
 			case "sent", "delivered":
 				r.Sent++
 			case "suppressed":

@@ -17,13 +17,13 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// devices are the devices on which one customer gets letters.
+// devices are the devices on which one customer gets messages.
 var devices = []string{"phone", "laptop"}
 
-// customer returns the id of the n-th customer. The first gets letters on several devices.
+// customer returns the id of the n-th customer. The first gets messages on several devices.
 func customer(n int) string { return fmt.Sprintf("%s-%d", contracts.RecipientCustomer, n) }
 
-// enlist adds people over HTTP: each kind has one recipient that wants only critical letters, and one customer has devices.
+// enlist adds people over HTTP: each kind has one recipient that wants only critical messages, and one customer has devices.
 func (d *demo) enlist(ctx context.Context) error {
 	var lines bytes.Buffer
 	for _, kind := range []contracts.RecipientType{
@@ -34,7 +34,7 @@ func (d *demo) enlist(ctx context.Context) error {
 				RecipientType: kind, UserID: fmt.Sprintf("%s-%d", kind, n),
 			}}
 			if n == 0 {
-				e.OptOut = map[string][]string{contracts.Anything: {d.letters.Name()}}
+				e.OptOut = map[string][]string{contracts.Anything: {d.mailbox.Name()}}
 			}
 			if err := json.NewEncoder(&lines).Encode(e); err != nil {
 				return fmt.Errorf("encode a recipient: %w", err)
@@ -56,7 +56,7 @@ func (d *demo) addDevices(ctx context.Context, notifier *api.Client) error {
 	for _, name := range devices {
 		endpoints[name] = contracts.Endpoint{Address: name}
 	}
-	body, err := json.Marshal(map[string]any{"endpoints": map[string]any{d.letters.Name(): endpoints}})
+	body, err := json.Marshal(map[string]any{"endpoints": map[string]any{d.mailbox.Name(): endpoints}})
 	if err != nil {
 		return fmt.Errorf("encode addresses: %w", err)
 	}

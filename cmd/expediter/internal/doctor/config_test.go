@@ -58,7 +58,7 @@ var configMistakes = []mistake{
 	{name: "no provider", id: "config.value", make: set("ENRICHER_CATALOG"), undo: restore},
 	{name: "two extractors", id: "config.value", make: func(s *site) { s.env["IMPORTER_ORCHESTRATOR_URL"] = s.env["IMPORTER_OPENAI_URL"] }, undo: restore},
 	{name: "tokens for nobody", id: "config.value", make: set("ENRICHER_OIDC_AUDIENCE"), undo: restore},
-	{name: "open beside keys", id: "config.value", make: set("ENRICHER_INSECURE=true"), undo: restore},
+	{name: "insecure with keys", id: "config.value", make: set("ENRICHER_INSECURE=true"), undo: restore},
 	{
 		name: "everybody may use the service", id: "config.exposed",
 		make: set("ENRICHER_KEYS", "ENRICHER_OIDC_ISSUER", "ENRICHER_OIDC_AUDIENCE"), undo: restore,

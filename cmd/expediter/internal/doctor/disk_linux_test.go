@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// onDisks are three servers with users, each on a disk of its own.
+// onDisks are three servers with users, each on its own disk.
 type onDisks struct {
 	*testing.T
 

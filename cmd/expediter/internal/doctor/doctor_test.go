@@ -64,7 +64,7 @@ func newSite(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// configure sets the variables of all services, with files and far sides that are there.
+// configure sets the variables of all services, with files and remote services that exist.
 func (s *site) configure() {
 	s.Helper()
 	far := httptest.NewServer(nil)
@@ -212,7 +212,7 @@ type mistake struct {
 	also []string
 	// make makes the mistake.
 	make func(*site)
-	// undo mends it. Defaults to the cure of the finding, a command of this program, which then has to end the finding.
+	// undo repairs it. Defaults to the cure of the finding, a command of this program, which then has to end the finding.
 	undo func(*site)
 	// warns reports whether it is a warning instead of an error.
 	warns bool

@@ -49,7 +49,7 @@ func gateways(environment map[string]string) map[string]string {
 // backlogAge is the largest age of the oldest row of an outbox.
 const backlogAge = 5 * time.Minute
 
-// checkFarSides connects to all far sides that the environment names. It sends no request, except for the keys of an
+// checkFarSides connects to all remote services that the environment names. It sends no request, except for the keys of an
 // issuer.
 func (e *examination) checkFarSides(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*once)

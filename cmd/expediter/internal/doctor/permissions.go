@@ -99,7 +99,7 @@ func (e *examination) checkPermissions(ctx context.Context) {
 	}
 }
 
-// tryGrants publishes and subscribes on a connection of its own. The server answers only denied operations, before the pong.
+// tryGrants publishes and subscribes on a separate connection. The server answers only denied operations, before the pong.
 func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 	var mu sync.Mutex
 	refused := map[string]bool{}

@@ -42,7 +42,7 @@ func drop(stream string) func(*site) {
 	}
 }
 
-// again makes a stream anew, as declared.
+// again recreates a stream as declared.
 func again(stream string) func(*site) {
 	return func(s *site) {
 		drop(stream)(s)
@@ -139,9 +139,9 @@ func TestMistakesInStreams(t *testing.T) {
 	skipped := strings.Join(s.examine(0).Skipped, "\n")
 	check.Says(t, skipped, "notifier-send-webhook, consumer NOTIFICATIONS/notifier-send-webpush: missing, and no notifier")
 
-	check.OK(t, check.Err(s.js.Publish(t.Context(), "dead.a", nil))) // letters that cannot be read are not none
+	check.OK(t, check.Err(s.js.Publish(t.Context(), "dead.a", nil))) // an unreadable stream of dead letters does not count as empty
 	cfg := check.Must(s.js.Stream(t.Context(), contracts.StreamDead))(t).CachedInfo().Config
 	cfg.AllowDirect = false
 	check.OK(t, check.Err(s.js.UpdateStream(t.Context(), cfg)))
-	check.Says(t, strings.Join(s.examine(1).Skipped, "\n"), "stream DEAD: its letters cannot be counted: deadletter: stream DEAD has no AllowDirect")
+	check.Says(t, strings.Join(s.examine(1).Skipped, "\n"), "stream DEAD: its dead letters cannot be counted: deadletter: stream DEAD has no AllowDirect")
 }

@@ -163,8 +163,8 @@ func (e *examination) checkJobs(ctx context.Context, t target, name string) {
 		if state, err = watch.Look(ctx, from, name, state, true); err != nil {
 			return nil, err
 		}
-		if letters, err := watch.Letters(ctx, t.js, state.At.Add(-time.Hour)); err == nil { // without the stream there are none
-			state.Dead, state.Partial = watch.DeadOf(letters, name), letters.Partial
+		if dead, err := watch.DeadLetters(ctx, t.js, state.At.Add(-time.Hour)); err == nil { // without the stream there are none
+			state.Dead, state.Partial = watch.DeadOf(dead, name), dead.Partial
 		}
 		return state.Problems(), nil
 	})
@@ -290,7 +290,7 @@ func (e *examination) findWorkers(t target) []inspect.Info {
 		all = watch.Own(all, here)
 	}
 	if here == nil {
-		e.skipf("workers of the %s that are frozen, or beside those of services: %v", t.name(), err)
+		e.skipf("workers of the %s that are frozen, or that belong to no service: %v", t.name(), err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -325,18 +325,18 @@ func (e *examination) checkDead(ctx context.Context, t target) {
 	if err != nil || info.State.Msgs == 0 {
 		return
 	}
-	letters, err := watch.Letters(ctx, t.js, time.Time{})
+	dead, err := watch.DeadLetters(ctx, t.js, time.Time{})
 	if err != nil {
-		e.addBecause(anyOfThem, "dead.letters", unknown, streamOf(t, contracts.StreamDead), "", "its letters cannot be counted: %v", err)
+		e.addBecause(anyOfThem, "dead.letters", unknown, streamOf(t, contracts.StreamDead), "", "its dead letters cannot be counted: %v", err)
 		return
 	}
 	more := ""
-	if letters.Partial {
+	if dead.Partial {
 		more = " or more"
 	}
-	if letters.Total > 0 {
+	if dead.Total > 0 {
 		e.add("dead.letters", Warning, streamOf(t, contracts.StreamDead), e.command(t, "dead", "groups"),
-			"%d dead letters%s wait for a decision", letters.Total, more)
+			"%d dead letters%s wait for a decision", dead.Total, more)
 	}
 }
 

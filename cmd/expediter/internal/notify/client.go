@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
-// pageLimit is the number of rows in one request. Each row may have many attempts, and all rows are in one message.
+// pageLimit is the number of notifications in one request. One message carries them all, each with its attempts.
 const pageLimit = 100
 
 // Client asks a notifier, or with Ask another service. Its methods may be called from several goroutines.
@@ -45,8 +45,8 @@ func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, e
 	return p, err
 }
 
-// Rows yields the rows that a query selects. It holds a page at a time.
-func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.Notification, error] {
+// Notifications yields the notifications that a query selects. It holds a page at a time.
+func (c *Client) Notifications(ctx context.Context, q notifier.Query) iter.Seq2[notifier.Notification, error] {
 	return paged(func(cursor string) ([]notifier.Notification, string, error) {
 		q.Cursor = cursor
 		p, err := c.page(ctx, q)
@@ -74,8 +74,8 @@ func paged[T any](ask func(cursor string) ([]T, string, error)) iter.Seq2[T, err
 	}
 }
 
-// Cancel cancels an event, for all users or for one, and returns the outcomes of its rows, summed over all requests
-// that this takes. The error wraps api.ErrNotFound when there is no such event.
+// Cancel cancels an event, for all users or for one, and returns the outcomes of its notifications, summed over all
+// requests that this takes. The error wraps api.ErrNotFound when there is no such event.
 func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
@@ -94,8 +94,8 @@ func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation)
 	}
 }
 
-// Replay sends the rows that a query selects again, and returns their number, summed over all requests that this
-// takes. Rows that were counted before an error are sent again.
+// Replay resends the notifications that a query selects, and returns their number, summed over all requests that this takes. Those that were
+// counted before an error are resent.
 func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Replayed, err error) {
 	for {
 		q.Limit = pageLimit
@@ -254,7 +254,7 @@ var (
 	// ErrMismatch is returned for an event under whose id another event was published.
 	ErrMismatch = errors.New("another event was published under this id: a different event needs another id")
 
-	// ErrNotEnded is returned when not all rows are known to have ended.
+	// ErrNotEnded is returned when not all notifications are known to have ended.
 	ErrNotEnded = errors.New("not all of it has ended")
 
 	// ErrUnplanned is returned for an event that the notifier accepted and could not plan.

@@ -175,17 +175,17 @@ func laneOf(e contracts.Event) int {
 	return int(h.Sum32() % lanes)
 }
 
-// The waits between two requests for rows that have not ended.
+// The waits between two requests for notifications that have not ended.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// Tally counts the rows of events by their states.
+// Tally counts the notifications of events by their states.
 type Tally map[notifier.State]int
 
-// Rows returns the number of all rows.
-func (t Tally) Rows() int {
+// All returns the number of all notifications.
+func (t Tally) All() int {
 	n := 0
 	for _, of := range t {
 		n += of
@@ -193,7 +193,7 @@ func (t Tally) Rows() int {
 	return n
 }
 
-// Open returns the number of rows that have not ended.
+// Open returns the number of notifications that have not ended.
 func (t Tally) Open() int {
 	n := 0
 	for state, of := range t {
@@ -204,10 +204,9 @@ func (t Tally) Open() int {
 	return n
 }
 
-// Await waits until all rows of an event have ended, and adds them to a tally. It reads the rows a page at a time, and
-// reads a page again until all its rows have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has
-// the last known states of the rows that were read. For a refused event, which has no rows, the error wraps
-// ErrUnplanned.
+// Await waits until all notifications of an event have ended, and adds them to a tally. It reads a page at a time, and rereads the page until
+// all on it have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has the last known states of those that were read. A
+// refused event has no notifications: the error wraps ErrUnplanned.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	looks := 0
 	again := func() bool {
@@ -244,22 +243,22 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		}
 		if !again() {
 			tally.add(of)
-			return fmt.Errorf("%w: rows of %q are under way", ErrNotEnded, eventID)
+			return fmt.Errorf("%w: notifications of %q are under way", ErrNotEnded, eventID)
 		}
 	}
 }
 
 const (
-	stateCancelled = "cancelled" // no more rows of the event are sent
-	stateExpanded  = "expanded"  // all rows of the event are stored
+	stateCancelled = "cancelled" // no more of its notifications are sent
+	stateExpanded  = "expanded"  // all its notifications are stored
 	stateRefused   = "refused"   // the event could not be planned
 )
 
 func (c *Client) tallied(ctx context.Context, q notifier.Query) (notifier.Page, Tally, error) {
 	page, err := c.page(ctx, q)
 	of := Tally{}
-	for _, row := range page.Notifications {
-		of[row.State]++
+	for _, n := range page.Notifications {
+		of[n.State]++
 	}
 	return page, of, err
 }

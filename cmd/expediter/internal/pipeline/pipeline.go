@@ -90,7 +90,7 @@ type Pipeline struct {
 
 	cluster *natsrun.Cluster
 	logger  *slog.Logger
-	exports []*export.Exports // one for each service, which has metrics of its own
+	exports []*export.Exports // one for each service, with its metrics
 	server  *natsrun.Server
 	stops   []func() error // of the instances
 

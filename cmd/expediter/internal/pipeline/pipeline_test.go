@@ -239,7 +239,7 @@ func page(t *testing.T, metrics http.Handler) string {
 	}
 }
 
-// await waits until a row was sent in vain: its endpoint has a record.
+// await waits until a send has failed: its endpoint has a record.
 func await(t *testing.T, js jetstream.JetStream, bucket string) {
 	t.Helper()
 	kv := check.Must(js.KeyValue(t.Context(), bucket))(t)

@@ -12,7 +12,7 @@ import (
 // poll is the interval at which endRest looks for processes of the group.
 const poll = 20 * time.Millisecond
 
-// process is the program, and its group if it has one of its own.
+// process is the program, and its process group if it leads one.
 type process struct {
 	cmd *exec.Cmd
 	own bool

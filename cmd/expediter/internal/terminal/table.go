@@ -86,7 +86,7 @@ func (w *Table) Close() error {
 	return w.Flush()
 }
 
-// release fixes the widths and writes the rows that were held back.
+// release fixes the widths and writes the rows that wait for them.
 func (w *Table) release() error {
 	if w.widths != nil {
 		return nil

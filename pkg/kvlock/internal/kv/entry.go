@@ -103,7 +103,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	era := s.Hub.Era()
-	messages, err := s.get.Last(ctx, s.Stream, subjects)
+	messages, err := s.Get.Last(ctx, s.Stream, subjects)
 	if err != nil {
 		return nil, s.Unavailable(ctx, "read", keys, err)
 	}
@@ -169,17 +169,6 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, subject, s.Bucket, ErrUnavailable, jsapi.Unanswered(s.Conn, err))
 }
 
-// All returns the data of all messages of a subject in another stream, in their order. size is the expected number of bytes; another
-// length means other data. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
-func (s *Store) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
-	return s.get.All(ctx, stream, subject, size)
-}
-
-// AllLeader is All from the stream's leader, with a request for each message, each for at most OpTimeout.
-func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
-	return s.get.AllLeader(ctx, stream, subject, size, s.OpTimeout)
-}
-
 // scanPage is the largest number of messages in an answer to Scan.
 const scanPage = 10_000
 
@@ -220,7 +209,7 @@ func (s *Store) page(ctx context.Context, prefix string, from uint64) (messages 
 	bounded, cancel := s.Bound(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.Closing, cancel)()
-	messages, more, err = s.get.Matching(bounded, s.Stream, filter, from, scanPage)
+	messages, more, err = s.Get.Matching(bounded, s.Stream, filter, from, scanPage)
 	switch {
 	case s.Closing.Err() != nil:
 		return nil, false, context.Cause(s.Closing)

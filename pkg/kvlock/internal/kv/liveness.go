@@ -365,24 +365,32 @@ const (
 
 // ask finds out from the server to which a member was connected whether it is gone.
 func (l *Members) ask(s *suspect, member, server string) {
-	reached, gone := l.askAt(server, l.prefix+member+".probe")
+	is := l.askAt(server, l.prefix+member+".probe")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	s.asking, s.asks = false, now.Add(askEvery)
-	if reached && !gone {
+	if is == alive {
 		s.since = now
 	}
 	for v := range s.probes {
-		if gone && v.server == server && s.inRow > 0 {
+		if is == dead && v.server == server && s.inRow > 0 {
 			s.end(v)
 		}
 	}
 }
 
-// askAt reports whether the server could be reached, and whether it knows no subscriber of subject. It makes a connection of its own to
-// that server, as the client would.
-func (l *Members) askAt(server, subject string) (reached, gone bool) {
+// fate is what the server to which a member was connected knows of the member.
+type fate uint8
+
+const (
+	unknown fate = iota // the server cannot be reached
+	alive
+	dead // it has no subscriber
+)
+
+// askAt asks a server for the member that subscribes to subject. It makes a connection of its own to that server, as the client would.
+func (l *Members) askAt(server, subject string) fate {
 	opts := l.nc.Opts
 	opts.Url, opts.AllowReconnect, opts.RetryOnFailedConnect, opts.Timeout = "", false, false, askTime
 	opts.IgnoreDiscoveredServers = true
@@ -395,18 +403,21 @@ func (l *Members) askAt(server, subject string) (reached, gone bool) {
 			continue
 		}
 		if nc.ConnectedServerId() == server {
-			if gone = refuses(nc, subject); gone {
-				<-time.After(askAgain)
-				gone = refuses(nc, subject)
+			is := alive
+			if refuses(nc, subject) {
+				<-time.After(askAgain) // its client may be about to reconnect
+				if refuses(nc, subject) {
+					is = dead
+				}
 			}
-			reached = !nc.IsClosed()
+			if !nc.IsClosed() { // else the answers prove nothing
+				nc.Close()
+				return is
+			}
 		}
 		nc.Close()
-		if reached {
-			break
-		}
 	}
-	return reached, gone
+	return unknown
 }
 
 // refuses reports whether there is no subscriber. A subscriber does not answer.

@@ -46,8 +46,8 @@ type Store struct {
 	Hub        *Hub
 	Clock      *Clock
 	Closing    context.Context
+	Get        *directget.Getter
 
-	get    *directget.Getter
 	acks   *inbox.Inbox
 	api    jsapi.Client // over acks
 	prefix string       // the prefix of the subjects of keys, as read
@@ -147,7 +147,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 
 // subscribe subscribes to the answers of requests.
 func (s *Store) subscribe() (err error) {
-	if s.get, err = directget.New(s.Conn, s.api.Prefix); err != nil {
+	if s.Get, err = directget.New(s.Conn, s.api.Prefix); err != nil {
 		return err
 	}
 	if s.acks, err = inbox.New(s.Conn); err != nil {
@@ -162,8 +162,8 @@ func (s *Store) unsubscribe() {
 	if s.acks != nil {
 		_ = s.acks.Close()
 	}
-	if s.get != nil {
-		_ = s.get.Close()
+	if s.Get != nil {
+		_ = s.Get.Close()
 	}
 }
 
@@ -242,11 +242,6 @@ func StreamName(bucket string) string { return "KV_" + bucket }
 
 // SubjectPrefix returns the prefix of the subjects of a bucket's keys.
 func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
-
-// FirstSequence returns the sequence at which a new bucket begins: the time, in microseconds since 1970. So its revisions are greater than
-// all of an earlier bucket of the same name, unless that took more than a million writes each second. No condition on a revision of the
-// former bucket holds in the new one.
-func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
 // CreateStream makes the stream of a bucket unless one of its name exists; an existing stream stays as it is. kind names it in errors.
 // While a cluster is not ready it tries again, for up to jsapi.RetryWait.

@@ -52,7 +52,7 @@ func (s *Service) startWatch(lookups []*lookup) (*watch, error) {
 		free: map[*lookup]bool{}, handed: map[*lookup]handedOff{},
 	}
 	for _, t := range lookups {
-		for _, key := range []string{t.first, contracts.EnrichVariant(t.first, t.other())} {
+		for _, key := range []string{t.first, variantKey(t.first, t.other())} {
 			f.byKey[key] = append(f.byKey[key], t)
 		}
 	}

@@ -307,7 +307,7 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	var claim *flight.Claim
 	switch {
 	case err != nil:
-	case entry.State == flight.Pending && (entry.HandOff || contracts.EnrichJobMsgID(entry.Claim) == jobID):
+	case entry.State == flight.Pending && (entry.HandOff || contracts.MsgID(entry.Claim) == jobID):
 		claim, err = s.flight.Resume(ctx, key, entry.Ref(), flight.ResumeOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})
 	default:
 		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})

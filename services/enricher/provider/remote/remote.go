@@ -23,6 +23,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/breaker"
 	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -110,17 +111,15 @@ type Client struct {
 	config Config
 	calls  *remote.Client
 
-	mu     sync.Mutex
-	asked  time.Time       // until then no call is made, because the service has asked for a pause
-	failed map[string]bool // up to breakerFailures places whose calls failed since the last success
-	open   time.Time       // until then no call is made, because of failures; zero when the last call succeeded
-	worked time.Time       // the last success
+	mu      sync.Mutex      // guards the fields below
+	asked   time.Time       // until then no call is made, because the service has asked for a pause
+	breaker breaker.Breaker // its parties are places
 }
 
 // New returns a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in the
 // configuration.
 func New(config Config) (*Client, error) {
-	c := &Client{config: config.withDefaults(), failed: map[string]bool{}}
+	c := &Client{config: config.withDefaults()}
 	var err error
 	c.calls, err = remote.New(remote.Config{
 		AllowHTTP: config.AllowHTTP, BaseURL: config.URL, Timeout: c.config.Timeout, Token: config.Key, Transport: config.Transport,
@@ -149,7 +148,7 @@ func (c *Client) Held() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	return now.Before(c.asked) || now.Before(c.open)
+	return now.Before(c.asked) || c.breaker.Wait(c.bounds(), "", now) > 0
 }
 
 // Search posts the place and returns the venues of the answer. An empty list with a nil error means that the service answered
@@ -162,19 +161,18 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
 	}
-	if _, err := c.enter(body, false); err != nil {
+	if err := c.enter(body, false); err != nil {
 		return nil, err
 	}
 	if err := c.takeTurn(ctx); err != nil {
 		return nil, err
 	}
 	// Calls that waited for their turn must not be sent when the service has begun to refuse or to fail in the meantime.
-	trial, err := c.enter(body, true)
-	if err != nil {
+	if err := c.enter(body, true); err != nil {
 		return nil, err
 	}
 	venues, err := c.post(ctx, body)
-	c.leave(ctx, body, trial, err)
+	c.leave(ctx, string(body), err)
 	return venues, err
 }
 
@@ -192,63 +190,56 @@ func (c *Client) takeTurn(ctx context.Context) error {
 	return nil
 }
 
-// enter returns an error while no call is to be made. With call, the caller makes one next, and then calls leave with trial, which
-// reports whether this is the one call that tries after a pause.
-func (c *Client) enter(place []byte, call bool) (trial bool, err error) {
+// bounds returns the bounds of the breaker.
+func (c *Client) bounds() breaker.Config {
+	return breaker.Config{
+		Parties: breakerFailures, First: breakerPause, Last: breakerPause, Trial: c.config.Timeout, Grace: breakerPause,
+	}
+}
+
+// enter returns an error while no call is to be made. With call, the caller makes one next, and then calls leave.
+func (c *Client) enter(place []byte, call bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, open := time.Now(), c.open
-	if c.failed[string(place)] && !open.IsZero() {
-		open = open.Add(breakerPause / 2)
-	}
-	switch {
-	case now.Before(c.asked):
+	now := time.Now()
+	if now.Before(c.asked) {
 		failure := c.fail(provider.KindRateLimited, "the service asked for a pause, which is not over", nil)
 		failure.RetryAfter = max(c.asked.Sub(now), time.Second)
-		return false, failure
-	case now.Before(open):
+		return failure
+	}
+	if wait := c.breaker.Wait(c.bounds(), string(place), now); wait > 0 {
 		failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
-		failure.RetryAfter = max(open.Sub(now), time.Second)
-		return false, failure
+		failure.RetryAfter = max(wait, time.Second)
+		return failure
 	}
-	if trial = call && !c.open.IsZero(); trial {
-		c.open = now.Add(c.config.Timeout) // for the others, while this call tries
+	if call {
+		c.breaker.Call(c.bounds(), string(place), now)
 	}
-	return trial, nil
+	return nil
 }
 
 // leave counts the outcome of a call. An answer that cannot be read is a failure, like a missing one. A caller that gave up says
-// nothing about the service, and a service that asks for a pause works: keeping the pause is enough. A call that began before the
-// others failed and fails during their pause does not prolong it.
-func (c *Client) leave(ctx context.Context, place []byte, trial bool, err error) {
+// nothing about the service, and a service that asks for a pause works: keeping the pause is enough.
+func (c *Client) leave(ctx context.Context, place string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	failure, failed := errors.AsType[*provider.Error](err)
 	if failed && failure.RetryAfter > 0 {
-		if until := time.Now().Add(failure.RetryAfter); until.After(c.asked) { // a pause is never shortened
+		if until := now.Add(failure.RetryAfter); until.After(c.asked) { // a pause is never shortened
 			c.asked = until
 		}
 	}
 	switch {
 	case !failed:
-		if !c.open.IsZero() {
+		if c.breaker.Succeed(now) {
 			c.config.Logger.InfoContext(ctx, "the provider works again", slog.String("provider", c.config.Name))
 		}
-		c.failed, c.open, c.worked = map[string]bool{}, time.Time{}, time.Now()
 	case ctx.Err() != nil, failure.Kind == provider.KindRateLimited:
-		if trial {
-			c.open = time.Now() // the next call tries
-		}
-	case !trial && time.Now().Before(c.open):
-	default:
-		if len(c.failed) < breakerFailures {
-			c.failed[string(place)] = true
-		}
-		if len(c.failed) == breakerFailures && time.Since(c.worked) >= breakerPause {
-			c.open = time.Now().Add(breakerPause)
-			c.config.Logger.WarnContext(ctx, "the provider is not called for a while after failures in a row",
-				slog.String("provider", c.config.Name), slog.Int("places", len(c.failed)), slog.Duration("pause", breakerPause))
-		}
+		c.breaker.Leave(place, now)
+	case c.breaker.Fail(c.bounds(), place, now, false):
+		c.config.Logger.WarnContext(ctx, "the provider is not called for a while after failures in a row",
+			slog.String("provider", c.config.Name), slog.Int("places", breakerFailures), slog.Duration("pause", breakerPause))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/breaker"
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
@@ -84,50 +85,50 @@ func (c caller) levels(side string) [2]struct {
 
 // trouble is a far side that does not work, for one owner or for all.
 type trouble struct {
-	failed  map[string]bool // parties with a failed call since the last success
-	failure *FailedError    // of the last call
-	job     string          // the job with a failed call since the last success, several for more than one
-	pause   time.Duration   // 0 while calls are made
-	prober  string          // the party whose call tests the far side
-	since   time.Time
-	until   time.Time // the next call
-	worked  time.Time // the last success since the first failure
+	breaker.Breaker
+
+	failure *FailedError // of the last call
+	job     string       // the job with a failed call since the last success, several for more than one
+	since   time.Time    // the first failed call since then
+}
+
+// bounds returns the bounds of a far side's pauses.
+func (k key) bounds() breaker.Config {
+	cfg := breaker.Config{Parties: strikes, First: firstPause, Last: lastPause, Trial: probeTime}
+	if k.owner == "" { // an owner's failures do not keep others from a far side that works for them
+		cfg.Grace = probeTime
+	}
+	return cfg
 }
 
 const several = "several\x00" // is no id of a job
 
-// breaker holds back the calls to far sides that do not work, for all jobs of this process. After a pause, one call at a time
-// tests whether the far side works again: not one of a party whose calls have failed, unless no other comes. It is safe for
-// concurrent use.
-type breaker struct {
+// remotes holds back the calls to far sides that do not work, for all jobs of this process. It is safe for concurrent use.
+type remotes struct {
 	mu       sync.Mutex
 	troubled map[key]*trouble
 }
 
 // enter returns nil when a call may be made. Otherwise it returns the failure that holds the call back, with the
 // remaining pause in RetryAfter.
-func (b *breaker) enter(side string, by caller) *FailedError {
+func (b *remotes) enter(side string, by caller) *FailedError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, levels := time.Now(), by.levels(side)
 	for _, l := range levels {
 		t := b.troubled[l.key]
-		if t == nil || t.pause == 0 {
+		if t == nil {
 			continue
 		}
-		wait := t.until.Sub(now)
-		if t.failed[l.party] {
-			wait += t.pause / 2 // others go first
-		}
-		if wait > 0 {
+		if wait := t.Wait(l.bounds(), l.party, now); wait > 0 {
 			f := *t.failure
 			f.Err, f.RetryAfter, f.Alone = fmt.Errorf("%w: %w", errHeld, t.failure), wait, false
 			return &f
 		}
 	}
 	for _, l := range levels {
-		if t := b.troubled[l.key]; t != nil && t.pause > 0 {
-			t.prober, t.until = l.party, now.Add(probeTime)
+		if t := b.troubled[l.key]; t != nil {
+			t.Call(l.bounds(), l.party, now)
 		}
 	}
 	return nil
@@ -135,7 +136,7 @@ func (b *breaker) enter(side string, by caller) *FailedError {
 
 // called records the outcome of a call, nil for a far side that works. It reports whether other jobs begin or cease
 // to wait, and sets f.Alone.
-func (b *breaker) called(side string, by caller, f *FailedError) (changed bool) {
+func (b *remotes) called(side string, by caller, f *FailedError) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -143,8 +144,8 @@ func (b *breaker) called(side string, by caller, f *FailedError) (changed bool) 
 		t := b.troubled[l.key]
 		switch {
 		case f == nil && t != nil:
-			changed = changed || t.pause > 0
-			*t = trouble{until: now, worked: now}
+			changed = t.Succeed(now) || changed
+			*t = trouble{Breaker: t.Breaker}
 		case f == nil:
 		case t == nil:
 			if t = b.add(l.key, now); t == nil {
@@ -153,16 +154,16 @@ func (b *breaker) called(side string, by caller, f *FailedError) (changed bool) 
 			fallthrough
 		default:
 			changed = t.fail(l.key, l.party, by.job, now, f) || changed
-			f.Alone = t.job == by.job && now.Sub(t.worked) < lastPause // of all owners, which is the last level
+			f.Alone = t.job == by.job && now.Sub(t.Worked()) < lastPause // of all owners, which is the last level
 		}
 	}
 	return changed
 }
 
 // add records that a far side does not work, unless there are too many.
-func (b *breaker) add(k key, now time.Time) *trouble {
+func (b *remotes) add(k key, now time.Time) *trouble {
 	if len(b.troubled) >= maxTroubled {
-		maps.DeleteFunc(b.troubled, func(_ key, t *trouble) bool { return now.Sub(t.until) > maxRetryAfter })
+		maps.DeleteFunc(b.troubled, func(_ key, t *trouble) bool { return now.Sub(t.Until()) > maxRetryAfter })
 	}
 	if len(b.troubled) >= maxTroubled && (k.owner != "" || strings.HasPrefix(k.side, sidePrefix)) {
 		return nil
@@ -170,49 +171,37 @@ func (b *breaker) add(k key, now time.Time) *trouble {
 	if b.troubled == nil {
 		b.troubled = map[key]*trouble{}
 	}
-	b.troubled[k] = &trouble{until: now}
+	b.troubled[k] = &trouble{}
 	return b.troubled[k]
 }
 
 // fail records a failed call of a party. It reports whether other calls begin to wait.
 func (t *trouble) fail(k key, party, job string, now time.Time, f *FailedError) (begins bool) {
-	if len(t.failed) == 0 {
-		t.failed, t.job, t.since = map[string]bool{}, job, now
+	if t.failure == nil {
+		t.job, t.since = job, now
 	}
 	if t.job != job {
 		t.job = several
 	}
-	t.failure, t.failed[party] = f, true
-	if begins = t.pause == 0; begins {
-		switch {
-		case k.owner == "" && now.Sub(t.worked) < probeTime:
-			return false
-		case len(t.failed) >= strikes, f.Refused, k.owner != "" && f.RetryAfter > 0:
-		default:
-			return false
-		}
-	}
-	if begins || t.prober == party { // a call from before the pause does not make it longer
-		t.pause, t.prober = min(max(firstPause, 2*t.pause), lastPause), ""
-		t.until = now.Add(t.pause)
-	}
+	t.failure = f
+	begins = t.Fail(k.bounds(), party, now, f.Refused || k.owner != "" && f.RetryAfter > 0)
 	// An owner may choose what asks for the wait, so it is not for all.
-	if until := now.Add(min(f.RetryAfter, maxRetryAfter)); k.owner != "" && until.After(t.until) {
-		t.until = until
+	if k.owner != "" {
+		t.Hold(now.Add(min(f.RetryAfter, maxRetryAfter)))
 	}
 	return begins
 }
 
 // held returns the troubles for which jobs wait, by far side. One that a single owner has with a far side that works for others is left
 // out, and so are those without a recent call.
-func (b *breaker) held() map[string]*trouble {
+func (b *remotes) held() map[string]*trouble {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	held, now := map[string]*trouble{}, time.Now()
 	for k, t := range b.troubled {
 		all := b.troubled[key{side: k.side}]
-		works := k.owner != "" && all != nil && now.Sub(all.worked) < lastPause
-		if t.pause > 0 && !works && now.Sub(t.until) <= maxRetryAfter && (held[k.side] == nil || k.owner == "") {
+		works := k.owner != "" && all != nil && now.Sub(all.Worked()) < lastPause
+		if t.IsOpen() && !works && now.Sub(t.Until()) <= maxRetryAfter && (held[k.side] == nil || k.owner == "") {
 			copied := *t
 			held[k.side] = &copied
 		}
@@ -224,7 +213,7 @@ func (b *breaker) held() map[string]*trouble {
 // key, and a [service.Note] when one does not work. Far sides without a recent call are left out.
 func (s *Service) Check() error {
 	var refused, noted []string
-	held := s.breaker.held()
+	held := s.remotes.held()
 	for _, side := range slices.Sorted(maps.Keys(held)) {
 		t := held[side]
 		if strings.HasPrefix(side, sidePrefix) {
@@ -248,7 +237,7 @@ func (s *Service) Check() error {
 // are counted together. Far sides without a recent call are left out.
 func (s *Service) Held(report func(side string, n int)) {
 	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
-	for side := range s.breaker.held() {
+	for side := range s.remotes.held() {
 		held[labelOf(side)]++
 	}
 	for side, n := range held {
@@ -270,7 +259,7 @@ func (a *attempt) reach(
 ) error {
 	if a.admitted == side {
 		a.admitted = ""
-	} else if f := a.breaker.enter(side, a.caller()); f != nil {
+	} else if f := a.remotes.enter(side, a.caller()); f != nil {
 		return f
 	}
 	calling, measured := a.cfg.Telemetry.Call(ctx, labelOf(side))
@@ -309,7 +298,7 @@ func (a *attempt) reach(
 func (a *attempt) caller() caller { return caller{a.record.OwnerID, a.id} }
 
 func (a *attempt) reached(ctx context.Context, side string, f *FailedError) {
-	switch changed := a.breaker.called(side, a.caller(), f); {
+	switch changed := a.remotes.called(side, a.caller(), f); {
 	case !changed:
 	case f == nil:
 		a.logger.InfoContext(ctx, string(EventBack), "event", EventBack, "side", side)

@@ -206,7 +206,7 @@ func TestThePatienceOfManyEnds(t *testing.T) {
 // A far side is left alone for an hour at most, whatever it asks for.
 func TestAFarSideCanAskForAnHour(t *testing.T) {
 	t.Parallel()
-	var b breaker
+	var b remotes
 	f := &FailedError{Outage: sideYouTube, RetryAfter: 24 * time.Hour}
 	b.called(sideYouTube, caller{"ada", "j1"}, f)
 	held := b.enter(sideYouTube, caller{"ada", "j2"})
@@ -282,7 +282,7 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 		for _, id := range []string{"1bad", "2bad", "3bad"} {
 			i.ready(t, id)
 		}
-		check.Same(t, "sites in trouble", len(i.breaker.held()), 0)
+		check.Same(t, "sites in trouble", len(i.remotes.held()), 0)
 	})
 }
 

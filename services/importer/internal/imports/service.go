@@ -38,7 +38,7 @@ const claimTimeout = 3 * time.Second
 
 // Service accepts jobs and works them. It is safe for concurrent use. Close ends it.
 type Service struct {
-	breaker breaker
+	remotes remotes
 	cfg     Config
 	flight  *flight.Flight
 	hub     *hub

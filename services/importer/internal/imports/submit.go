@@ -109,7 +109,7 @@ func jobOf(r *record) (worker.NewJob, error) {
 		return worker.NewJob{}, err
 	}
 	header.Del(nats.MsgIdHdr) // the client sets it
-	job := worker.NewJob{Args: body, Header: header, ID: contracts.ImportJobMsgID(req.JobID), Subject: subject}
+	job := worker.NewJob{Args: body, Header: header, ID: contracts.MsgID(req.JobID), Subject: subject}
 	if r.Run == 1 {
 		job.Unique = &worker.Unique{Unrecorded: true}
 		return job, nil

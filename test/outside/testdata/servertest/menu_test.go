@@ -1,4 +1,4 @@
-// A test with a server of its own, whose week passes in milliseconds.
+// A test with its own server, whose week passes in milliseconds.
 package menu
 
 import (

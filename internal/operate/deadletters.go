@@ -19,18 +19,18 @@ const (
 	Replay  = "replay"
 )
 
-// lettersTarget begins the targets of actions on dead letters in the audit.
-const lettersTarget = "dead letters"
+// deadTarget begins the targets of actions on dead letters in the audit.
+const deadTarget = "dead letters"
 
-// Letters selects dead letters, as a person has written it.
-type Letters struct {
-	Account, Stream string // of the letters
+// DeadLetters selects dead letters, as a person has written it.
+type DeadLetters struct {
+	Account, Stream string // of the dead letters
 
 	Before, JobStream, Kind, Reason, Signature, Since, Subject, Worker, Until string
 }
 
 // Fields implements [Filter].
-func (l *Letters) Fields() []Field {
+func (l *DeadLetters) Fields() []Field {
 	kinds := []string{string(deadletter.KindLetter), string(deadletter.KindStranded), string(deadletter.KindUnreadable)}
 	reasons := []string{
 		string(worker.ReasonExhausted), string(worker.ReasonDiscarded), string(worker.ReasonUndecodable),
@@ -39,7 +39,7 @@ func (l *Letters) Fields() []Field {
 	return []Field{
 		{"account", "", nil, &l.Account},
 		{"stream", "", nil, &l.Stream},
-		{"before", "with a smaller number than this letter", nil, &l.Before},
+		{"before", "with a smaller number than this dead letter", nil, &l.Before},
 		{"job-stream", "stream of the jobs", nil, &l.JobStream},
 		{"kind", "letter, stranded or unreadable", kinds, &l.Kind},
 		{"reason", "why jobs were given up: exhausted, discarded, undecodable, max_deliveries or terminated", reasons, &l.Reason},
@@ -51,24 +51,24 @@ func (l *Letters) Fields() []Field {
 	}
 }
 
-// All reports whether all letters are selected.
-func (l Letters) All() bool { return l == Letters{Account: l.Account, Stream: l.Stream} }
+// All reports whether all dead letters are selected.
+func (l DeadLetters) All() bool { return l == DeadLetters{Account: l.Account, Stream: l.Stream} }
 
-// ParseSequences reads the numbers of letters.
+// ParseSequences reads the numbers of dead letters.
 func ParseSequences(texts []string) ([]uint64, error) {
 	sequences := make([]uint64, 0, len(texts))
 	for _, text := range texts {
 		seq, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || seq == 0 {
-			return nil, fmt.Errorf("%.30q is no letter: want its number, the first column of expediter dead list", text)
+			return nil, fmt.Errorf("%.30q is not the number of a dead letter: expediter dead list shows it in its first column", text)
 		}
 		sequences = append(sequences, seq)
 	}
 	return sequences, nil
 }
 
-// Filter returns the filter for letters with some sequences, nil for any. now is the server's time.
-func (l *Letters) Filter(now time.Time, sequences []uint64) (deadletter.Filter, error) {
+// Filter returns the filter for the dead letters with these sequences, nil for any. now is the server's time.
+func (l *DeadLetters) Filter(now time.Time, sequences []uint64) (deadletter.Filter, error) {
 	f := deadletter.Filter{
 		Kind: deadletter.Kind(l.Kind), Reason: worker.Reason(l.Reason), Sequences: sequences, Signature: l.Signature, Stream: l.JobStream,
 		Subject: l.Subject, Worker: l.Worker,
@@ -84,9 +84,9 @@ func (l *Letters) Filter(now time.Time, sequences []uint64) (deadletter.Filter, 
 	}
 	var since, until, before error
 	if l.Before != "" {
-		var letters []uint64
-		if letters, before = ParseSequences([]string{l.Before}); before == nil {
-			f.Before = letters[0]
+		var last []uint64
+		if last, before = ParseSequences([]string{l.Before}); before == nil {
+			f.Before = last[0]
 		}
 	}
 	f.Since, since = at("since", l.Since)
@@ -95,13 +95,13 @@ func (l *Letters) Filter(now time.Time, sequences []uint64) (deadletter.Filter, 
 }
 
 // Check returns every mistake that is found without the server's time.
-func (l *Letters) Check() error {
+func (l *DeadLetters) Check() error {
 	_, err := l.Filter(time.Now(), nil)
 	return err
 }
 
-// Within returns the selection of the letters of a group.
-func (l Letters) Within(g deadletter.Group) *Letters {
+// Within returns the selection of a group's dead letters.
+func (l DeadLetters) Within(g deadletter.Group) *DeadLetters {
 	f := g.Filter(deadletter.Filter{
 		Reason: worker.Reason(l.Reason), Signature: l.Signature, Subject: l.Subject, Worker: l.Worker,
 	})
@@ -110,11 +110,11 @@ func (l Letters) Within(g deadletter.Group) *Letters {
 	return &l
 }
 
-// Target describes the selection in a record of the audit. A signature or a subject may contain the id of a user, so it has their
+// Target describes the selection in a record of the audit. A signature or a subject may contain the id of a user: the record has their
 // fingerprints. Commands name the stream DEAD and pages do not: it is left out, so that both write the same.
-func (l Letters) Target(sequences []uint64) string {
+func (l DeadLetters) Target(sequences []uint64) string {
 	var text strings.Builder
-	text.WriteString(lettersTarget)
+	text.WriteString(deadTarget)
 	if l.Stream == contracts.StreamDead {
 		l.Stream = ""
 	}
@@ -123,8 +123,8 @@ func (l Letters) Target(sequences []uint64) string {
 			*secret = "sha256:" + audit.User(*secret)
 		}
 	}
-	letters := strings.Trim(fmt.Sprint(sequences), "[]")
-	for _, f := range append([]Field{{Name: "letters", Value: &letters}}, l.Fields()...) {
+	named := strings.Trim(fmt.Sprint(sequences), "[]")
+	for _, f := range append([]Field{{Name: "sequences", Value: &named}}, l.Fields()...) {
 		if *f.Value != "" {
 			fmt.Fprintf(&text, " %s=%q", f.Name, *f.Value)
 		}
@@ -132,8 +132,8 @@ func (l Letters) Target(sequences []uint64) string {
 	return text.String()
 }
 
-// LettersLine returns the command line of expediter dead for an action on the selected letters, or on those with some sequences.
-func (l *Letters) LettersLine(action string, sequences []uint64, more ...string) string {
+// CommandLine returns the expediter dead command for an action on the selection, or on the dead letters with these sequences.
+func (l *DeadLetters) CommandLine(action string, sequences []uint64, more ...string) string {
 	var args []string
 	if l.All() && len(sequences) == 0 {
 		args = []string{"--all"}
@@ -144,12 +144,12 @@ func (l *Letters) LettersLine(action string, sequences []uint64, more ...string)
 	return Line("dead "+action, l, append(args, more...)...)
 }
 
-// CutTarget returns a target without the time of its letters, and reports whether it is one of [Letters.Target] for any letters.
-func CutTarget(target string) (letters string, ok bool) {
-	letters, _, _ = strings.Cut(target, " until=")
-	if start, rest, ok := strings.Cut(letters, " since="); ok {
+// CutTarget returns a target without its times, and reports whether [DeadLetters.Target] made it for a filter, not for named sequences.
+func CutTarget(target string) (filter string, ok bool) {
+	filter, _, _ = strings.Cut(target, " until=")
+	if start, rest, ok := strings.Cut(filter, " since="); ok {
 		_, rest, _ = strings.Cut(rest, " ")
-		letters = strings.TrimSpace(start + " " + rest)
+		filter = strings.TrimSpace(start + " " + rest)
 	}
-	return letters, strings.HasPrefix(target, lettersTarget) && !strings.HasPrefix(target, lettersTarget+" letters=")
+	return filter, strings.HasPrefix(target, deadTarget) && !strings.HasPrefix(target, deadTarget+" sequences=")
 }

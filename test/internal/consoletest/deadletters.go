@@ -11,8 +11,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// Letter is a dead letter of an import.
-func Letter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
+// DeadLetter is a dead letter of an import.
+func DeadLetter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
 	l := worker.DeadLetter{
 		Attempts: 5, Consumer: "importer", DeadAt: time.Now(), Deliveries: 5, EnqueuedAt: time.Unix(int64(1_700_000_000+n), 0),
 		Error: fmt.Sprintf("extract: status 503 of https://svc:hunter2@host/p%d?key=hunter2", n), Header: nats.Header{"traceparent": {"00-1"}},
@@ -27,10 +27,10 @@ func Letter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
 	return l
 }
 
-// PutLetters stores dead letters, and returns the position of the last one.
-func (s *Site) PutLetters(letters ...worker.DeadLetter) (sequence uint64) {
+// PutDeadLetters stores dead letters, and returns the position of the last one.
+func (s *Site) PutDeadLetters(all ...worker.DeadLetter) (sequence uint64) {
 	s.Helper()
-	for _, l := range letters {
+	for _, l := range all {
 		var err error
 		sequence, err = worker.PublishDeadLetter(s.Context(), s.JetStream, "dead", l)
 		check.OK(s.T, err)
