@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
@@ -19,9 +18,6 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/expediter-io/expediter/internal/natsotel/export"
-	"github.com/expediter-io/expediter/internal/service"
 )
 
 const eventStream = "text/event-stream"
