@@ -12,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/internal/subject"
 )
 
-// Concealed replaces each value that Conceal removes.
-const Concealed = "(hidden)"
+// concealed replaces each value that Conceal removes.
+const concealed = "(hidden)"
 
 // messages are the types of the messages of the services, by their subjects.
 var messages = []struct {
@@ -54,7 +54,7 @@ func conceal(value any, of reflect.Type, names map[string]bool) any {
 		for name, member := range v {
 			inner, private := memberOf(of, name)
 			if private && member != nil {
-				names[name], v[name] = true, Concealed
+				names[name], v[name] = true, concealed
 				continue
 			}
 			v[name] = conceal(member, inner, names)

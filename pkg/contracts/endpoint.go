@@ -11,10 +11,10 @@ import (
 // MainEndpoint is the id, among the addresses of a channel, of the plain address in Recipient.Addresses.
 const MainEndpoint = "main"
 
-// MaxEndpoints bounds the addresses of one channel beside main, and MaxEndpointEvents the types of events that one of them names.
+// maxEndpoints bounds the addresses of one channel beside main, and maxEndpointEvents the types of events that one of them names.
 const (
-	MaxEndpoints      = 20
-	MaxEndpointEvents = 100
+	maxEndpoints      = 20
+	maxEndpointEvents = 100
 )
 
 // Endpoint is one of the addresses that a user has on a channel, such as one of two browsers.
@@ -74,7 +74,7 @@ func (c *checks) endpoints(path string, all map[string]Endpoint) {
 	if _, ok := all[MainEndpoint]; ok { // what is known of it beside its address, which a service adds, too
 		others--
 	}
-	c.over(path, others, MaxEndpoints, "addresses beside main")
+	c.over(path, others, maxEndpoints, "addresses beside main")
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		e, at := all[id], path+"/"+clip(id)
 		c.endpointID(at, id)
@@ -86,8 +86,8 @@ func (c *checks) endpoints(path string, all map[string]Endpoint) {
 		default:
 			c.address(at+"/address", e.Address)
 		}
-		c.over(at+"/events", len(e.Events), MaxEndpointEvents, "items")
-		for i, name := range e.Events[:min(len(e.Events), MaxEndpointEvents)] {
+		c.over(at+"/events", len(e.Events), maxEndpointEvents, "items")
+		for i, name := range e.Events[:min(len(e.Events), maxEndpointEvents)] {
 			c.id(fmt.Sprintf("%s/events/%d", at, i), name)
 			c.Add(strings.Contains(strings.TrimSuffix(name, Anything), Anything), fmt.Sprintf("%s/events/%d", at, i), `has a "*" before its end`)
 		}

@@ -198,8 +198,8 @@ func (c *checks) stringOrWhole(path string, raw json.RawMessage) {
 // Anything is the wildcard of Recipient.OptOut: every category, or every channel.
 const Anything = "*"
 
-// MaxRecipients is the largest number of recipients of an event.
-const MaxRecipients = 10_000
+// maxRecipients is the largest number of recipients of an event.
+const maxRecipients = 10_000
 
 // Recipient is a person who is notified of events, with addresses and preferences. The directory keeps recipients,
 // resolvers return them, and events may have their own.
@@ -310,7 +310,7 @@ func (c *checks) wallClock(path, clock string) {
 
 // recipients checks the recipients of an event.
 func (c *checks) recipients(path string, list []Recipient) {
-	if c.over(path, len(list), MaxRecipients, "items") {
+	if c.over(path, len(list), maxRecipients, "items") {
 		return
 	}
 	for i, r := range list {

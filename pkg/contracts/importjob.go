@@ -25,18 +25,6 @@ const (
 	PriorityLow ImportPriority = "low"
 )
 
-// Source types of an import. A reader accepts any name; the importer knows these.
-const (
-	// SourceYouTube is a video whose captions are fetched.
-	SourceYouTube = "youtube"
-	// SourceCaptions is a caption file or its URL.
-	SourceCaptions = "captions"
-	// SourceWeb is a page with schema.org/Recipe data.
-	SourceWeb = "web"
-	// SourcePhoto is a photo of a recipe.
-	SourcePhoto = "photo"
-)
-
 // ImportJob asks for a recipe to be made from a source.
 type ImportJob struct {
 	// JobID identifies the job; a second one with the same id is the same job. It may name a folder, so
@@ -101,27 +89,6 @@ func (s ImportState) Final() bool { return s == ImportReady || s == ImportFailed
 
 // ImportCode names the reason why an import failed. Readers accept unknown codes.
 type ImportCode string
-
-// The codes.
-const (
-	CodePrivate          ImportCode = "private"
-	CodeUnavailable      ImportCode = "unavailable"
-	CodeBotCheck         ImportCode = "bot_check"
-	CodeNoCaptions       ImportCode = "no_captions"
-	CodeCaptionsBlocked  ImportCode = "captions_blocked"
-	CodeRateLimited      ImportCode = "rate_limited"
-	CodeNetwork          ImportCode = "network"
-	CodeTimeout          ImportCode = "timeout"
-	CodeBadCaptions      ImportCode = "bad_captions"
-	CodeTooShort         ImportCode = "too_short"
-	CodeExtractionFailed ImportCode = "extraction_failed"
-	CodeInvalidRecipe    ImportCode = "invalid_recipe"
-	CodeStoreFailed      ImportCode = "store_failed"
-	// CodeCancelled: a client cancelled the job.
-	CodeCancelled ImportCode = "cancelled"
-	// CodeCrashed: the workers of the job ended in the middle of it, or failed in a way that has no code.
-	CodeCrashed ImportCode = "crashed"
-)
 
 // ImportStatus is the state of an import job: the value in bucket import-jobs and the body of a status update, whose
 // address names the job instead.

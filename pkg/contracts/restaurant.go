@@ -267,7 +267,7 @@ var rules = strictjson.NewRules(func(r *strictjson.Report) *jsonv2.Unmarshalers 
 		return dst.report(dec, r)
 	}
 	return jsonv2.JoinUnmarshalers(strictjson.AtMost(r, MaxResults, restaurant), jsonv2.UnmarshalFromFunc(restaurant),
-		strictjson.AtMost(r, MaxRecipients, func(dec *jsontext.Decoder, dst *Recipient) error { return jsonv2.UnmarshalDecode(dec, dst) }))
+		strictjson.AtMost(r, maxRecipients, func(dec *jsontext.Decoder, dst *Recipient) error { return jsonv2.UnmarshalDecode(dec, dst) }))
 })
 
 // lax takes an escape of half a character as encoding/json does.

@@ -37,6 +37,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
@@ -95,7 +96,7 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 	t.Parallel()
 	c := newRun(t, crash.Seed(t), false)
 	c.insert(8, sourcetest.Video{}) // of four videos, in jobs that the Recipe Service may fail
-	killer := contracts.ImportJob{JobID: "killer", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: c.site.URL + "/killer"}
+	killer := contracts.ImportJob{JobID: "killer", OwnerID: "ada", SourceType: source.TypeCaptions, URL: c.site.URL + "/killer"}
 	body := check.Must(contracts.Encode(killer))(t)
 	check.OK(t, check.Err(c.js.Publish(t.Context(), "jobs.import.normal.killer", body)))
 	for death := range 4 {
@@ -108,10 +109,10 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 	check.Until(c, patience, "all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })
 	last.Stop()
 	job, _ := c.job(killer.JobID)
-	check.That(t, job.Status == contracts.ImportFailed && job.Code == contracts.CodeCrashed && job.Attempt == 5, "%+v", job)
+	check.That(t, job.Status == contracts.ImportFailed && job.Code == failure.Crashed && job.Attempt == 5, "%+v", job)
 	for _, job := range c.inserted {
 		got, _ := c.job(job.JobID)
-		check.That(t, got.Code != contracts.CodeCrashed && got.Status.Final(), "%+v", got)
+		check.That(t, got.Code != failure.Crashed && got.Status.Final(), "%+v", got)
 	}
 	dead := check.Must(c.js.Stream(t.Context(), contracts.StreamDead))(t)
 	check.That(t, dead.CachedInfo().State.Msgs != 0, "there is no dead letter")
@@ -230,13 +231,13 @@ func jobName(job int) string { return fmt.Sprint("job-", job) }
 // captions.
 func (c *run) kind(video int) string {
 	if c.youTube == nil || crash.Long() && video%2 == 1 {
-		return contracts.SourceCaptions
+		return source.TypeCaptions
 	}
-	return contracts.SourceYouTube
+	return source.TypeYouTube
 }
 
 func (c *run) address(video int) string {
-	if c.kind(video) == contracts.SourceCaptions {
+	if c.kind(video) == source.TypeCaptions {
 		return c.site.URL + "/" + videoName(video)
 	}
 	return "https://youtu.be/" + videoName(video)
@@ -259,7 +260,7 @@ func (c *run) put(video int, how sourcetest.Video) {
 
 // fetches is how often the captions of a video were asked for.
 func (c *run) fetches(video int) int {
-	if c.kind(video) == contracts.SourceCaptions {
+	if c.kind(video) == source.TypeCaptions {
 		return c.site.count(videoName(video))
 	}
 	return c.youTube.Fetches(videoName(video))
@@ -275,7 +276,7 @@ func (c *run) killInYtDlp(point string, jobs int) {
 	}
 	var video int
 	stall := func(jobs int) {
-		for c.kind(c.videos) != contracts.SourceYouTube {
+		for c.kind(c.videos) != source.TypeYouTube {
 			c.videos++ // nobody wants this one
 		}
 		video = c.videos
@@ -495,7 +496,7 @@ func (c *run) wellEnded(req contracts.ImportJob) bool {
 		check.That(c, job.RecipeID != "" && job.RecipeID == recipe.ID && told.RecipeID == recipe.ID,
 			"%s is READY with recipe %q, told %q: the Recipe Service has %q", job.JobID, job.RecipeID, told.RecipeID, recipe.ID)
 		return true
-	case job.Status != contracts.ImportFailed, job.Code != contracts.CodeStoreFailed && job.Code != contracts.CodeCrashed:
+	case job.Status != contracts.ImportFailed, job.Code != failure.StoreFailed && job.Code != failure.Crashed:
 		c.Errorf("%s: %+v", job.JobID, job)
 	}
 	return false

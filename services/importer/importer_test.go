@@ -33,8 +33,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
@@ -317,7 +319,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 	for _, priority := range []contracts.ImportPriority{"", contracts.PriorityLow, contracts.PriorityNormal, contracts.PriorityHigh} {
 		for name, want := range map[string]contracts.ImportState{"ok": contracts.ImportReady, "gone": contracts.ImportFailed} {
 			last := imported(t, i, contracts.ImportJob{
-				OwnerID: "ada", Priority: priority, SourceType: contracts.SourceCaptions, URL: site.URL + "/" + name + ".vtt",
+				OwnerID: "ada", Priority: priority, SourceType: source.TypeCaptions, URL: site.URL + "/" + name + ".vtt",
 			})
 			check.That(t, last.Status == want, "%s of priority %q: %+v", name, priority, last)
 		}
@@ -478,10 +480,10 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	t.Cleanup(site.Close)
 	srv := natstest.Server(t)
 	i, _ := start(t, srv, func(c *importer.Config) { c.OutagePatience = time.Nanosecond })
-	job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt"}
+	job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: source.TypeCaptions, URL: site.URL + "/a.vtt"}
 	const message = "The caption file could not be fetched: the site answered HTTP 503"
 	last := imported(t, i, job)
-	check.That(t, last.Code == contracts.CodeNetwork && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
+	check.That(t, last.Code == failure.Network && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
 	_, js := natstest.Connect(t, srv)
 	dead := check.Must(deadletter.Open(t.Context(), js, deadletter.Config{}))(t)
 	filter := deadletter.Filter{Kind: deadletter.KindLetter, Stream: contracts.StreamImportJobs, Subject: contracts.ImportJobsSubjects}
@@ -549,7 +551,7 @@ func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
 		url, err := i.Keep(t.Context(), "ada", "soup.html", []byte(`<html lang=en><script type="application/ld+json">{"@type":"Recipe","name":"Soup",`+field+
 			`,"recipeIngredient":["2 onions","1 l water"],"recipeInstructions":["Cut the onions.","Boil them in the water."]}</script>`))
 		check.OK(t, err)
-		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceWeb, URL: url})
+		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: source.TypeWeb, URL: url})
 		warned := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool {
 			return w.Code == extract.WarnField && strings.Contains(w.Text, named)
 		})
@@ -741,7 +743,7 @@ func TestHostileURLs(t *testing.T) {
 	for _, id := range ids {
 		check.Until(t, time.Minute, id+" has failed", func() bool {
 			job, err := h.importer.Get(t.Context(), id)
-			check.Require(t, err != nil || !job.Status.Final() || job.Status == contracts.ImportFailed && job.Code == contracts.CodeUnavailable,
+			check.Require(t, err != nil || !job.Status.Final() || job.Status == contracts.ImportFailed && job.Code == failure.Unavailable,
 				"%s: %+v", id, job)
 			return err == nil && job.Status.Final()
 		})
@@ -763,7 +765,7 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 	for way := range h.ways() {
 		check.Until(t, time.Minute, way+" has failed", func() bool {
 			job, err := h.importer.Get(t.Context(), way)
-			return err == nil && job.Code == contracts.CodePrivate
+			return err == nil && job.Code == failure.Private
 		})
 	}
 	data := check.Must(os.ReadFile(h.asked))(t)

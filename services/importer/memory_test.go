@@ -35,6 +35,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 )
 
@@ -446,7 +447,7 @@ func await(t *testing.T, js jetstream.JetStream, process *crash.Process, ids map
 			if entry == nil || json.Unmarshal(entry.Value(), &job) != nil || !job.Status.Final() || !ids[job.JobID] {
 				continue
 			}
-			check.That(t, job.Code != contracts.CodeCrashed && job.Code != contracts.CodeTimeout, "%s: %s %s", job.URL, job.Code, job.Error)
+			check.That(t, job.Code != failure.Crashed && job.Code != failure.Timeout, "%s: %s %s", job.URL, job.Code, job.Error)
 			t.Logf("%s %s %s %.100s: %d MiB", job.URL, job.Status, job.Code, job.Error, peak(t, process.PID())>>20)
 			delete(ids, job.JobID)
 		case <-process.Gone:

@@ -37,6 +37,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -100,7 +101,7 @@ func TestAFileIsHandedIn(t *testing.T) {
 	resp, text := call(t, http.MethodPost, a.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
 	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 	job := decode[importer.Job](t, text)
-	check.That(t, job.SourceType == contracts.SourceCaptions && job.Priority == contracts.PriorityHigh && job.Language == "en-GB" &&
+	check.That(t, job.SourceType == source.TypeCaptions && job.Priority == contracts.PriorityHigh && job.Language == "en-GB" &&
 		job.URL == contracts.NewFile("fluffy-pancakes.en.vtt", []byte(captions)).URL(),
 		"job %+v", job)
 	last := followed(t, b, job.JobID)
@@ -143,7 +144,7 @@ func TestAFileIsKept(t *testing.T) {
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Untitled recipe", "it ended as %+v", last)
 	gone := contracts.NewFile("gone.vtt", []byte("never handed in")).URL()
 	last = imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: gone})
-	check.That(t, last.Code == contracts.CodeUnavailable && strings.Contains(last.Error, "hand it in again") && last.Attempt == 1, "it ended as %+v", last)
+	check.That(t, last.Code == failure.Unavailable && strings.Contains(last.Error, "hand it in again") && last.Attempt == 1, "it ended as %+v", last)
 }
 
 // Files that arrive slowly keep no other caller out, not even those of two callers. A further one of a caller waits until there is room.
@@ -232,7 +233,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 	check.Same(t, "jobs of refused uploads", jobs(t, nc), 0)
 	// Nor is the file of a submission kept that is refused for another reason.
 	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
-	check.Same(t, "the file is there", imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url}).Code, contracts.CodeUnavailable)
+	check.Same(t, "the file is there", imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url}).Code, failure.Unavailable)
 }
 
 // A photo that no message of the server can hold is handed in, and an extractor sees it as it is.
@@ -276,7 +277,7 @@ func TestAUserDoesNotFillTheStore(t *testing.T) {
 	check.That(t, resp.StatusCode == http.StatusTooManyRequests && strings.Contains(text, "QUOTA_FILES") && err == nil && wait > 3600, "%+v: %s", resp, text)
 	before := check.Must(objects.Info(t.Context()))(t).State.Bytes
 	for _, path := range []string{"/a", "/ab", "/abc"} {
-		check.Same(t, path, imported(t, i, contracts.ImportJob{OwnerID: "mallory", SourceType: contracts.SourcePhoto, URL: site.URL + path}).Status, contracts.ImportReady)
+		check.Same(t, path, imported(t, i, contracts.ImportJob{OwnerID: "mallory", SourceType: source.TypePhoto, URL: site.URL + path}).Status, contracts.ImportReady)
 	}
 	after := check.Must(objects.Info(t.Context()))(t).State.Bytes // the text of a time has 19 to 29 characters
 	check.That(t, after < before+1<<20, "objects grew from %d to %d bytes", before, after)
@@ -381,7 +382,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 				cfg.Extractor = importer.Extractor{Extractor: echo{}, Name: "echo"}
 			})
 			address := site.URL + "/pancakes.vtt"
-			job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: address}
+			job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: source.TypeCaptions, URL: address}
 			check.Same(t, "it ended as", imported(t, i, job).Status, c.state)
 			want := []string{
 				`GET /internal/import-jobs/j1 `,
@@ -464,12 +465,12 @@ func videoCases() []videoCase {
 		{name: "manual", video: with(sourcetest.Track{Language: "en", Automatic: true, Status: 500}, manual), words: "en: " + english, fetches: 1},
 		{name: "automatic", video: with(sourcetest.Track{Language: "de", Automatic: true, Body: said(german)}), words: "de: " + german, fetches: 1},
 		{name: "chapters", video: chapters, words: "en: " + english + " in Batter", fetches: 1},
-		{name: "gone", video: sourcetest.Video{Reason: sourcetest.Gone}, code: contracts.CodeUnavailable, message: gone},
-		{name: "bot check", video: sourcetest.Video{Reason: sourcetest.BotCheck}, code: contracts.CodeBotCheck, message: "The site wants us to prove that we are not a bot", retry: true},
-		{name: "no captions", video: with(), code: contracts.CodeNoCaptions, message: none},
-		{name: "captions limited", video: broken(http.StatusTooManyRequests), code: contracts.CodeRateLimited, message: limited, retry: true, fetches: 1},
+		{name: "gone", video: sourcetest.Video{Reason: sourcetest.Gone}, code: failure.Unavailable, message: gone},
+		{name: "bot check", video: sourcetest.Video{Reason: sourcetest.BotCheck}, code: failure.BotCheck, message: "The site wants us to prove that we are not a bot", retry: true},
+		{name: "no captions", video: with(), code: failure.NoCaptions, message: none},
+		{name: "captions limited", video: broken(http.StatusTooManyRequests), code: failure.RateLimited, message: limited, retry: true, fetches: 1},
 		{
-			name: "too short", video: with(sourcetest.Track{Language: "en", Body: "WEBVTT\n\n00:01.000 --> 00:02.000\nHi.\n"}), code: contracts.CodeTooShort,
+			name: "too short", video: with(sourcetest.Track{Language: "en", Body: "WEBVTT\n\n00:01.000 --> 00:02.000\nHi.\n"}), code: failure.TooShort,
 			message: "Transcript is too short (3 characters). Recipe videos typically have longer transcripts.", fetches: 1,
 		},
 	}
@@ -496,7 +497,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 	})
 	letters := uint64(0)
 	for n, c := range cases {
-		job := contracts.ImportJob{JobID: c.name, OwnerID: "ada", SourceType: contracts.SourceYouTube, URL: "https://youtu.be/" + videoID(n)}
+		job := contracts.ImportJob{JobID: c.name, OwnerID: "ada", SourceType: source.TypeYouTube, URL: "https://youtu.be/" + videoID(n)}
 		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
 		check.Require(t, err == nil, "%v", err)
 		if c.retry {

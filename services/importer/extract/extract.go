@@ -24,6 +24,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -174,7 +175,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Failed makes the error of an extraction that failed: code extraction_failed, and a message with the reason.
 func Failed(retryable bool, cause error, reason string, args ...any) *Error {
 	return &Error{
-		Code: contracts.CodeExtractionFailed, Err: cause, Message: messageFailed + fmt.Sprintf(reason, args...), Retryable: retryable,
+		Code: failure.ExtractionFailed, Err: cause, Message: messageFailed + fmt.Sprintf(reason, args...), Retryable: retryable,
 	}
 }
 
@@ -191,7 +192,7 @@ func Failure(err error) *Error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return nil
 	case errors.Is(err, contracts.ErrInvalid):
-		return &Error{Code: contracts.CodeInvalidRecipe, Err: err, Message: messageInvalid}
+		return &Error{Code: failure.InvalidRecipe, Err: err, Message: messageInvalid}
 	case errors.Is(err, ErrNoRecipe):
 		return Failed(false, err, "no recipe was found in the source")
 	default:

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -547,11 +548,11 @@ func TestFailure(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		{"of a far side", fmt.Errorf("run: %w", extract.Failed(true, io.EOF, "too %s", "slow")), contracts.CodeExtractionFailed, "AI extraction failed: too slow", true},
-		{"final", extract.Failed(false, nil, "no"), contracts.CodeExtractionFailed, "AI extraction failed: no", false},
-		{"invalid", fmt.Errorf("run: %w", invalid), contracts.CodeInvalidRecipe, "Invalid recipe data from AI", false},
-		{"no recipe", fmt.Errorf("run: %w", extract.ErrNoRecipe), contracts.CodeExtractionFailed, "AI extraction failed: no recipe was found in the source", false},
-		{"anything else", io.ErrUnexpectedEOF, contracts.CodeExtractionFailed, "AI extraction failed: something went wrong", true},
+		{"of a far side", fmt.Errorf("run: %w", extract.Failed(true, io.EOF, "too %s", "slow")), failure.ExtractionFailed, "AI extraction failed: too slow", true},
+		{"final", extract.Failed(false, nil, "no"), failure.ExtractionFailed, "AI extraction failed: no", false},
+		{"invalid", fmt.Errorf("run: %w", invalid), failure.InvalidRecipe, "Invalid recipe data from AI", false},
+		{"no recipe", fmt.Errorf("run: %w", extract.ErrNoRecipe), failure.ExtractionFailed, "AI extraction failed: no recipe was found in the source", false},
+		{"anything else", io.ErrUnexpectedEOF, failure.ExtractionFailed, "AI extraction failed: something went wrong", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -242,10 +242,10 @@ func TestPagesAreReadAgain(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	sources := check.Must(source.New(source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))(t)
-	m := check.Must(sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/cookies"}, nil))(t)
+	m := check.Must(sources.Fetch(t.Context(), source.Request{Type: source.TypeWeb, URL: server.URL + "/cookies"}, nil))(t)
 	check.Require(t, m.Recipe != nil, "no recipe was found in the page")
-	check.Same(t, "the type of the export", source.KindOf("", document), contracts.SourceWeb)
-	export := check.Must(sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/export"}, nil))(t)
+	check.Same(t, "the type of the export", source.KindOf("", document), source.TypeWeb)
+	export := check.Must(sources.Fetch(t.Context(), source.Request{Type: source.TypeWeb, URL: server.URL + "/export"}, nil))(t)
 	export.Recipe.Source = m.Recipe.Source
 	check.Equal(t, m.Recipe, export.Recipe)
 	check.Equal(t, want.Source.Ref, m.Recipe.Details.Video)

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/internal/guardeddial"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 )
 
@@ -220,7 +221,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // passing are the codes of failures after which a later attempt may succeed.
-var passing = []contracts.ImportCode{contracts.CodeBotCheck, contracts.CodeNetwork, contracts.CodeRateLimited, contracts.CodeTimeout}
+var passing = []contracts.ImportCode{failure.BotCheck, failure.Network, failure.RateLimited, failure.Timeout}
 
 // failed makes the error of a code.
 func failed(code contracts.ImportCode, err error, format string, args ...any) *Error {
@@ -245,17 +246,17 @@ func fetchError(ctx context.Context, subject string, err error) error {
 	case errors.As(err, &status):
 		return statusError(subject, status)
 	case errors.As(err, &blocked):
-		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", subject, blocked.Reason)
+		return failed(failure.Unavailable, err, "%s is at an address that may not be fetched: %s", subject, blocked.Reason)
 	case errors.Is(err, fetch.ErrHollow):
-		return failed(contracts.CodeUnavailable, err, "%s could not be read: it is longer compressed than unpacked", subject)
+		return failed(failure.Unavailable, err, "%s could not be read: it is longer compressed than unpacked", subject)
 	case errors.Is(err, fetch.ErrEncoding):
-		return failed(contracts.CodeUnavailable, err, "%s is compressed in a form that was not asked for: want gzip, br or zstd", subject)
+		return failed(failure.Unavailable, err, "%s is compressed in a form that was not asked for: want gzip, br or zstd", subject)
 	case errors.As(err, &timeout):
-		return outage(failed(contracts.CodeTimeout, err, "%s did not arrive within %s", subject, timeout.After))
+		return outage(failed(failure.Timeout, err, "%s did not arrive within %s", subject, timeout.After))
 	case errors.As(err, &name) && name.IsNotFound:
-		return failed(contracts.CodeNetwork, err, "%s could not be fetched: its host has no address", subject)
+		return failed(failure.Network, err, "%s could not be fetched: its host has no address", subject)
 	default:
-		return outage(failed(contracts.CodeNetwork, err, "%s could not be fetched: the connection failed", subject))
+		return outage(failed(failure.Network, err, "%s could not be fetched: the connection failed", subject))
 	}
 }
 
@@ -275,17 +276,17 @@ func statusError(subject string, err *fetch.StatusError) *Error {
 	var out *Error
 	switch code := err.Status; {
 	case err.Challenge:
-		out = failed(contracts.CodeBotCheck, err, "%s is behind a test that lets people in and programs out (HTTP %d). %s", subject, code, byHand)
+		out = failed(failure.BotCheck, err, "%s is behind a test that lets people in and programs out (HTTP %d). %s", subject, code, byHand)
 		out.Retryable = false // a program does not pass it later either
 	case code == http.StatusTooManyRequests:
-		out = failed(contracts.CodeRateLimited, err, "%s is rate limited by its site (HTTP 429)", subject)
+		out = failed(failure.RateLimited, err, "%s is rate limited by its site (HTTP 429)", subject)
 	case code == http.StatusRequestTimeout, code >= 500:
-		out = failed(contracts.CodeNetwork, err, "%s could not be fetched: the site answered HTTP %d", subject, code)
+		out = failed(failure.Network, err, "%s could not be fetched: the site answered HTTP %d", subject, code)
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		out = failed(contracts.CodePrivate, err, "%s was refused: the site answered HTTP %d, because it wants a login or no programs. %s",
+		out = failed(failure.Private, err, "%s was refused: the site answered HTTP %d, because it wants a login or no programs. %s",
 			subject, code, byHand)
 	default:
-		out = failed(contracts.CodeUnavailable, err, "%s is not there: the site answered HTTP %d", subject, code)
+		out = failed(failure.Unavailable, err, "%s is not there: the site answered HTTP %d", subject, code)
 	}
 	if out.Retryable {
 		out.RetryAfter = err.RetryAfter

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/charset"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 	"github.com/expediter-io/expediter/services/importer/source/internal/ocr"
@@ -31,17 +32,17 @@ func KindOf(name string, content []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	switch {
 	case imageType(content) != "":
-		return contracts.SourcePhoto
+		return TypePhoto
 	case ext == ".vtt", ext == ".srt":
-		return contracts.SourceCaptions
+		return TypeCaptions
 	case bytes.HasPrefix(text, []byte("{")) && bytes.Contains(text, []byte("schema.org")), ext == ".jsonld":
-		return contracts.SourceWeb
+		return TypeWeb
 	case bytes.HasPrefix(text, []byte("<!doctype html")), bytes.HasPrefix(text, []byte("<html")), ext == ".html", ext == ".htm":
-		return contracts.SourceWeb
+		return TypeWeb
 	case ext == ".jpg", ext == ".jpeg", ext == ".png", ext == ".webp", ext == ".gif", ext == ".heic":
-		return contracts.SourcePhoto // the photo's error then reports that it is none
+		return TypePhoto // the photo's error then reports that it is none
 	default:
-		return contracts.SourceCaptions
+		return TypeCaptions
 	}
 }
 
@@ -67,23 +68,23 @@ func (s *Sources) get(ctx context.Context, address, accept string, maxBytes int6
 	}
 	file, err := contracts.ParseFileURL(address)
 	if err != nil {
-		return nil, failed(contracts.CodeUnavailable, err, "The address does not name a file")
+		return nil, failed(failure.Unavailable, err, "The address does not name a file")
 	}
 	if s.config.Files == nil {
-		return nil, failed(contracts.CodeUnavailable, nil, "Files are not taken here, only addresses")
+		return nil, failed(failure.Unavailable, nil, "Files are not taken here, only addresses")
 	}
 	if err := memory.Hold(ctx, 2*maxBytes); err != nil {
-		return nil, failed(contracts.CodeTimeout, err, "The importer is too busy to read the file")
+		return nil, failed(failure.Timeout, err, "The importer is too busy to read the file")
 	}
 	content, err := s.config.Files.Get(ctx, file.Digest)
 	switch {
 	case errors.Is(err, ErrNoFile):
-		return nil, failed(contracts.CodeUnavailable, err, "The file is not kept any more: hand it in again")
+		return nil, failed(failure.Unavailable, err, "The file is not kept any more: hand it in again")
 	case err != nil:
-		return nil, failed(contracts.CodeNetwork, err, "The file could not be read back")
+		return nil, failed(failure.Network, err, "The file could not be read back")
 	}
 	if err := memory.Hold(ctx, memory.ToRead(len(content))); err != nil {
-		return nil, failed(contracts.CodeTimeout, err, "The importer is too busy to read the file")
+		return nil, failed(failure.Timeout, err, "The importer is too busy to read the file")
 	}
 	response := &fetch.Response{Body: content, URL: &url.URL{}}
 	if int64(len(content)) > maxBytes {
@@ -109,7 +110,7 @@ func unread(file []byte) error {
 	default:
 		return nil
 	}
-	return failed(contracts.CodeUnavailable, nil, "The file is %s, which is not read: hand in %s", kind, want)
+	return failed(failure.Unavailable, nil, "The file is %s, which is not read: hand in %s", kind, want)
 }
 
 // isPage reports whether a file whose address looked like another kind is HTML.
@@ -126,7 +127,7 @@ func (s *Sources) captions(ctx context.Context, request Request, m *Material, pr
 		return fetchError(ctx, "The caption file", err)
 	}
 	if request.Type == "" && isPage(response.Body) {
-		m.Type = contracts.SourceWeb
+		m.Type = TypeWeb
 		return s.web(ctx, request, m, progress)
 	}
 	progress(0.8)
@@ -156,9 +157,9 @@ func (s *Sources) parse(m *Material, text []byte, timed bool) error {
 	var format *caption.FormatError
 	switch {
 	case errors.As(err, &format):
-		return failed(contracts.CodeBadCaptions, err, "The captions cannot be read: found %s; %s", format.Found, format.Hint)
+		return failed(failure.BadCaptions, err, "The captions cannot be read: found %s; %s", format.Found, format.Hint)
 	case err != nil:
-		return failed(contracts.CodeBadCaptions, err, "The captions cannot be read")
+		return failed(failure.BadCaptions, err, "The captions cannot be read")
 	}
 	m.Transcript = track.Transcript()
 	lost := 0
@@ -211,11 +212,11 @@ func (s *Sources) photo(ctx context.Context, request Request, m *Material, progr
 		return fetchError(ctx, "The photo", err)
 	}
 	if request.Type == "" && isPage(response.Body) { // such as https://commons.wikimedia.org/wiki/File:Soup.jpg
-		m.Type = contracts.SourceWeb
+		m.Type = TypeWeb
 		return s.web(ctx, request, m, progress)
 	}
 	if response.Truncated {
-		return failed(contracts.CodeExtractionFailed, nil, "The photo is larger than %d bytes", s.config.MaxBytes)
+		return failed(failure.ExtractionFailed, nil, "The photo is larger than %d bytes", s.config.MaxBytes)
 	}
 	return s.seePhoto(ctx, request.JobID, m, response.Body, progress)
 }
@@ -223,7 +224,7 @@ func (s *Sources) photo(ctx context.Context, request Request, m *Material, progr
 func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo []byte, progress func(float64)) error {
 	kind := imageType(photo)
 	if kind == "" {
-		return failed(contracts.CodeExtractionFailed, nil, "The address holds no photo: want JPEG, PNG, GIF, WebP or HEIC, found %s",
+		return failed(failure.ExtractionFailed, nil, "The address holds no photo: want JPEG, PNG, GIF, WebP or HEIC, found %s",
 			strings.SplitN(http.DetectContentType(photo), ";", 2)[0])
 	}
 	m.Image, m.ImageType = photo, kind
@@ -298,7 +299,7 @@ func checkSize(width, height, most int) error {
 	if width > 0 && height > 0 && width <= most/height && max(width, height) <= maxSide {
 		return nil
 	}
-	return failed(contracts.CodeExtractionFailed, nil, "The photo has %d x %d pixels: more than %d, or %d on a side, are not read",
+	return failed(failure.ExtractionFailed, nil, "The photo has %d x %d pixels: more than %d, or %d on a side, are not read",
 		width, height, most, maxSide)
 }
 
@@ -309,13 +310,13 @@ func (s *Sources) unread(ctx context.Context, m *Material, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("source: %w", context.Cause(ctx))
 	case errors.Is(err, ocr.ErrScans):
-		return failed(contracts.CodeExtractionFailed, err, "The photo has more than %d scans: save it as a JPEG that is not progressive",
+		return failed(failure.ExtractionFailed, err, "The photo has more than %d scans: save it as a JPEG that is not progressive",
 			ocr.MaxScans)
 	case errors.Is(err, program.ErrCPU):
-		return failed(contracts.CodeExtractionFailed, err, "Reading the photo takes more than %s of processor time: hand in a smaller part of it",
+		return failed(failure.ExtractionFailed, err, "Reading the photo takes more than %s of processor time: hand in a smaller part of it",
 			ocr.MaxCPU)
 	case errors.Is(err, program.ErrTimeout):
-		return failed(contracts.CodeTimeout, err, "The photo could not be read within %s", s.config.Photo.Timeout)
+		return failed(failure.Timeout, err, "The photo could not be read within %s", s.config.Photo.Timeout)
 	default:
 		s.log.WarnContext(ctx, "cannot read a photo", "source_id", m.ID, "error", err)
 		return nil

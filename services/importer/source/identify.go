@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/charset"
+	"github.com/expediter-io/expediter/services/importer/failure"
 )
 
 // maxURL is the longest URL that contracts.ImportJob accepts.
@@ -63,7 +64,7 @@ func Identify(request Request) (id string, err error) {
 func (s *Sources) identify(request Request) (target, error) {
 	t, err := identify(request)
 	if err == nil && s.config.Files == nil && isFile(t.url) {
-		return t, failed(contracts.CodeUnavailable, nil, "Files are not taken here, only addresses")
+		return t, failed(failure.Unavailable, nil, "Files are not taken here, only addresses")
 	}
 	return t, err
 }
@@ -76,7 +77,7 @@ func identify(request Request) (target, error) {
 	}
 	name, err := charset.Canonical(request.Encoding)
 	if err != nil {
-		return target{}, failed(contracts.CodeUnavailable, err, "%s", err)
+		return target{}, failed(failure.Unavailable, err, "%s", err)
 	}
 	if name != "" {
 		t.id += ":as-" + name
@@ -86,7 +87,7 @@ func identify(request Request) (target, error) {
 	}
 	tag, err := language.Parse(request.Language)
 	if _, certain := tag.Base(); err != nil || tag == language.Und || certain == language.No {
-		return target{}, failed(contracts.CodeUnavailable, err, "The language %q is not known: want a tag such as en or pt-BR",
+		return target{}, failed(failure.Unavailable, err, "The language %q is not known: want a tag such as en or pt-BR",
 			redact.Clip(line(request.Language), 64))
 	}
 	t.language = tag.String()
@@ -105,19 +106,19 @@ func locate(request Request) (target, error) {
 		kind = kindOf(u)
 	}
 	switch kind {
-	case contracts.SourceYouTube:
+	case TypeYouTube:
 		id, ok := videoID(u)
 		if !ok {
-			return target{}, failed(contracts.CodeUnavailable, nil, "The address does not name a YouTube video: want one such as "+
+			return target{}, failed(failure.Unavailable, nil, "The address does not name a YouTube video: want one such as "+
 				"https://www.youtube.com/watch?v=, followed by the 11 characters of the video")
 		}
 		return target{id: kind + ":" + id, kind: kind, url: "https://www.youtube.com/watch?v=" + id, video: id}, nil
-	case contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto:
+	case TypeCaptions, TypeWeb, TypePhoto:
 		sum := sha256.Sum256([]byte(u.String()))
 		return target{id: kind + ":" + hex.EncodeToString(sum[:16]), kind: kind, url: u.String()}, nil
 	default:
-		return target{}, failed(contracts.CodeUnavailable, nil, "The source type %q is not known: want %s, %s, %s or %s",
-			redact.Clip(line(kind), 64), contracts.SourceYouTube, contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto)
+		return target{}, failed(failure.Unavailable, nil, "The source type %q is not known: want %s, %s, %s or %s",
+			redact.Clip(line(kind), 64), TypeYouTube, TypeCaptions, TypeWeb, TypePhoto)
 	}
 }
 
@@ -137,7 +138,7 @@ func Complete(address string) string {
 func canonical(address string) (*url.URL, error) {
 	address = Complete(address)
 	refuse := func(err error, why string) (*url.URL, error) {
-		return nil, failed(contracts.CodeUnavailable, err, "The address cannot be used: %s", why)
+		return nil, failed(failure.Unavailable, err, "The address cannot be used: %s", why)
 	}
 	if len(address) > maxURL {
 		return refuse(nil, "it is longer than 2048 bytes")
@@ -235,7 +236,7 @@ func withoutTracking(query string) string {
 // kindOf returns the source type of an address.
 func kindOf(u *url.URL) string {
 	if isYouTube(u) {
-		return contracts.SourceYouTube
+		return TypeYouTube
 	}
 	name := u.Path
 	if file, err := contracts.ParseFileURL(u.String()); err == nil {
@@ -243,11 +244,11 @@ func kindOf(u *url.URL) string {
 	}
 	switch strings.ToLower(path.Ext(name)) {
 	case ".vtt", ".srt", ".txt", ".md", ".markdown":
-		return contracts.SourceCaptions
+		return TypeCaptions
 	case ".jpg", ".jpeg", ".png", ".webp", ".gif", ".heic":
-		return contracts.SourcePhoto
+		return TypePhoto
 	default:
-		return contracts.SourceWeb
+		return TypeWeb
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -23,7 +22,7 @@ func FuzzIdentify(f *testing.F) {
 		"http://example.com/?%zz", "http://example.com:/", "http://xn--/", "http://ex\u00adample.com/", "http://example.com/a\\b", "http://\xa9",
 	} {
 		f.Add(address, "")
-		f.Add(address, contracts.SourceYouTube)
+		f.Add(address, TypeYouTube)
 	}
 	f.Fuzz(func(t *testing.T, address, kind string) {
 		got, err := identify(Request{URL: address, Type: kind})
@@ -39,7 +38,7 @@ func FuzzIdentify(f *testing.F) {
 		}
 		again, err := identify(Request{URL: got.url, Type: got.kind})
 		check.Require(t, err == nil && again == got, "%q became %+v, and again %+v: %v", address, got, again, err)
-		if got.kind != contracts.SourceYouTube {
+		if got.kind != TypeYouTube {
 			check.Require(t, got.video == "" && !strings.ContainsAny(got.id, "/\\.*> \x00"), "%q has id %q and video %q", address, got.id, got.video)
 			return
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -92,15 +93,15 @@ func TestSitesThatRefusePrograms(t *testing.T) {
 	m, err := sources(t, source.Config{UserAgent: "Mozilla/5.0 (X11; Linux x86_64)"}).Fetch(t.Context(), source.Request{URL: server.URL + "/cake"}, nil)
 	check.That(t, err == nil && m.Recipe != nil, "%+v, %v", m, err)
 	for path, want := range map[string]contracts.ImportCode{
-		"/cake": contracts.CodePrivate, "/login": contracts.CodePrivate, "/cloudflare": contracts.CodeBotCheck, "/limit": contracts.CodeBotCheck,
-		"/aws": contracts.CodeBotCheck, "/siteground": contracts.CodeBotCheck,
+		"/cake": failure.Private, "/login": failure.Private, "/cloudflare": failure.BotCheck, "/limit": failure.BotCheck,
+		"/aws": failure.BotCheck, "/siteground": failure.BotCheck,
 	} {
 		_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
 		e := wantError(t, err, want, false, "Open it in a browser, save it, and hand in the file")
 		check.That(t, !e.Outage, "%s is an outage of its site: %+v", path, e)
 	}
 	_, err = sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/busy"}, nil)
-	wantError(t, err, contracts.CodeNetwork, true, "HTTP 503")
+	wantError(t, err, failure.Network, true, "HTTP 503")
 	_, err = source.New(source.Config{UserAgent: "a\r\nX: b"})
 	check.Contains(t, err, "Config.UserAgent", "control characters")
 }
@@ -143,13 +144,13 @@ func TestUnusualAnswers(t *testing.T) {
 		"/br", "/zstd", "/203", "/quoted", "/bare", "/slow", "/twice", "/File:cake.jpg", "/torte.PNG", "/gâteau.txt", "/stays",
 	} {
 		m, err := s.Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
-		check.That(t, err == nil && m.Recipe != nil && m.Recipe.Title == "Lemon cake" && m.Type == contracts.SourceWeb, "%s: %+v, %v", path, m, err)
+		check.That(t, err == nil && m.Recipe != nil && m.Recipe.Title == "Lemon cake" && m.Type == source.TypeWeb, "%s: %+v, %v", path, m, err)
 	}
 	for path, want := range map[string]string{"/loop": "No recipe found", "/reload": "No recipe found", "/private": "may not be fetched"} {
 		_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
 		check.Contains(t, err, want)
 	}
-	_, err := s.Fetch(t.Context(), source.Request{Type: contracts.SourcePhoto, URL: server.URL + "/File:cake.jpg"}, nil)
+	_, err := s.Fetch(t.Context(), source.Request{Type: source.TypePhoto, URL: server.URL + "/File:cake.jpg"}, nil)
 	check.Contains(t, err, "holds no photo")
 }
 
@@ -174,7 +175,7 @@ func TestFilesOfOtherKinds(t *testing.T) {
 			{Type: source.KindOf(name, []byte(file.content)), URL: files.put(name, file.content)}, {URL: server.URL + "/" + name},
 		} {
 			_, err := s.Fetch(t.Context(), request, nil)
-			wantError(t, err, contracts.CodeUnavailable, false, file.want)
+			wantError(t, err, failure.Unavailable, false, file.want)
 		}
 	}
 }

@@ -15,16 +15,28 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/internal/redact"
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/charset"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 	"github.com/expediter-io/expediter/services/importer/source/internal/ocr"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 	"github.com/expediter-io/expediter/services/importer/source/internal/ytdlp"
+)
+
+// The types of sources that the importer reads. An ImportJob may name others.
+const (
+	// TypeYouTube is a video whose captions are fetched.
+	TypeYouTube = "youtube"
+	// TypeCaptions is a caption file or its URL.
+	TypeCaptions = "captions"
+	// TypeWeb is a page with schema.org/Recipe data.
+	TypeWeb = "web"
+	// TypePhoto is a photo of a recipe.
+	TypePhoto = "photo"
 )
 
 // Kinds of caption tracks.
@@ -136,7 +148,7 @@ func (m *Material) warnf(code, format string, args ...any) {
 func (m *Material) decode(response *fetch.Response, request Request) ([]byte, error) {
 	text, found, err := charset.Decode(response.Body, request.Encoding, response.ContentType)
 	if err != nil {
-		return nil, failed(contracts.CodeUnavailable, err, "The text cannot be decoded: %s", err)
+		return nil, failed(failure.Unavailable, err, "The text cannot be decoded: %s", err)
 	}
 	if found.Guessed {
 		m.warnf(WarnEncoding, "Nothing names the encoding of the text. It was read as %s; if it has another, name that.", found.Name)
@@ -245,13 +257,13 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(shar
 	s = &own
 	m := &Material{ID: t.id, Type: t.kind, URL: t.url, Version: version}
 	switch t.kind {
-	case contracts.SourceYouTube:
+	case TypeYouTube:
 		err = s.youTube(ctx, request.JobID, t, m, progress)
-	case contracts.SourceCaptions:
+	case TypeCaptions:
 		err = s.captions(ctx, request, m, progress)
-	case contracts.SourcePhoto:
+	case TypePhoto:
 		err = s.photo(ctx, request, m, progress)
-	case contracts.SourceWeb:
+	case TypeWeb:
 		err = s.web(ctx, request, m, progress)
 	default:
 		panic("source: identify let an unknown type pass: " + t.kind)
@@ -262,7 +274,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(shar
 	if err != nil {
 		return nil, err
 	}
-	if t.kind == contracts.SourceCaptions || t.kind == contracts.SourcePhoto || m.Language == "" {
+	if t.kind == TypeCaptions || t.kind == TypePhoto || m.Language == "" {
 		m.Language = cmp.Or(t.language, m.Language) // the request's language overrides a file's, but not a page's
 	}
 	m.compareLanguage(t.language)
@@ -285,7 +297,7 @@ func (s *Sources) enough(m *Material) error {
 	if said >= minTranscript || utf8.RuneCountInString(m.Description) >= minTranscript || rules.Written(m.Description) {
 		return nil
 	}
-	return failed(contracts.CodeTooShort, nil, messageTooShort, said)
+	return failed(failure.TooShort, nil, messageTooShort, said)
 }
 
 // paragraphs bounds an untrusted text, and keeps its lines.

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 	"github.com/expediter-io/expediter/services/importer/source/internal/page"
@@ -86,12 +87,12 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 	case s.config.PageText && m.pageText(p.Text()):
 		return nil
 	case ok:
-		return failed(contracts.CodeInvalidRecipe, nil, "The recipe of the page is not whole: it has %d ingredients and %d steps%s",
+		return failed(failure.InvalidRecipe, nil, "The recipe of the page is not whole: it has %d ingredients and %d steps%s",
 			len(found.Ingredients), len(found.Steps), faults(p))
 	case len(p.Faults) > 0:
-		return failed(contracts.CodeExtractionFailed, nil, "No recipe found in the data of the page%s", faults(p))
+		return failed(failure.ExtractionFailed, nil, "No recipe found in the data of the page%s", faults(p))
 	default:
-		return failed(contracts.CodeExtractionFailed, nil,
+		return failed(failure.ExtractionFailed, nil,
 			"No recipe found: the page has neither schema.org/Recipe data nor a video with captions. If a browser shows a recipe, "+
 				"hand in its text as .txt; a model, where one is configured, reads the text of such a page itself")
 	}
@@ -119,7 +120,7 @@ func faults(p *page.Page) string {
 
 // pageRecipe checks a recipe of a page like a recipe of an extractor. The evidence is the page's data itself.
 func (s *Sources) pageRecipe(ctx context.Context, m *Material, found *recipe.Recipe, p *page.Page) error {
-	found.Source = recipe.Source{Type: contracts.SourceWeb, Ref: m.URL, Extractor: SchemaOrg}
+	found.Source = recipe.Source{Type: TypeWeb, Ref: m.URL, Extractor: SchemaOrg}
 	found.Title = cmp.Or(found.Title, m.Title, extract.Untitled)
 	in := extract.Input{Title: found.Title, Description: listed(found.Description+"\n"+found.Servings, found)}
 	m.lost(strings.Count(in.Title+in.Description, replacement))
@@ -137,7 +138,7 @@ func (s *Sources) pageRecipe(ctx context.Context, m *Material, found *recipe.Rec
 	}
 	found.Remark("", p.Remark) // which Verify has removed
 	if err := found.Validate(); err != nil {
-		return failed(contracts.CodeInvalidRecipe, err, "The recipe of the page is not valid")
+		return failed(failure.InvalidRecipe, err, "The recipe of the page is not valid")
 	}
 	m.Title, m.Author, m.Recipe = found.Title, line(p.Author), found
 	if found.Description != "" {
@@ -175,8 +176,8 @@ func (s *Sources) pageTrack(ctx context.Context, request Request, m *Material, t
 	if err != nil {
 		err = fetchError(ctx, "The caption file", err)
 		var e *Error
-		if errors.As(err, &e) && (e.Code == contracts.CodeUnavailable || e.Code == contracts.CodePrivate) {
-			return &Error{Code: contracts.CodeCaptionsBlocked, Message: e.Message, Err: e.Err} // the page itself is available
+		if errors.As(err, &e) && (e.Code == failure.Unavailable || e.Code == failure.Private) {
+			return &Error{Code: failure.CaptionsBlocked, Message: e.Message, Err: e.Err} // the page itself is available
 		}
 		return err
 	}
@@ -195,10 +196,10 @@ func (s *Sources) guessed(
 	signed := bytes.HasPrefix(begin(response.Body), []byte("WEBVTT"))
 	switch kind = strings.ToLower(strings.TrimSpace(kind)); {
 	case signed, kind == "text/vtt", kind == "application/x-subrip":
-		m.Type, m.Title = contracts.SourceCaptions, titleOf(m.URL)
+		m.Type, m.Title = TypeCaptions, titleOf(m.URL)
 		return true, s.parseFile(m, response, request, true)
 	case imageType(response.Body) != "" && !response.Truncated:
-		m.Type = contracts.SourcePhoto
+		m.Type = TypePhoto
 		return true, s.seePhoto(ctx, request.JobID, m, response.Body, progress)
 	default:
 		return false, nil
@@ -285,14 +286,14 @@ func withoutLanguage(name string) string {
 // alphabet.
 func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Material, progress func(float64)) error {
 	if s.videos == nil {
-		return failed(contracts.CodeUnavailable, nil, "Videos of YouTube are not fetched here: it is not turned on")
+		return failed(failure.Unavailable, nil, "Videos of YouTube are not fetched here: it is not turned on")
 	}
 	video, err := s.videos.Fetch(ctx, jobID, m.URL, t.language, progress)
 	if video == nil {
 		return videoError(err)
 	}
 	if string(video.ID) != t.video {
-		return failed(contracts.CodeUnavailable, nil, "The site answered with another video")
+		return failed(failure.Unavailable, nil, "The site answered with another video")
 	}
 	progress(0.9)
 	m.Version = version + " yt-dlp/" + s.videos.Version
@@ -300,7 +301,7 @@ func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Materi
 		return nil
 	}
 	var e *Error // without captions, the description may be the recipe
-	silent := errors.As(err, &e) && (e.Code == contracts.CodeNoCaptions || e.Code == contracts.CodeCaptionsBlocked)
+	silent := errors.As(err, &e) && (e.Code == failure.NoCaptions || e.Code == failure.CaptionsBlocked)
 	if !silent || !rules.Written(m.Description) {
 		return err
 	}
@@ -326,7 +327,7 @@ func (s *Sources) video(m *Material, video *ytdlp.Video, err error) error {
 	case err != nil:
 		return err
 	case len(bytes.TrimSpace(video.Captions)) == 0: // the site's answer to clients that it does not trust
-		return failed(contracts.CodeCaptionsBlocked, nil, "The video has captions, but its site does not hand them out")
+		return failed(failure.CaptionsBlocked, nil, "The video has captions, but its site does not hand them out")
 	}
 	return s.parse(m, video.Captions, true)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
@@ -48,7 +49,7 @@ func TestPageWithRecipe(t *testing.T) {
 	want := &recipe.Recipe{
 		Title: "Lemon cake", Servings: "8 slices", Language: "en", Times: recipe.Times{PrepSec: 900, CookSec: 2700},
 		Details: recipe.Details{Authors: []string{"A Cook"}},
-		Source:  recipe.Source{Type: contracts.SourceWeb, Ref: m.URL, Extractor: source.SchemaOrg},
+		Source:  recipe.Source{Type: source.TypeWeb, Ref: m.URL, Extractor: source.SchemaOrg},
 		Ingredients: []recipe.Ingredient{
 			{Qty: "2", Unit: "cup", Item: "flour", Raw: "2 cups flour"},
 			{Qty: "1/2", Unit: "cup", Item: "sugar", Raw: "1/2 cup sugar"},
@@ -106,7 +107,7 @@ func TestPageWithVideo(t *testing.T) {
 		t.Errorf("material %+v: want the captions, and the ingredients in the description", m)
 	}
 	m, err = s.Fetch(t.Context(), source.Request{URL: server.URL + "/guess"}, nil)
-	check.That(t, err == nil && m.Type == contracts.SourceCaptions && len(m.Transcript.Segments) == 2,
+	check.That(t, err == nil && m.Type == source.TypeCaptions && len(m.Transcript.Segments) == 2,
 		"material %+v, error %v: want an address without an ending read by its content", m, err)
 }
 
@@ -120,18 +121,18 @@ func TestPageErrors(t *testing.T) {
 		again      bool
 		message    string
 	}{
-		{"nothing", "<p>Hello", contracts.CodeExtractionFailed, false, "No recipe found"},
-		{"no ingredients", data(`{"@type":"Recipe","name":"x","recipeInstructions":["Boil."]}`), contracts.CodeInvalidRecipe, false, "0 ingredients and 1 steps"},
-		{"data cut before the steps", data(`{"@type":"Recipe","name":"x","recipeIngredient":["1 egg"],"recipeInstr`), contracts.CodeInvalidRecipe, false, "1 ingredients and 0 steps; the data is not valid JSON"},
-		{"nothing but an address", data(`{"@type":"Recipe","name":"https://example.com/","recipeIngredient":["1 egg"],"recipeInstructions":"Boil."}`), contracts.CodeInvalidRecipe, false, "not valid"},
-		{"data cut before the list", "<p>Hallo</p>\n" + data(`{"@type":"Recipe","name":"Grützwurst`), contracts.CodeInvalidRecipe, false, `0 steps; the data is not valid JSON: line 2, column 61`},
-		{"data that is broken", data("\n{\"@type\": Receta, \"name\":\"Gazpacho\"}"), contracts.CodeExtractionFailed, false, `the data is not valid JSON: line 2, column 11: "@type" has "Receta"`},
-		{"a list that is broken", data(`{"@type":"Recipe","name":"Tarte","recipeIngredient":["1 œuf, "2 pommes"],"recipeInstructions":"Cuire."}`), contracts.CodeInvalidRecipe, false, `0 ingredients and 1 steps; the data is not valid JSON: line 1, column 89`},
-		{"captions not there", video("/no.vtt"), contracts.CodeCaptionsBlocked, false, "HTTP 404"},
-		{"captions limited", video("/limited.vtt"), contracts.CodeRateLimited, true, "HTTP 429"},
-		{"captions are a page", video("/page.vtt"), contracts.CodeBadCaptions, false, "an HTML page"},
-		{"captions elsewhere", video("http://10.0.0.1/en.vtt"), contracts.CodeCaptionsBlocked, false, "private or special network"},
-		{"captions in a file", video("file:///etc/passwd"), contracts.CodeCaptionsBlocked, false, "only http and https"},
+		{"nothing", "<p>Hello", failure.ExtractionFailed, false, "No recipe found"},
+		{"no ingredients", data(`{"@type":"Recipe","name":"x","recipeInstructions":["Boil."]}`), failure.InvalidRecipe, false, "0 ingredients and 1 steps"},
+		{"data cut before the steps", data(`{"@type":"Recipe","name":"x","recipeIngredient":["1 egg"],"recipeInstr`), failure.InvalidRecipe, false, "1 ingredients and 0 steps; the data is not valid JSON"},
+		{"nothing but an address", data(`{"@type":"Recipe","name":"https://example.com/","recipeIngredient":["1 egg"],"recipeInstructions":"Boil."}`), failure.InvalidRecipe, false, "not valid"},
+		{"data cut before the list", "<p>Hallo</p>\n" + data(`{"@type":"Recipe","name":"Grützwurst`), failure.InvalidRecipe, false, `0 steps; the data is not valid JSON: line 2, column 61`},
+		{"data that is broken", data("\n{\"@type\": Receta, \"name\":\"Gazpacho\"}"), failure.ExtractionFailed, false, `the data is not valid JSON: line 2, column 11: "@type" has "Receta"`},
+		{"a list that is broken", data(`{"@type":"Recipe","name":"Tarte","recipeIngredient":["1 œuf, "2 pommes"],"recipeInstructions":"Cuire."}`), failure.InvalidRecipe, false, `0 ingredients and 1 steps; the data is not valid JSON: line 1, column 89`},
+		{"captions not there", video("/no.vtt"), failure.CaptionsBlocked, false, "HTTP 404"},
+		{"captions limited", video("/limited.vtt"), failure.RateLimited, true, "HTTP 429"},
+		{"captions are a page", video("/page.vtt"), failure.BadCaptions, false, "an HTML page"},
+		{"captions elsewhere", video("http://10.0.0.1/en.vtt"), failure.CaptionsBlocked, false, "private or special network"},
+		{"captions in a file", video("file:///etc/passwd"), failure.CaptionsBlocked, false, "only http and https"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +140,7 @@ func TestPageErrors(t *testing.T) {
 				"/cake": text("text/html", test.page), "/page.vtt": text("text/html", "<html>"),
 				"/limited.vtt": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
 			})
-			_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/cake"}, nil)
+			_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{Type: source.TypeWeb, URL: server.URL + "/cake"}, nil)
 			wantError(t, err, test.code, test.again, test.message)
 		})
 	}
@@ -184,7 +185,7 @@ func TestPageText(t *testing.T) {
 		check.Require(t, err == nil && m.Recipe == nil && m.Description == c.want && m.Title == "Pan" && m.Language == c.language && len(m.Warnings) == 1 &&
 			m.Warnings[0].Code == source.WarnPageText, "%v: %+v", err, m)
 		_, err = sources(t, source.Config{}).Fetch(t.Context(), request, nil)
-		wantError(t, err, contracts.CodeExtractionFailed, false, "a model, where one is configured, reads the text")
+		wantError(t, err, failure.ExtractionFailed, false, "a model, where one is configured, reads the text")
 	}
 	long := site(t, map[string]http.HandlerFunc{"/bread": text("text/html", "<main>"+strings.Repeat("200 g flour ", 1<<14)+"</main>")})
 	m := check.Must(sources(t, source.Config{PageText: true}).Fetch(t.Context(), source.Request{URL: long.URL + "/bread"}, nil))(t)
@@ -238,9 +239,9 @@ func TestEncodings(t *testing.T) {
 		}
 	}
 	_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + "/times.vtt"}, nil)
-	wantError(t, err, contracts.CodeBadCaptions, false, `line 8: "00:xx --> 00:yy"`)
+	wantError(t, err, failure.BadCaptions, false, `line 8: "00:xx --> 00:yy"`)
 	_, err = s.Fetch(t.Context(), source.Request{URL: server.URL + "/good.vtt", Encoding: "klingon"}, nil)
-	wantError(t, err, contracts.CodeUnavailable, false, "klingon")
+	wantError(t, err, failure.Unavailable, false, "klingon")
 	first := check.Must(s.Identify(t.Context(), source.Request{URL: server.URL + "/text.txt", Encoding: "koi8-r"}))(t)
 	for encoding, same := range map[string]bool{"koi8": true, "": false, "cp1251": false} {
 		id, err := s.Identify(t.Context(), source.Request{URL: server.URL + "/text.txt", Encoding: encoding})
@@ -370,7 +371,7 @@ func TestCaptionFile(t *testing.T) {
 			check.OK(t, m.Transcript.WriteText(&out))
 			want := "[1.00s] Sift two cups of flour into a bowl.\n[5.00s] Stir in a cup of milk until it is smooth.\n"
 			check.Equal(t, want, out.String())
-			check.That(t, m.ID == id && m.URL == server.URL+path && m.Type == contracts.SourceCaptions && !m.Truncated && m.Version != "",
+			check.That(t, m.ID == id && m.URL == server.URL+path && m.Type == source.TypeCaptions && !m.Truncated && m.Version != "",
 				"material %+v: want id %s and url %s", m, id, server.URL+path)
 			check.Equal(t, []float64{0.8, 1}, shares)
 		})
@@ -408,25 +409,25 @@ func TestCaptionFileErrors(t *testing.T) {
 		after   time.Duration
 		message string
 	}{
-		{"not there", status(404), contracts.CodeUnavailable, false, 0, "HTTP 404"},
-		{"gone", status(410), contracts.CodeUnavailable, false, 0, "HTTP 410"},
-		{"private", status(403), contracts.CodePrivate, false, 0, "HTTP 403"},
-		{"rate limited", status(429), contracts.CodeRateLimited, true, 0, "HTTP 429"},
-		{"rate limited for a time", status(429, "Retry-After", "120"), contracts.CodeRateLimited, true, 2 * time.Minute, "HTTP 429"},
-		{"broken", status(500), contracts.CodeNetwork, true, 0, "HTTP 500"},
-		{"down for a time", status(503, "Retry-After", "7"), contracts.CodeNetwork, true, 7 * time.Second, "HTTP 503"},
-		{"empty answer", status(204), contracts.CodeUnavailable, false, 0, "HTTP 204"},
-		{"no bytes", text("text/vtt", ""), contracts.CodeBadCaptions, false, 0, "the input is empty"},
-		{"a page", text("text/vtt", "<!DOCTYPE html><title>Sorry</title>"), contracts.CodeBadCaptions, false, 0, "an HTML page"},
-		{"data", text("text/vtt", "\x00\x01\x02\x03\x04\x05"), contracts.CodeBadCaptions, false, 0, "binary data"},
-		{"no words", text("text/vtt", "WEBVTT\n\n"), contracts.CodeTooShort, false, 0, "Transcript is too short (0 characters). Recipe videos typically have longer transcripts."},
-		{"few words", text("text/vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nHéllo\n"), contracts.CodeTooShort, false, 0, "Transcript is too short (5 characters)."},
-		{"elsewhere", status(302, "Location", "file:///etc/passwd"), contracts.CodeUnavailable, false, 0, "only http and https"},
+		{"not there", status(404), failure.Unavailable, false, 0, "HTTP 404"},
+		{"gone", status(410), failure.Unavailable, false, 0, "HTTP 410"},
+		{"private", status(403), failure.Private, false, 0, "HTTP 403"},
+		{"rate limited", status(429), failure.RateLimited, true, 0, "HTTP 429"},
+		{"rate limited for a time", status(429, "Retry-After", "120"), failure.RateLimited, true, 2 * time.Minute, "HTTP 429"},
+		{"broken", status(500), failure.Network, true, 0, "HTTP 500"},
+		{"down for a time", status(503, "Retry-After", "7"), failure.Network, true, 7 * time.Second, "HTTP 503"},
+		{"empty answer", status(204), failure.Unavailable, false, 0, "HTTP 204"},
+		{"no bytes", text("text/vtt", ""), failure.BadCaptions, false, 0, "the input is empty"},
+		{"a page", text("text/vtt", "<!DOCTYPE html><title>Sorry</title>"), failure.BadCaptions, false, 0, "an HTML page"},
+		{"data", text("text/vtt", "\x00\x01\x02\x03\x04\x05"), failure.BadCaptions, false, 0, "binary data"},
+		{"no words", text("text/vtt", "WEBVTT\n\n"), failure.TooShort, false, 0, "Transcript is too short (0 characters). Recipe videos typically have longer transcripts."},
+		{"few words", text("text/vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nHéllo\n"), failure.TooShort, false, 0, "Transcript is too short (5 characters)."},
+		{"elsewhere", status(302, "Location", "file:///etc/passwd"), failure.Unavailable, false, 0, "only http and https"},
 		{"in compress", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "compress")
 			text("text/vtt", "\x28\xb5\x2f\xfd")(w, r)
-		}, contracts.CodeUnavailable, false, 0, "compressed in a form that was not asked for"},
-		{"in circles", status(302, "Location", "/file.vtt"), contracts.CodeUnavailable, false, 0, "more than 5 redirects"},
+		}, failure.Unavailable, false, 0, "compressed in a form that was not asked for"},
+		{"in circles", status(302, "Location", "/file.vtt"), failure.Unavailable, false, 0, "more than 5 redirects"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -453,7 +454,7 @@ func TestStallIsATimeout(t *testing.T) {
 			}})
 			_, err := sources(t, source.Config{Timeout: 200 * time.Millisecond}).
 				Fetch(t.Context(), source.Request{URL: server.URL + "/slow.vtt"}, nil)
-			wantError(t, err, contracts.CodeTimeout, true, "within 200ms")
+			wantError(t, err, failure.Timeout, true, "within 200ms")
 		})
 	}
 }
@@ -478,7 +479,7 @@ func TestRefusedConnection(t *testing.T) {
 	address := server.URL + "/en.vtt"
 	server.Close()
 	_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: address}, nil)
-	wantError(t, err, contracts.CodeNetwork, true, "the connection failed")
+	wantError(t, err, failure.Network, true, "the connection failed")
 }
 
 // A small answer that unpacks to a large one is cut like any other, and said to be.
@@ -509,7 +510,7 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "[::1]", "10.0.0.1", "169.254.169.254", "[fd00::1]", "[64:ff9b::7f00:1]"} {
 		_, err := closed.Fetch(t.Context(), source.Request{URL: "http://" + host + ":" + port + "/en.vtt"}, nil)
-		wantError(t, err, contracts.CodeUnavailable, false, "private or special network")
+		wantError(t, err, failure.Unavailable, false, "private or special network")
 	}
 	// The first address is allowed, and leads to one that is not.
 	open := site(t, map[string]http.HandlerFunc{"/en.vtt": func(w http.ResponseWriter, r *http.Request) {
@@ -517,7 +518,7 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 	}})
 	first := sources(t, source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
 	_, err := first.Fetch(t.Context(), source.Request{URL: open.URL + "/en.vtt"}, nil)
-	wantError(t, err, contracts.CodeUnavailable, false, "private or special network")
+	wantError(t, err, failure.Unavailable, false, "private or special network")
 	check.That(t, len(asked) == 0, "%d requests reached the private address", len(asked))
 }
 
@@ -561,7 +562,7 @@ func TestPages(t *testing.T) {
 				data = check.Must(encoding.NewEncoder().Bytes(data))(t)
 			}
 			s := check.Must(source.New(source.Config{Files: data}))(t)
-			request := source.Request{Type: contracts.SourceWeb, URL: contracts.NewFile("", data).URL()}
+			request := source.Request{Type: source.TypeWeb, URL: contracts.NewFile("", data).URL()}
 			m := check.Must(s.Fetch(t.Context(), request, nil))(t)
 			var got []string
 			if m.Recipe != nil {

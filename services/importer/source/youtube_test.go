@@ -31,6 +31,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
@@ -190,26 +191,26 @@ func TestYouTubeErrors(t *testing.T) {
 		message string
 		fetches int
 	}{
-		{"private", sourcetest.Video{Reason: sourcetest.Private}, contracts.CodePrivate, false, gone, 0},
-		{"gone", sourcetest.Video{Reason: sourcetest.Gone}, contracts.CodeUnavailable, false, gone, 0},
-		{"bot check", sourcetest.Video{Reason: sourcetest.BotCheck}, contracts.CodeBotCheck, true, "not a bot", 0},
-		{"old enough", sourcetest.Video{Reason: "Sign in to confirm your age"}, contracts.CodePrivate, false, gone + ": it is restricted by age", 0},
-		{"elsewhere", sourcetest.Video{Reason: "The uploader has not made this video available in your country"}, contracts.CodeUnavailable, false, "not shown in the importer's country", 0},
-		{"removed", sourcetest.Video{Reason: "This video has been removed by the uploader"}, contracts.CodeUnavailable, false, "it was removed", 0},
-		{"upcoming", sourcetest.Video{Reason: "This live event will begin in 3 hours."}, contracts.CodeUnavailable, false, "it has not begun yet", 0},
-		{"live", sourcetest.Video{Title: "Cake", Live: true}, contracts.CodeUnavailable, false, "it is live", 0},
-		{"no captions", sourcetest.Video{Title: "Cake"}, contracts.CodeNoCaptions, false, "No transcript available - this video may not have captions enabled", 0},
-		{"page limited", sourcetest.Video{Status: http.StatusTooManyRequests}, contracts.CodeRateLimited, true, "limits how often", 0},
-		{"page broken", sourcetest.Video{Status: http.StatusBadGateway}, contracts.CodeNetwork, true, "cannot be reached", 0},
-		{"captions not there", one(sourcetest.Track{Status: http.StatusNotFound}), contracts.CodeCaptionsBlocked, false, "does not hand them out", 1},
-		{"captions forbidden", one(sourcetest.Track{Status: http.StatusForbidden}), contracts.CodeCaptionsBlocked, false, "does not hand them out", 1},
-		{"captions limited", one(sourcetest.Track{Status: http.StatusTooManyRequests}), contracts.CodeRateLimited, true, "limits how often", 1},
-		{"captions broken", one(sourcetest.Track{Status: http.StatusInternalServerError}), contracts.CodeNetwork, true, "cannot be reached", 1},
-		{"captions empty", one(sourcetest.Track{Body: ""}), contracts.CodeCaptionsBlocked, false, "does not hand them out", 1},
-		{"captions are a page", one(sourcetest.Track{Body: "<!DOCTYPE html><html>"}), contracts.CodeBadCaptions, false, "an HTML page", 1},
-		{"captions are text", one(sourcetest.Track{Body: "Sift two cups of flour into a bowl and then stir in the milk."}), contracts.CodeBadCaptions, false, "captions cannot be read", 1},
-		{"captions too short", one(sourcetest.Track{Body: cues("Hi.")}), contracts.CodeTooShort, false, "Transcript is too short (3 characters). Recipe videos typically have longer transcripts.", 1},
-		{"captions too large", one(sourcetest.Track{Body: english + strings.Repeat("\n", 2<<20)}), contracts.CodeBadCaptions, false, "larger than is read", 1},
+		{"private", sourcetest.Video{Reason: sourcetest.Private}, failure.Private, false, gone, 0},
+		{"gone", sourcetest.Video{Reason: sourcetest.Gone}, failure.Unavailable, false, gone, 0},
+		{"bot check", sourcetest.Video{Reason: sourcetest.BotCheck}, failure.BotCheck, true, "not a bot", 0},
+		{"old enough", sourcetest.Video{Reason: "Sign in to confirm your age"}, failure.Private, false, gone + ": it is restricted by age", 0},
+		{"elsewhere", sourcetest.Video{Reason: "The uploader has not made this video available in your country"}, failure.Unavailable, false, "not shown in the importer's country", 0},
+		{"removed", sourcetest.Video{Reason: "This video has been removed by the uploader"}, failure.Unavailable, false, "it was removed", 0},
+		{"upcoming", sourcetest.Video{Reason: "This live event will begin in 3 hours."}, failure.Unavailable, false, "it has not begun yet", 0},
+		{"live", sourcetest.Video{Title: "Cake", Live: true}, failure.Unavailable, false, "it is live", 0},
+		{"no captions", sourcetest.Video{Title: "Cake"}, failure.NoCaptions, false, "No transcript available - this video may not have captions enabled", 0},
+		{"page limited", sourcetest.Video{Status: http.StatusTooManyRequests}, failure.RateLimited, true, "limits how often", 0},
+		{"page broken", sourcetest.Video{Status: http.StatusBadGateway}, failure.Network, true, "cannot be reached", 0},
+		{"captions not there", one(sourcetest.Track{Status: http.StatusNotFound}), failure.CaptionsBlocked, false, "does not hand them out", 1},
+		{"captions forbidden", one(sourcetest.Track{Status: http.StatusForbidden}), failure.CaptionsBlocked, false, "does not hand them out", 1},
+		{"captions limited", one(sourcetest.Track{Status: http.StatusTooManyRequests}), failure.RateLimited, true, "limits how often", 1},
+		{"captions broken", one(sourcetest.Track{Status: http.StatusInternalServerError}), failure.Network, true, "cannot be reached", 1},
+		{"captions empty", one(sourcetest.Track{Body: ""}), failure.CaptionsBlocked, false, "does not hand them out", 1},
+		{"captions are a page", one(sourcetest.Track{Body: "<!DOCTYPE html><html>"}), failure.BadCaptions, false, "an HTML page", 1},
+		{"captions are text", one(sourcetest.Track{Body: "Sift two cups of flour into a bowl and then stir in the milk."}), failure.BadCaptions, false, "captions cannot be read", 1},
+		{"captions too short", one(sourcetest.Track{Body: cues("Hi.")}), failure.TooShort, false, "Transcript is too short (3 characters). Recipe videos typically have longer transcripts.", 1},
+		{"captions too large", one(sourcetest.Track{Body: english + strings.Repeat("\n", 2<<20)}), failure.BadCaptions, false, "larger than is read", 1},
 	}
 	id := func(i int) string { return fmt.Sprintf("error_%05d", i) }
 	videos := map[string]sourcetest.Video{}
@@ -239,8 +240,8 @@ func TestVideoWithoutCaptions(t *testing.T) {
 		{description: "Ingredients:\n2 cups flour\n3 eggs\n\nMethod:\n1. Mix.\n2. Bake for 30 minutes.\n\nFollow me on Instagram!"},
 		{description: "Zutaten\n200 g Mehl\n3 Eier\n\nZubereitung\nAlles mischen.\nBei 180 Grad backen.", tracks: []sourcetest.Track{blocked}},
 		{description: "材料\n卵 2個\n牛乳 200ml\n\n作り方\n1. 混ぜる。\n2. 焼く。"},
-		{description: "My favourite cake. Subscribe for a new recipe each week!", code: contracts.CodeNoCaptions},
-		{description: "Ingredients:\n2 cups flour\n3 eggs", code: contracts.CodeNoCaptions},
+		{description: "My favourite cake. Subscribe for a new recipe each week!", code: failure.NoCaptions},
+		{description: "Ingredients:\n2 cups flour\n3 eggs", code: failure.NoCaptions},
 	} {
 		id := fmt.Sprintf("silent_%04d", i)
 		_, s, _ := tube(t, map[string]sourcetest.Video{id: {Title: "Cake", Description: test.description, Tracks: test.tracks}})
@@ -275,7 +276,7 @@ func TestYouTubeStalls(t *testing.T) {
 				c.YouTube = &test.youTube
 			})
 			_, err := s.Fetch(t.Context(), watch("aaaaaaaaaaa"), nil)
-			wantError(t, err, contracts.CodeTimeout, true, test.message)
+			wantError(t, err, failure.Timeout, true, test.message)
 		})
 	}
 }
@@ -286,13 +287,13 @@ func TestYouTubeCannotBeReached(t *testing.T) {
 	gone.Close()
 	_, s, _ := tube(t, nil, func(c *source.Config) { c.YouTube.Proxy = gone.URL })
 	_, err := s.Fetch(t.Context(), watch("aaaaaaaaaaa"), nil)
-	wantError(t, err, contracts.CodeNetwork, true, "cannot be reached")
+	wantError(t, err, failure.Network, true, "cannot be reached")
 }
 
 func TestYouTubeIsLeftOut(t *testing.T) {
 	t.Parallel()
 	_, err := sources(t, source.Config{}).Fetch(t.Context(), watch("aaaaaaaaaaa"), nil)
-	wantError(t, err, contracts.CodeUnavailable, false, "not turned on")
+	wantError(t, err, failure.Unavailable, false, "not turned on")
 }
 
 // drawer holds files.
@@ -327,12 +328,12 @@ func TestFilesThatWereHandedIn(t *testing.T) {
 		`"recipeInstructions":["Toast the bread for two minutes."]}</script>`
 	ids := map[string]bool{}
 	for _, tc := range []struct{ name, content, kind, title string }{
-		{"tomato-soup.en.vtt", captionFile, contracts.SourceCaptions, "tomato soup"},
-		{"pea-soup.vtt", captionFile, contracts.SourceCaptions, "pea soup"},
-		{"", captionFile, contracts.SourceCaptions, ""},
-		{"notes", strings.Repeat("Chop an onion. ", 9), contracts.SourceCaptions, "notes"},
-		{"saved.html", page, contracts.SourceWeb, "Toast"},
-		{"lemon-cake.jpg", "\xff\xd8\xff", contracts.SourcePhoto, "lemon cake"}, // nothing can be read in it: a title in a photo comes first
+		{"tomato-soup.en.vtt", captionFile, source.TypeCaptions, "tomato soup"},
+		{"pea-soup.vtt", captionFile, source.TypeCaptions, "pea soup"},
+		{"", captionFile, source.TypeCaptions, ""},
+		{"notes", strings.Repeat("Chop an onion. ", 9), source.TypeCaptions, "notes"},
+		{"saved.html", page, source.TypeWeb, "Toast"},
+		{"lemon-cake.jpg", "\xff\xd8\xff", source.TypePhoto, "lemon cake"}, // nothing can be read in it: a title in a photo comes first
 	} {
 		request := source.Request{URL: files.put(tc.name, tc.content), Type: source.KindOf(tc.name, []byte(tc.content))}
 		m, err := s.Fetch(t.Context(), request, nil)
@@ -353,24 +354,24 @@ func TestFilesThatAreNotThere(t *testing.T) {
 	files := drawer{}
 	url := files.put("a.vtt", captionFile)
 	_, err := sources(t, source.Config{}).Identify(t.Context(), source.Request{URL: url})
-	wantError(t, err, contracts.CodeUnavailable, false, "Files are not taken here")
+	wantError(t, err, failure.Unavailable, false, "Files are not taken here")
 	_, err = sources(t, source.Config{Files: files}).Fetch(t.Context(), source.Request{URL: contracts.NewFile("b.vtt", nil).URL()}, nil)
-	wantError(t, err, contracts.CodeUnavailable, false, "not kept any more")
+	wantError(t, err, failure.Unavailable, false, "not kept any more")
 	_, err = sources(t, source.Config{Files: drawer{}}).Fetch(t.Context(), source.Request{URL: url}, nil)
-	e := wantError(t, err, contracts.CodeNetwork, true, "could not be read back")
+	e := wantError(t, err, failure.Network, true, "could not be read back")
 	check.That(t, errors.Is(e, errJammed), "%v", e)
 }
 
 func TestKindOf(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, content, want string }{
-		{"a.vtt", "WEBVTT", contracts.SourceCaptions},
-		{"", "Mix.", contracts.SourceCaptions},
-		{"", "\ufeff <!DOCTYPE HTML>", contracts.SourceWeb},
-		{"a.HTM", "x", contracts.SourceWeb},
-		{"a.vtt", "\x89PNG\r\n\x1a\n", contracts.SourcePhoto},
-		{"a.vtt", "<html>", contracts.SourceCaptions},
-		{"a.JPG", "no photo", contracts.SourcePhoto},
+		{"a.vtt", "WEBVTT", source.TypeCaptions},
+		{"", "Mix.", source.TypeCaptions},
+		{"", "\ufeff <!DOCTYPE HTML>", source.TypeWeb},
+		{"a.HTM", "x", source.TypeWeb},
+		{"a.vtt", "\x89PNG\r\n\x1a\n", source.TypePhoto},
+		{"a.vtt", "<html>", source.TypeCaptions},
+		{"a.JPG", "no photo", source.TypePhoto},
 	} {
 		check.Same(t, tc.name, source.KindOf(tc.name, []byte(tc.content)), tc.want)
 	}
@@ -391,7 +392,7 @@ func TestLanguageOfAFile(t *testing.T) {
 	}
 	for _, bad := range []string{"klingon", "x_y_z", "../..", "und", strings.Repeat("e", 300)} {
 		_, err := s.Identify(t.Context(), source.Request{Language: bad, URL: url})
-		wantError(t, err, contracts.CodeUnavailable, false, "is not known: want a tag such as en or pt-BR")
+		wantError(t, err, failure.Unavailable, false, "is not known: want a tag such as en or pt-BR")
 	}
 }
 
@@ -423,7 +424,7 @@ func TestIdentifyYouTube(t *testing.T) {
 		"youtu.be/dQw4w9WgXcQ",
 		"//m.youtube.com/live/dQw4w9WgXcQ",
 	} {
-		for _, kind := range []string{"", contracts.SourceYouTube} {
+		for _, kind := range []string{"", source.TypeYouTube} {
 			id, err := s.Identify(t.Context(), source.Request{Type: kind, URL: address})
 			check.That(t, err == nil && id == "youtube:dQw4w9WgXcQ", "%s as %q: id %q, error %v: want the video", address, kind, id, err)
 		}
@@ -477,15 +478,15 @@ func TestIdentifyRefuses(t *testing.T) {
 		"soup":                                              "http:// or https://",
 	} {
 		_, err := s.Identify(t.Context(), source.Request{URL: address})
-		e := wantError(t, err, contracts.CodeUnavailable, false, why)
+		e := wantError(t, err, failure.Unavailable, false, why)
 		check.That(t, !strings.Contains(e.Message, "secret"), "%s: the message repeats a password: %s", address, e.Message)
 	}
 	for _, address := range []string{"https://youtube.com.evil.example/watch?v=dQw4w9WgXcQ", "https://evil.example/youtu.be/dQw4w9WgXcQ"} {
-		_, err := s.Identify(t.Context(), source.Request{Type: contracts.SourceYouTube, URL: address})
-		wantError(t, err, contracts.CodeUnavailable, false, "does not name a YouTube video")
+		_, err := s.Identify(t.Context(), source.Request{Type: source.TypeYouTube, URL: address})
+		wantError(t, err, failure.Unavailable, false, "does not name a YouTube video")
 	}
 	_, err := s.Identify(t.Context(), source.Request{Type: "podcast", URL: "https://example.com/"})
-	wantError(t, err, contracts.CodeUnavailable, false, `"podcast" is not known`)
+	wantError(t, err, failure.Unavailable, false, `"podcast" is not known`)
 }
 
 func TestIdentifyIsCanonical(t *testing.T) {
@@ -522,10 +523,10 @@ func TestIdentifyIsCanonical(t *testing.T) {
 		seen[id] = other
 	}
 	for address, kind := range map[string]string{
-		"https://example.com/a.vtt": contracts.SourceCaptions, "https://example.com/A.SRT": contracts.SourceCaptions,
-		"https://example.com/cake": contracts.SourceWeb, "https://example.com/cake.JPG": contracts.SourcePhoto,
-		"https://bücher.example/kuchen": contracts.SourceWeb, "bücher.example/kuchen.srt": contracts.SourceCaptions,
-		"пример.рф": contracts.SourceWeb,
+		"https://example.com/a.vtt": source.TypeCaptions, "https://example.com/A.SRT": source.TypeCaptions,
+		"https://example.com/cake": source.TypeWeb, "https://example.com/cake.JPG": source.TypePhoto,
+		"https://bücher.example/kuchen": source.TypeWeb, "bücher.example/kuchen.srt": source.TypeCaptions,
+		"пример.рф": source.TypeWeb,
 	} {
 		id := identify("", address)
 		check.That(t, strings.HasPrefix(id, kind+":"), "%s is %s: want a %s", address, id, kind)
@@ -556,7 +557,7 @@ func TestPhotoIsRead(t *testing.T) {
 	s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: "tesseract"}})
 	for _, request := range []source.Request{
 		{JobID: "job-1", URL: server.URL + "/recipe.jpg"},
-		{Type: contracts.SourcePhoto, URL: server.URL + "/recipe"},
+		{Type: source.TypePhoto, URL: server.URL + "/recipe"},
 		{URL: server.URL + "/recipe"},
 		{URL: server.URL + "/recipe.webp"},
 		{URL: server.URL + "/recipe.heic"},
@@ -570,7 +571,7 @@ func TestPhotoIsRead(t *testing.T) {
 		if ending == "heic" { // which models do not read
 			same, ending = bytes.HasPrefix(m.Image, []byte("\xff\xd8\xff")), "jpeg"
 		}
-		check.That(t, same && m.ImageType == "image/"+ending && m.Type == contracts.SourcePhoto && !m.Transcript.Timed,
+		check.That(t, same && m.ImageType == "image/"+ending && m.Type == source.TypePhoto && !m.Transcript.Timed,
 			"type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
 		check.Same(t, "title", m.Title, "Lemon cake")
 		var said strings.Builder
@@ -659,12 +660,12 @@ func TestPhotoErrors(t *testing.T) {
 		"/page.jpg": "No recipe found", "/empty.jpg": "found text/plain", "/bomb.png": "100000 x 100000 pixels", "/cmyk.jpg": "4000 x 4000 pixels: more than 12500000", "/movie.heic": "no photo", "/large.heic": "8064 x 6048 pixels", "/large.jpg": "larger than 1000 bytes",
 	} {
 		_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
-		wantError(t, err, contracts.CodeExtractionFailed, false, message)
+		wantError(t, err, failure.ExtractionFailed, false, message)
 	}
 	_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + "/no.png"}, nil)
-	wantError(t, err, contracts.CodeUnavailable, false, "HTTP 404")
+	wantError(t, err, failure.Unavailable, false, "HTTP 404")
 	_, err = sources(t, source.Config{Timeout: 500 * time.Millisecond}).Fetch(t.Context(), source.Request{URL: server.URL + "/slow.png"}, nil)
-	wantError(t, err, contracts.CodeTimeout, true, "The photo")
+	wantError(t, err, failure.Timeout, true, "The photo")
 }
 
 // A reader that hangs is killed, and one that fails leaves the photo to others.
@@ -680,7 +681,7 @@ func TestPhotoReaderThatFails(t *testing.T) {
 		return s.Fetch(t.Context(), source.Request{URL: server.URL + "/recipe.png"}, nil)
 	}
 	_, err := fetch("sleep 1000 & sleep 1000", 2*time.Second)
-	wantError(t, err, contracts.CodeTimeout, true, "within 2s")
+	wantError(t, err, failure.Timeout, true, "within 2s")
 	for _, script := range []string{"echo broken >&2; exit 1", "exit 0", "yes"} {
 		m, err := fetch(script, time.Minute)
 		check.That(t, err == nil && len(m.Image) != 0 && len(m.Transcript.Segments) == 0, "%s: error %v: want the image alone", script, err)

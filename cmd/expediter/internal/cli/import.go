@@ -94,7 +94,7 @@ type importFlags struct {
 
 var (
 	priorities  = []string{string(contracts.PriorityHigh), string(contracts.PriorityNormal), string(contracts.PriorityLow)}
-	sourceKinds = []string{contracts.SourceYouTube, contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto}
+	sourceKinds = []string{sources.TypeYouTube, sources.TypeCaptions, sources.TypeWeb, sources.TypePhoto}
 )
 
 func newImport(g *globals) *cobra.Command {

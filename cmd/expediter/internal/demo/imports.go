@@ -12,6 +12,8 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/failure"
+	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
@@ -24,13 +26,13 @@ var sources = []struct {
 	path, kind string
 	code       contracts.ImportCode
 }{
-	{"/pancakes.vtt", contracts.SourceCaptions, ""},
-	{"/soup.vtt", contracts.SourceCaptions, ""},
-	{"/salad.srt", contracts.SourceCaptions, ""},
-	{"/bread.html", contracts.SourceWeb, ""},
-	{"/short.vtt", contracts.SourceCaptions, contracts.CodeTooShort},
-	{"/page-of-errors.vtt", contracts.SourceCaptions, contracts.CodeBadCaptions},
-	{"/gone.vtt", contracts.SourceCaptions, contracts.CodeUnavailable},
+	{"/pancakes.vtt", source.TypeCaptions, ""},
+	{"/soup.vtt", source.TypeCaptions, ""},
+	{"/salad.srt", source.TypeCaptions, ""},
+	{"/bread.html", source.TypeWeb, ""},
+	{"/short.vtt", source.TypeCaptions, failure.TooShort},
+	{"/page-of-errors.vtt", source.TypeCaptions, failure.BadCaptions},
+	{"/gone.vtt", source.TypeCaptions, failure.Unavailable},
 }
 
 // site serves the sample's files and counts the requests for each.

@@ -25,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -356,7 +357,7 @@ func honestRecipe() recipe.Recipe {
 // TestErrors names for each bad answer whether it is worth repeating, when, and the importer's message.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	const failed, invalid = contracts.CodeExtractionFailed, contracts.CodeInvalidRecipe
+	const failed, invalid = failure.ExtractionFailed, failure.InvalidRecipe
 	const notJSON = "the answer is not the JSON of a recipe"
 	for _, c := range []struct {
 		name      string

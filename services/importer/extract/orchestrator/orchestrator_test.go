@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -137,7 +138,7 @@ func status(code int, headers ...string) http.HandlerFunc {
 // TestErrors names for each bad answer whether it is worth repeating, when, and the importer's message.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	const failed, invalid = contracts.CodeExtractionFailed, contracts.CodeInvalidRecipe
+	const failed, invalid = failure.ExtractionFailed, failure.InvalidRecipe
 	for _, c := range []struct {
 		name      string
 		answer    http.HandlerFunc

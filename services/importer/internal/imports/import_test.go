@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/workertest"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -96,12 +97,12 @@ func TestAPageWithARecipeIsNotExtracted(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
 	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-		r := soup(inputOf(video(req.URL), contracts.SourceWeb))
+		r := soup(inputOf(video(req.URL), source.TypeWeb))
 		return &source.Material{ID: "url:1", URL: req.URL, Recipe: &r}, nil
 	}
 	i.work(t)
 	req := job("j1", "page")
-	req.SourceType = contracts.SourceWeb
+	req.SourceType = source.TypeWeb
 	i.submit(t, req)
 	stored := i.ready(t, "j1")
 	check.That(t, i.chef.total() == 0 && stored.Recipe.Source.Extractor == PublishedBy && stored.Recipe.Source.Ref == req.URL,
@@ -307,7 +308,7 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 			}
 			natstest.Pass(10 * time.Second)
 			if fetched == 1 {
-				return nil, &source.Error{Code: contracts.CodeTimeout, Message: "later", Retryable: true, Err: errors.New("later")}
+				return nil, &source.Error{Code: failure.Timeout, Message: "later", Retryable: true, Err: errors.New("later")}
 			}
 			<-again
 			return video(req.URL), nil

@@ -24,6 +24,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -358,7 +359,7 @@ func (f *FailedError) snooze(waited time.Duration) time.Duration {
 
 // sideOf names the far side of a source.
 func sideOf(r *record) string {
-	if r.SourceType == contracts.SourceYouTube || strings.HasPrefix(r.SourceID, "youtube:") {
+	if r.SourceType == source.TypeYouTube || strings.HasPrefix(r.SourceID, "youtube:") {
 		return sideYouTube
 	}
 	return sidePrefix + source.Site(r.URL)
@@ -404,7 +405,7 @@ func failureOf(err error) *FailedError {
 	}
 	if errors.Is(err, memory.ErrBusy) {
 		return &FailedError{
-			Code: contracts.CodeTimeout, Message: "The importer has no memory left for a source of this size", Retryable: true,
+			Code: failure.Timeout, Message: "The importer has no memory left for a source of this size", Retryable: true,
 			Outage: sideMemory, Err: err,
 		}
 	}
@@ -419,16 +420,16 @@ func failureOf(err error) *FailedError {
 		return f
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &FailedError{Code: contracts.CodeTimeout, Message: "The import took too long", Retryable: true, Err: err}
+		return &FailedError{Code: failure.Timeout, Message: "The import took too long", Retryable: true, Err: err}
 	}
-	return &FailedError{Code: contracts.CodeCrashed, Message: limit("The import failed: " + err.Error()), Retryable: true, Err: err}
+	return &FailedError{Code: failure.Crashed, Message: limit("The import failed: " + err.Error()), Retryable: true, Err: err}
 }
 
 // storeFailure returns a function that makes the failure for an error of the store.
 func storeFailure(prefix string) func(error) *FailedError {
 	return func(err error) *FailedError {
 		f := &FailedError{
-			Code: contracts.CodeStoreFailed, Message: limit(prefix + err.Error()), Retryable: store.Retryable(err), Exhausted: true, Err: err,
+			Code: failure.StoreFailed, Message: limit(prefix + err.Error()), Retryable: store.Retryable(err), Exhausted: true, Err: err,
 		}
 		if failed, ok := errors.AsType[*store.Error](err); ok && f.Retryable && !errors.Is(err, kvrecord.ErrUnavailable) {
 			f.Outage, f.Refused, f.RetryAfter = sideRecipes, failed.Refused, failed.RetryAfter

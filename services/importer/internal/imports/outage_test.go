@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
@@ -53,7 +54,7 @@ var outages = map[string]outage{
 	"the store is out of order":    {side: sideRecipes, status: 503, path: "/internal/recipes/from-import-job", most: 120},
 	"the store's answers are lost": {side: sideRecipes, path: "/internal/recipes/from-import-job", most: 120},
 	"the store takes no states":    {side: sideStatus, status: 502, path: "/status", most: 120},
-	"the site limits us":           {side: sideYouTube, path: "source", code: contracts.CodeRateLimited, most: 40},
+	"the site limits us":           {side: sideYouTube, path: "source", code: failure.RateLimited, most: 40},
 }
 
 // world is a model and a Recipe Service, one of which does not work for a while.
@@ -176,7 +177,7 @@ func TestPatienceEnds(t *testing.T) {
 			}
 			pauseFor(t.Context(), 2*time.Hour)
 			j, err := i.Get(t.Context(), "j1")
-			check.That(t, err == nil && j.Status == want && (want == contracts.ImportFailed) == (j.Retryable && j.Code == contracts.CodeExtractionFailed),
+			check.That(t, err == nil && j.Status == want && (want == contracts.ImportFailed) == (j.Retryable && j.Code == failure.ExtractionFailed),
 				"it is %+v, %v", j, err)
 		})
 	}
@@ -197,7 +198,7 @@ func TestThePatienceOfManyEnds(t *testing.T) {
 		pauseFor(t.Context(), patience+2*lastPause)
 		for n := range jobs {
 			j, err := i.Get(t.Context(), fmt.Sprintf("j%d", n))
-			check.That(t, err == nil && j.Status == contracts.ImportFailed && j.Code == contracts.CodeRateLimited, "%+v, %v", j, err)
+			check.That(t, err == nil && j.Status == contracts.ImportFailed && j.Code == failure.RateLimited, "%+v, %v", j, err)
 		}
 		check.Same(t, "dead letters", i.settled(t), jobs)
 	})
@@ -234,7 +235,7 @@ func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 		i := w.instance(t, srv)
 		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if strings.HasSuffix(req.URL, "bad") {
-				return nil, &source.Error{Code: contracts.CodeTimeout, Outage: true, Retryable: true, Message: "no answer"}
+				return nil, &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer"}
 			}
 			return video(req.URL), nil
 		}
@@ -260,13 +261,13 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 		down.Store(true)
 		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if strings.HasSuffix(req.URL, "bad") && down.Load() {
-				return nil, &source.Error{Code: contracts.CodeTimeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
+				return nil, &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
 			}
 			return video(req.URL), nil
 		}
 		i.work(t)
 		short := func(id string) {
-			i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: contracts.SourceWeb, URL: "https://short.test/" + id})
+			i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: source.TypeWeb, URL: "https://short.test/" + id})
 		}
 		for _, id := range []string{"1bad", "2bad", "3bad"} {
 			short(id)
@@ -291,9 +292,9 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 // for one pause. When it works for nobody, all wait.
 func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 	for name, fails := range map[string]source.Error{
-		"no answer":            {Code: contracts.CodeTimeout, Outage: true, Retryable: true},
-		"Retry-After of a day": {Code: contracts.CodeRateLimited, Outage: true, Retryable: true, RetryAfter: 24 * time.Hour},
-		"HTTP 503":             {Code: contracts.CodeNetwork, Outage: true, Retryable: true},
+		"no answer":            {Code: failure.Timeout, Outage: true, Retryable: true},
+		"Retry-After of a day": {Code: failure.RateLimited, Outage: true, Retryable: true, RetryAfter: 24 * time.Hour},
+		"HTTP 503":             {Code: failure.Network, Outage: true, Retryable: true},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
@@ -362,7 +363,7 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
-			c.fails.Code, c.fails.Retryable = contracts.CodeNetwork, true
+			c.fails.Code, c.fails.Retryable = failure.Network, true
 			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 				if strings.Contains(req.URL, "bad") {
 					return nil, &c.fails
@@ -387,7 +388,7 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 			}
 			for n := range c.owners {
 				j := check.Must(i.Get(t.Context(), fmt.Sprint("bad", n)))(t)
-				check.That(t, j.Status == contracts.ImportFailed && j.Retryable && j.Code == contracts.CodeNetwork, "after 16 minutes it is %+v", j)
+				check.That(t, j.Status == contracts.ImportFailed && j.Retryable && j.Code == failure.Network, "after 16 minutes it is %+v", j)
 			}
 		})
 	}
@@ -395,7 +396,7 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 
 // The pages of one owner, which nobody else asks for, outlast a while in which their site does not answer, or answers anything but 500.
 func TestASiteMayBeAwayForAWhile(t *testing.T) {
-	for name, fails := range map[string]source.Error{"no answer": {Code: contracts.CodeTimeout}, "HTTP 503": {Code: contracts.CodeNetwork}} {
+	for name, fails := range map[string]source.Error{"no answer": {Code: failure.Timeout}, "HTTP 503": {Code: failure.Network}} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
 			fails.Outage, fails.Retryable = true, true

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -255,7 +256,7 @@ func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) erro
 		r.enter(status.Status, a.job.Attempt)
 		r.RecipeID, r.Code, r.Error, r.Step, r.Reported = status.RecipeID, status.Code, limit(status.Error), status.Step, true
 		if r.Status == contracts.ImportFailed && r.Code == "" {
-			r.Code = contracts.CodeStoreFailed
+			r.Code = failure.StoreFailed
 		}
 		return r, nil
 	})
@@ -363,7 +364,7 @@ func (s *Service) Settled(settled worker.Settlement) {
 			}
 			step := r.Step
 			r.enter(contracts.ImportFailed, settled.Attempt)
-			r.Code, r.Error = contracts.CodeCrashed, "The import's workers ended in the middle of it"
+			r.Code, r.Error = failure.Crashed, "The import's workers ended in the middle of it"
 			r.Step, r.Retryable, r.Message = step, true, settled.Sequence
 			return r, nil
 		})

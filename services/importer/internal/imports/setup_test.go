@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -50,7 +51,7 @@ type far struct {
 
 func (*far) Identify(_ context.Context, req source.Request) (string, error) {
 	if strings.Contains(req.URL, "unsupported") {
-		return "", &source.Error{Code: contracts.CodeUnavailable, Message: "This address is not supported"}
+		return "", &source.Error{Code: failure.Unavailable, Message: "This address is not supported"}
 	}
 	if strings.HasPrefix(req.URL, "https://short.test/") {
 		return "web:" + req.URL, nil
@@ -240,7 +241,7 @@ func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func
 }
 
 func job(id, video string) contracts.ImportJob {
-	return contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: contracts.SourceYouTube, URL: "https://videos.test/" + video}
+	return contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: source.TypeYouTube, URL: "https://videos.test/" + video}
 }
 
 func (i *instance) submit(t *testing.T, req contracts.ImportJob) Job {
@@ -354,28 +355,28 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 	}{
 		"no captions": {
 			sabotage: func(i *instance) {
-				i.far.fetch = fetchFails(&source.Error{Code: contracts.CodeNoCaptions, Message: noCaptions})
+				i.far.fetch = fetchFails(&source.Error{Code: failure.NoCaptions, Message: noCaptions})
 			},
-			code: contracts.CodeNoCaptions, message: noCaptions, step: stepTranscript, attempts: 1, fetches: 1,
+			code: failure.NoCaptions, message: noCaptions, step: stepTranscript, attempts: 1, fetches: 1,
 		},
 		"unsupported address": {
 			sabotage: func(*instance) {},
-			code:     contracts.CodeUnavailable, message: "This address is not supported", attempts: 1,
+			code:     failure.Unavailable, message: "This address is not supported", attempts: 1,
 		},
 		"the source fails": {
 			sabotage: func(i *instance) {
-				i.far.fetch = fetchFails(&source.Error{Code: contracts.CodeNetwork, Retryable: true, RetryAfter: time.Minute, Message: "no address"})
+				i.far.fetch = fetchFails(&source.Error{Code: failure.Network, Retryable: true, RetryAfter: time.Minute, Message: "no address"})
 			},
-			code: contracts.CodeNetwork, message: "no address", step: stepTranscript, attempts: 5, letters: 1, fetches: 5,
+			code: failure.Network, message: "no address", step: stepTranscript, attempts: 5, letters: 1, fetches: 5,
 		},
 		"extraction fails": {
 			sabotage: func(i *instance) { i.chef.extract = extractFails(errFar) },
-			code:     contracts.CodeExtractionFailed, message: "AI extraction failed: something went wrong", step: stepExtract, attempts: 1,
+			code:     failure.ExtractionFailed, message: "AI extraction failed: something went wrong", step: stepExtract, attempts: 1,
 			letters: 1, fetches: 1, extracted: 3,
 		},
 		"extractor refuses": {
 			sabotage: func(i *instance) { i.chef.extract = extractFails(extract.Failed(false, errFar, "the model refused")) },
-			code:     contracts.CodeExtractionFailed, message: "AI extraction failed: the model refused", step: stepExtract, attempts: 1,
+			code:     failure.ExtractionFailed, message: "AI extraction failed: the model refused", step: stepExtract, attempts: 1,
 			fetches: 1, extracted: 1,
 		},
 		"recipe without steps": {
@@ -386,11 +387,11 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 					return r, nil
 				}
 			},
-			code: contracts.CodeInvalidRecipe, message: "Invalid recipe data from AI", step: stepExtract, attempts: 1, fetches: 1, extracted: 1,
+			code: failure.InvalidRecipe, message: "Invalid recipe data from AI", step: stepExtract, attempts: 1, fetches: 1, extracted: 1,
 		},
 		"no recipe": {
 			sabotage: func(i *instance) { i.chef.extract = extractFails(fmt.Errorf("rules: %w", extract.ErrNoRecipe)) },
-			code:     contracts.CodeExtractionFailed, message: "AI extraction failed: no recipe was found in the source", step: stepExtract,
+			code:     failure.ExtractionFailed, message: "AI extraction failed: no recipe was found in the source", step: stepExtract,
 			attempts: 1, fetches: 1, extracted: 1,
 		},
 		"store fails": {
@@ -399,7 +400,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 					return &store.Error{Op: "create recipe", Status: 503, Retryable: true, Err: errFar}
 				}
 			},
-			code:    contracts.CodeStoreFailed,
+			code:    failure.StoreFailed,
 			message: "Failed to create recipe: create recipe: the store answered 503: the far side is out of order",
 			step:    stepCreate, attempts: 1, letters: 1, fetches: 1, extracted: 1,
 		},
@@ -412,7 +413,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 					return nil
 				}
 			},
-			code: contracts.CodeStoreFailed, message: "Status update failed: the far side is out of order", attempts: 1, letters: 1,
+			code: failure.StoreFailed, message: "Status update failed: the far side is out of order", attempts: 1, letters: 1,
 		},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
@@ -442,7 +443,7 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 		i := newInstance(t, srv)
 		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if i.far.total() < 3 {
-				return nil, &source.Error{Code: contracts.CodeNetwork, Retryable: true, Message: "no way there"}
+				return nil, &source.Error{Code: failure.Network, Retryable: true, Message: "no way there"}
 			}
 			return video(req.URL), nil
 		}
@@ -576,7 +577,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	}
 	i.submit(t, job("queued", "v1"))
 	j, err := i.Cancel(t.Context(), "queued")
-	check.That(t, err == nil && j.Code == contracts.CodeCancelled, "%+v, %v", j, err)
+	check.That(t, err == nil && j.Code == failure.Cancelled, "%+v, %v", j, err)
 	i.work(t)
 	i.submit(t, job("running", "v2"))
 	<-begun
@@ -584,7 +585,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	check.Same(t, "dead letters", i.settled(t), 0)
 	for _, id := range []string{"queued", "running"} {
 		j := i.until(t, id)
-		check.That(t, j.Status == contracts.ImportFailed && j.Code == contracts.CodeCancelled, "%+v", j)
+		check.That(t, j.Status == contracts.ImportFailed && j.Code == failure.Cancelled, "%+v", j)
 		reported := i.keeper.reportedTo(id)
 		check.That(t, len(reported) != 0 && reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v of %s", reported, id)
 	}
@@ -705,7 +706,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 			reported, made := recipes.Ended(id)
 			switch {
 			case j.Status == contracts.ImportReady && j.RecipeID == made.ID:
-			case j.Status == contracts.ImportFailed && j.Code == contracts.CodeStoreFailed:
+			case j.Status == contracts.ImportFailed && j.Code == failure.StoreFailed:
 				failed++
 			default:
 				t.Errorf("%+v: the service has %q", j, made.ID)

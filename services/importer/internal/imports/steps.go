@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -78,7 +79,7 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 		started := time.Now()
 		found, err := a.share(ctx, key, a.fetch, a.cfg.TranscriptTTL)
 		if errors.Is(err, kvlock.ErrTooLarge) {
-			return nil, &FailedError{Code: contracts.CodeBadCaptions, Message: "The source is too large to be kept", Err: err}
+			return nil, &FailedError{Code: failure.BadCaptions, Message: "The source is too large to be kept", Err: err}
 		}
 		if err != nil {
 			return nil, arrived(err)

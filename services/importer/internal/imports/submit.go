@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -125,14 +126,14 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 		switch {
 		case r == nil:
 			return nil, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
-		case r.Code == contracts.CodeCancelled:
+		case r.Code == failure.Cancelled:
 			return nil, errKeep
 		case r.Status.Final():
 			return nil, fmt.Errorf("%w: it is %s", ErrFinal, r.Status)
 		}
 		step := r.Step
 		r.enter(contracts.ImportFailed, r.Attempt)
-		r.Code, r.Error, r.Step, r.Retryable = contracts.CodeCancelled, "The import was cancelled", step, true
+		r.Code, r.Error, r.Step, r.Retryable = failure.Cancelled, "The import was cancelled", step, true
 		return r, nil
 	})
 	return r.Job, err
@@ -204,7 +205,7 @@ func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 	extract.Clean(&made)
 	if err := made.Validate(); err != nil {
 		return recipe.Recipe{}, &FailedError{
-			Code: contracts.CodeInvalidRecipe, Message: limit("The page's recipe is not complete: " + err.Error()), Err: err,
+			Code: failure.InvalidRecipe, Message: limit("The page's recipe is not complete: " + err.Error()), Err: err,
 		}
 	}
 	return made, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
 
@@ -135,7 +136,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	}
 	if r.Crashes >= maxCrashes+maxAlone {
 		return false, &FailedError{
-			Code: contracts.CodeCrashed, Message: "The import's workers ended in the middle of it, the last two while they did nothing else",
+			Code: failure.Crashed, Message: "The import's workers ended in the middle of it, the last two while they did nothing else",
 			Retryable: true, Exhausted: true,
 		}
 	}
@@ -146,7 +147,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 
 // runsAgain reports whether a failed job is to run again, because its dead letter was replayed.
 func (a *attempt) runsAgain(r *record) bool {
-	return a.replay && r.Status == contracts.ImportFailed && r.Message != a.job.Sequence && r.Code != contracts.CodeCancelled
+	return a.replay && r.Status == contracts.ImportFailed && r.Message != a.job.Sequence && r.Code != failure.Cancelled
 }
 
 // again ends an attempt at a job that has ended. It finishes the steps after the end that are still open.
@@ -190,7 +191,7 @@ func (a *attempt) watch(ctx context.Context) (stop func()) {
 }
 
 func (a *attempt) takenBack(r *record) bool {
-	return r == nil || r.Run != a.run || r.Code == contracts.CodeCancelled
+	return r == nil || r.Run != a.run || r.Code == failure.Cancelled
 }
 
 // enterStep records the step that the job is in. It returns errTakenBack or errEnded when there is nothing left to
@@ -233,7 +234,7 @@ func (a *attempt) outcome(ctx context.Context, err error) error {
 	}
 	_, timedOut := errors.AsType[*worker.TimeoutError](context.Cause(ctx))
 	if timedOut || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		err = &FailedError{Code: contracts.CodeTimeout, Message: "The import took too long", Retryable: true, Err: err}
+		err = &FailedError{Code: failure.Timeout, Message: "The import took too long", Retryable: true, Err: err}
 	}
 	return a.fail(context.WithoutCancel(ctx), failureOf(err))
 }
@@ -250,7 +251,7 @@ func (a *attempt) leave(ctx context.Context) error {
 		case !r.Status.Final(): // the record that ended the attempt was an old one
 			return nil, worker.Snooze(storeSnooze)
 		}
-		cancelled = r.Code == contracts.CodeCancelled && !r.Reported
+		cancelled = r.Code == failure.Cancelled && !r.Reported
 		if !r.Reported {
 			return nil, errKeep
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
@@ -81,7 +82,7 @@ func TestCallsAreTheDocumented(t *testing.T) {
 	for _, err := range []error{
 		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning, Attempt: 1, Step: "x", Error: "was"}),
 		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportReady, RecipeID: "r-1"}),
-		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportFailed, Code: contracts.CodePrivate, Error: "no"}),
+		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportFailed, Code: failure.Private, Error: "no"}),
 		s.SaveTranscript(t.Context(), "a/../b", []caption.Segment{{Start: time.Second, Dur: 2500 * time.Millisecond, Text: "Hi"}}),
 	} {
 		check.Is(t, err, nil)

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/failure"
 )
 
 // Server is a service that records its requests.
@@ -103,7 +103,7 @@ func Conform(t *testing.T, ask Ask, secrets ...string) {
 	t.Helper()
 	unanswered := func(t *testing.T, err error, message string) {
 		t.Helper()
-		want := &extract.Error{Code: contracts.CodeExtractionFailed, Retryable: true, Message: "AI extraction failed: " + message}
+		want := &extract.Error{Code: failure.ExtractionFailed, Retryable: true, Message: "AI extraction failed: " + message}
 		Fails(t, err, want, secrets...)
 	}
 	t.Run("a dead service", func(t *testing.T) {

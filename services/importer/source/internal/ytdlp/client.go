@@ -19,6 +19,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
@@ -152,11 +153,11 @@ func (c *Client) stopped(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("source: %w", context.Cause(ctx))
 	case errors.Is(err, program.ErrTimeout):
-		return &Error{Code: contracts.CodeTimeout, Detail: "yt-dlp timeout after " + seconds(c.config.Timeout), Err: err}
+		return &Error{Code: failure.Timeout, Detail: "yt-dlp timeout after " + seconds(c.config.Timeout), Err: err}
 	case errors.Is(err, program.ErrOutput):
-		return &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: it printed too much", Err: err}
+		return &Error{Code: failure.Unavailable, Detail: "yt-dlp failed: it printed too much", Err: err}
 	default:
-		return &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: it could not be run", Err: err, Local: true}
+		return &Error{Code: failure.Unavailable, Detail: "yt-dlp failed: it could not be run", Err: err, Local: true}
 	}
 }
 
@@ -184,7 +185,7 @@ func (c *Client) captions(ctx context.Context, dir string, video *Video) error {
 	case result.ExitCode != 0:
 		return trackError(string(result.Stderr))
 	case errors.Is(err, os.ErrNotExist):
-		return &Error{Code: contracts.CodeCaptionsBlocked, Detail: captionsBlocked, Err: errors.New("yt-dlp wrote no file")}
+		return &Error{Code: failure.CaptionsBlocked, Detail: captionsBlocked, Err: errors.New("yt-dlp wrote no file")}
 	default:
 		return err
 	}
@@ -279,21 +280,21 @@ type class struct {
 
 // classes are tried in order, the more specific first. The words are from versions 2023 to 2026.
 var classes = []class{
-	{contracts.CodeCaptionsBlocked, captionsBlocked, regexp.MustCompile(`any data blocks`)}, // the file is empty
-	{contracts.CodeBadCaptions, tooLarge, regexp.MustCompile(`file too large`)},
-	{contracts.CodeRateLimited, rateLimited, regexp.MustCompile(`http error 429|too many requests|rate[- ]limited`)},
-	{contracts.CodeNetwork, noNetwork, regexp.MustCompile(`http error 5[0-9]{2}`)},
-	{contracts.CodeBotCheck, botCheck, regexp.MustCompile(`not a bot|captcha|http error 403`)},
-	{contracts.CodePrivate, aged, regexp.MustCompile(`confirm your age|age[- ]restricted|inappropriate for some users`)},
-	{contracts.CodePrivate, members, regexp.MustCompile(`members[- ]only|join this channel|requires payment|premium members`)},
-	{contracts.CodePrivate, unavailable, regexp.MustCompile(`private video|video is private|sign in|log ?in required|use --cookies`)},
-	{contracts.CodeUnavailable, foreign, regexp.MustCompile(`geo.?restrict|your (country|location|region)`)},
-	{contracts.CodeUnavailable, upcoming, regexp.MustCompile(`(event|stream) will begin|premieres? (in|will)|will premiere`)},
-	{contracts.CodeUnavailable, live, regexp.MustCompile(`is live|live ?stream|live event`)},
-	{contracts.CodeUnavailable, gone, regexp.MustCompile(`removed|deleted|terminated|does not exist|no longer available`)},
-	{contracts.CodeUnavailable, unavailable, regexp.MustCompile(`unavailable|not available|isn't available|http error (404|410)|no video`)},
-	{contracts.CodeTimeout, slowNetwork, regexp.MustCompile(`timed out|timeout`)},
-	{contracts.CodeNetwork, noNetwork, regexp.MustCompile(`errno|not known|connection|reset by peer|unreachable|` +
+	{failure.CaptionsBlocked, captionsBlocked, regexp.MustCompile(`any data blocks`)}, // the file is empty
+	{failure.BadCaptions, tooLarge, regexp.MustCompile(`file too large`)},
+	{failure.RateLimited, rateLimited, regexp.MustCompile(`http error 429|too many requests|rate[- ]limited`)},
+	{failure.Network, noNetwork, regexp.MustCompile(`http error 5[0-9]{2}`)},
+	{failure.BotCheck, botCheck, regexp.MustCompile(`not a bot|captcha|http error 403`)},
+	{failure.Private, aged, regexp.MustCompile(`confirm your age|age[- ]restricted|inappropriate for some users`)},
+	{failure.Private, members, regexp.MustCompile(`members[- ]only|join this channel|requires payment|premium members`)},
+	{failure.Private, unavailable, regexp.MustCompile(`private video|video is private|sign in|log ?in required|use --cookies`)},
+	{failure.Unavailable, foreign, regexp.MustCompile(`geo.?restrict|your (country|location|region)`)},
+	{failure.Unavailable, upcoming, regexp.MustCompile(`(event|stream) will begin|premieres? (in|will)|will premiere`)},
+	{failure.Unavailable, live, regexp.MustCompile(`is live|live ?stream|live event`)},
+	{failure.Unavailable, gone, regexp.MustCompile(`removed|deleted|terminated|does not exist|no longer available`)},
+	{failure.Unavailable, unavailable, regexp.MustCompile(`unavailable|not available|isn't available|http error (404|410)|no video`)},
+	{failure.Timeout, slowNetwork, regexp.MustCompile(`timed out|timeout`)},
+	{failure.Network, noNetwork, regexp.MustCompile(`errno|not known|connection|reset by peer|unreachable|` +
 		`proxy|ssl|certificate|remote end|incomplete ?read|bytes read|tunnel|temporary failure|eof occurred|getaddrinfo`)},
 }
 
@@ -326,13 +327,13 @@ func withoutCaptions(stderr string, playable bool, status text) *Error {
 	lines := append(saidAs(stderr, "ERROR:"), saidAs(stderr, "WARNING:")...)
 	warnings := strings.ToLower(strings.Join(lines, "\n"))
 	if strings.Contains(warnings, "missing subtitles") || strings.Contains(warnings, "po token") && strings.Contains(warnings, "subtitles") {
-		return &Error{Code: contracts.CodeCaptionsBlocked, Detail: captionsBlocked, Err: said(bounded(lines))}
+		return &Error{Code: failure.CaptionsBlocked, Detail: captionsBlocked, Err: said(bounded(lines))}
 	}
 	switch status {
 	case "is_live", "post_live":
-		return &Error{Code: contracts.CodeUnavailable, Detail: live, Err: said(bounded(lines))}
+		return &Error{Code: failure.Unavailable, Detail: live, Err: said(bounded(lines))}
 	case "is_upcoming":
-		return &Error{Code: contracts.CodeUnavailable, Detail: upcoming, Err: said(bounded(lines))}
+		return &Error{Code: failure.Unavailable, Detail: upcoming, Err: said(bounded(lines))}
 	default:
 	}
 	if !playable {
@@ -340,7 +341,7 @@ func withoutCaptions(stderr string, playable bool, status text) *Error {
 			return err
 		}
 	}
-	return &Error{Code: contracts.CodeNoCaptions, Detail: noCaptions, Err: said(bounded(lines))}
+	return &Error{Code: failure.NoCaptions, Detail: noCaptions, Err: said(bounded(lines))}
 }
 
 // trackError returns the error for a track that exists and cannot be fetched. When the site refuses the track, the
@@ -354,10 +355,10 @@ func trackError(stderr string) *Error {
 		return unknown(stderr)
 	}
 	switch err.Code {
-	case contracts.CodeBadCaptions, contracts.CodeNetwork, contracts.CodeRateLimited, contracts.CodeTimeout:
+	case failure.BadCaptions, failure.Network, failure.RateLimited, failure.Timeout:
 		return err
 	default:
-		return &Error{Code: contracts.CodeCaptionsBlocked, Detail: captionsBlocked, Err: err.Err}
+		return &Error{Code: failure.CaptionsBlocked, Detail: captionsBlocked, Err: err.Err}
 	}
 }
 
@@ -374,7 +375,7 @@ func unknown(stderr string) *Error {
 	if len(lines) > 0 {
 		detail = hidden.ReplaceAllString(advice.ReplaceAllString(origin.ReplaceAllString(lines[0], ""), ""), "...")
 	}
-	return &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: " + detail, Err: said(bounded(saidAs(stderr, "")))}
+	return &Error{Code: failure.Unavailable, Detail: "yt-dlp failed: " + detail, Err: said(bounded(saidAs(stderr, "")))}
 }
 
 // saidAs returns the lines that begin with a prefix, with their continuations.

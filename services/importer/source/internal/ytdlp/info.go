@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/text/language"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
@@ -52,7 +52,7 @@ func decide(result *program.Result) (Info, error) {
 	case result.ExitCode != 0 || errors.Is(err, errNothing):
 		return Info{}, infoError(string(result.Stderr))
 	case err != nil:
-		return Info{}, &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: its description of the video cannot be read", Err: err}
+		return Info{}, &Error{Code: failure.Unavailable, Detail: "yt-dlp failed: its description of the video cannot be read", Err: err}
 	default:
 		return info, nil
 	}

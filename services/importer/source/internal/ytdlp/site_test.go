@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
@@ -61,13 +62,13 @@ func TestVideoSite(t *testing.T) {
 		{"English before others", page(track("de", "/missing.vtt") + track("en", "/good.vtt")), "en", ""},
 		{"any language", page(track("he", "/good.vtt")), "he", ""},
 		{"a name for a language", page(`<track kind="subtitles" label="Klingon" src="/good.vtt">`), "Klingon", ""},
-		{"an option for a language", page(track("--exec=id", "/good.vtt")), "", contracts.CodeNoCaptions},
-		{"a pattern for a language", page(track(".*", "/good.vtt")), "", contracts.CodeNoCaptions},
-		{"a path for a language", page(track("../../x", "/good.vtt")), "", contracts.CodeNoCaptions},
-		{"a file for captions", page(track("en", "file:///etc/passwd")), "", contracts.CodeNoCaptions},
-		{"no tracks", page(""), "", contracts.CodeNoCaptions},
-		{"not there", page(track("en", "/missing.vtt")), "", contracts.CodeCaptionsBlocked},
-		{"no video", "<html><body>Cake</body></html>", "", contracts.CodeUnavailable},
+		{"an option for a language", page(track("--exec=id", "/good.vtt")), "", failure.NoCaptions},
+		{"a pattern for a language", page(track(".*", "/good.vtt")), "", failure.NoCaptions},
+		{"a path for a language", page(track("../../x", "/good.vtt")), "", failure.NoCaptions},
+		{"a file for captions", page(track("en", "file:///etc/passwd")), "", failure.NoCaptions},
+		{"no tracks", page(""), "", failure.NoCaptions},
+		{"not there", page(track("en", "/missing.vtt")), "", failure.CaptionsBlocked},
+		{"no video", "<html><body>Cake</body></html>", "", failure.Unavailable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -113,7 +114,7 @@ func TestAddressIsNoOption(t *testing.T) {
 		"--exec=touch hacked", "--version", "--dump-user-agent", "--config-locations=/etc/passwd", "-", "file:///etc/passwd", "http://127.0.0.1:1/cake", "ytsearch:cake", "",
 	} {
 		var e *Error
-		if _, err := c.Fetch(t.Context(), "job", address, "", none); !errors.As(err, &e) || e.Code != contracts.CodeUnavailable || e.Local {
+		if _, err := c.Fetch(t.Context(), "job", address, "", none); !errors.As(err, &e) || e.Code != failure.Unavailable || e.Local {
 			t.Errorf("%s: error %v: want it refused", address, err)
 		} else if strings.HasPrefix(address, "--") && !strings.Contains(e.Error(), strings.Fields(address)[0]) {
 			t.Errorf("%s: error %v: want it taken for an address", address, err)
@@ -248,9 +249,9 @@ func TestWhatItSays(t *testing.T) {
 		check.That(t, string(err.Code) == row[0], "%s\nis %s: want %s", row[1], err.Code, row[0])
 	}
 	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
-	check.Same(t, blocked, withoutCaptions(blocked, true, "is_live").Code, contracts.CodeCaptionsBlocked)
+	check.Same(t, blocked, withoutCaptions(blocked, true, "is_live").Code, failure.CaptionsBlocked)
 	err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true, "not_live")
-	check.That(t, err.Code == contracts.CodeNoCaptions, "a video that can be played and has no captions is %s: want no_captions", err.Code)
+	check.That(t, err.Code == failure.NoCaptions, "a video that can be played and has no captions is %s: want no_captions", err.Code)
 	for words, want := range map[string]string{
 		"Sign in to confirm your age. This video may be inappropriate for some users.": aged, "Join this channel to get access to members-only content": members,
 		"Video unavailable. The uploader has not made this video available in your country": foreign, "This live event will begin in 3 hours.": upcoming,
