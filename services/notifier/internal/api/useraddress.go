@@ -17,7 +17,11 @@ import (
 
 // AddressRequest is a request about one of a user's addresses on a channel.
 type AddressRequest struct {
-	UserName
+	// RecipientType is the kind of recipient.
+	RecipientType contracts.RecipientType `example:"CUSTOMER" json:"recipient_type" path:"type"`
+
+	// UserID is the id of the user. That of the query precedes that of the path.
+	UserID string `example:"carla" json:"user_id" jsonschema:"maxLength=320" path:"user" query:"user"`
 
 	// Channel is the name of the channel.
 	Channel string `example:"webhook" json:"channel" path:"channel"`
