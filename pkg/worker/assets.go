@@ -474,3 +474,15 @@ func orAutoCreate(mends bool) string {
 	}
 	return ", or set Config.AutoCreate"
 }
+
+// streamConfig reads the configuration of a stream of jobs. One round trip.
+func streamConfig(ctx context.Context, js jetstream.JetStream, stream string) (cfg jetstream.StreamConfig, err error) {
+	found, err := js.Stream(ctx, stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return cfg, &MissingError{Asset: "stream " + stream, Cause: err, maker: "worker.CreateStream", mends: true}
+	case err != nil:
+		return cfg, fmt.Errorf("worker: look up stream %s: %w", stream, err)
+	}
+	return found.CachedInfo().Config, nil
+}

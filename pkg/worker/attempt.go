@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/expediter-io/expediter/internal/limit"
-	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/shown"
-	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
-	"github.com/expediter-io/expediter/pkg/worker/internal/order"
+	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
 
 // unhandledDelay is the time for which a message without a handler is put off. While workers of two versions share a consumer, another
@@ -30,148 +27,9 @@ var (
 	errUnhandled  = refused(OutcomeSnoozed, unhandledDelay, "worker: no handler for this subject")
 )
 
-// ErrGoexit is the error of an attempt whose handler called runtime.Goexit.
-var ErrGoexit = errors.New("worker: handler called runtime.Goexit")
-
-// DecodeError is returned when Policy.Decode refuses a payload. The message goes to the dead letters.
-type DecodeError struct {
-	// Cause is the error of Policy.Decode.
-	Cause error
-
-	// Subject is the subject of the message.
-	Subject string
-
-	sequence uint64 // of the message: a handler may return the error of another job
-}
-
-// Error implements error.
-func (e *DecodeError) Error() string {
-	return fmt.Sprintf("worker: payload of %q cannot be decoded: %v", e.Subject, e.Cause)
-}
-
-// Unwrap returns the cause.
-func (e *DecodeError) Unwrap() error { return e.Cause }
-
-// maxShort and maxLong bound the texts that inspectors get, in bytes.
-const (
-	maxShort = 256
-	maxLong  = 512
-)
-
-// safeText returns the beginning of an error's text for readers who may not see payloads and passwords.
-func safeText(err error) string {
-	if undecodable, ok := errors.AsType[*DecodeError](err); ok { // the cause may quote the payload
-		return clip(fmt.Sprintf("worker: payload of %q cannot be decoded: see its dead letter", undecodable.Subject), maxLong)
-	}
-	return clip(redact.Error(err).Error(), maxLong)
-}
-
-// PanicError is the error of an attempt whose handler panicked. The value decides nothing, even if it is a control error.
-type PanicError struct {
-	// Stack is the stack of the panicking goroutine.
-	Stack []byte
-
-	// Value is the argument of panic.
-	Value any
-}
-
-// Error implements error. The text has no stack: that is for logs and dead letters.
-func (e *PanicError) Error() string { return "worker: handler panicked: " + shown.Text(e.Value) }
-
-// TimeoutError is the cause of the end of a handler's context at Policy.Timeout.
-type TimeoutError struct {
-	// Timeout is the policy's.
-	Timeout time.Duration
-}
-
-// Error implements error.
-func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("worker: handler ran longer than its timeout of %s", e.Timeout)
-}
-
-// freshFor returns the largest age of a message that counts as sent just now. For the rest of AckWait see doubtedAfter.
-func (w *Worker) freshFor() time.Duration { return min(time.Second, w.cfg.AckWait/5) }
-
-// deliver takes a message from the puller. The server has not sent the message before since. deliver returns the number of messages that
-// wait behind it, and does not block.
-func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
-	now := time.Now()
-	known := now
-	if apart(since, now) > w.freshFor() {
-		known = since // the process may have been stopped, and the server may have given the job to another worker meanwhile
-	}
-	meta, err := msg.Metadata()
-	if err != nil {
-		w.log.Error(EventJobUnknown, "subject", msg.Subject, "error", err)
-		return 0
-	}
-	count := int(meta.NumDelivered)
-	r := w.routeOf(msg.Subject)
-	d := newDelivery(r != nil && r.policy.Ordered)
-	d.beating, d.count, d.known, d.latest, d.first = true, meta.Sequence.Consumer, known, count, count
-	d.msg, d.reply, d.route = msg, msg.Reply, r
-	d.keep, d.unique = keepOf(msg.Header) // once: a handler that writes into its headers must not race with heartbeats
-	d.info = Info{
-		Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
-		ID: jobmsg.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
-		Stream: meta.Stream, Subject: msg.Subject,
-	}
-	d.created = w.classOf(meta.Consumer).created.Load()
-	back := w.deliveries.follow(d)
-	if back {
-		w.contact.lose()
-		w.beginContact(nil)
-	}
-	if w.ordered {
-		w.lines.Follow(order.Arrival{
-			Back: back, Consumer: meta.Consumer, Delivered: count, Delivery: d.count, Sequence: d.info.Sequence, Subject: msg.Subject,
-		}, d.line)
-	}
-	switch w.deliveries.add(d, now) {
-	case fresh:
-		if d.line != nil {
-			w.lines.Add(d.line)
-		}
-		w.running.Add(1)
-		w.start(d)
-	case acked:
-		w.running.Add(1)
-		go w.reack(d)
-	case duplicate:
-	}
-	return meta.NumPending
-}
-
-// start lets a goroutine take d to its end: an idle one that has ended another delivery, if there is one. The stack of an idle goroutine
-// has grown to the size that jobs need, which saves a tenth of the client's CPU per job. At most as many goroutines are idle as were ever
-// busy at a time.
-func (w *Worker) start(d *delivery) {
-	select {
-	case w.idle <- d:
-	default:
-		go w.processAll(d)
-	}
-}
-
-// processAll takes d to its end, and then other deliveries, until no more come.
-func (w *Worker) processAll(d *delivery) {
-	for ; d != nil; d = w.next() {
-		w.process(d)
-	}
-}
-
-// next waits, on an idle goroutine, for the next delivery, and returns nil when no more come.
-func (w *Worker) next() *delivery {
-	select {
-	case d := <-w.idle:
-		return d
-	case <-w.drained:
-		return nil
-	}
-}
-
-// process takes a delivery to its end. The handler runs on this goroutine: when it calls runtime.Goexit, the deferred part
-// still settles the job and frees the slot, and the goroutine is not used again.
+// process takes a delivery to its end: it waits for a slot, makes the attempt, and settles the job by the outcome. The handler runs on
+// this goroutine: when it calls runtime.Goexit, the deferred part still settles the job and frees the slot, and the goroutine is not used
+// again.
 func (w *Worker) process(d *delivery) {
 	defer shown.Catch(w.log, "job") // only the net: each callback is protected where it is called
 	defer func() {
@@ -180,17 +38,18 @@ func (w *Worker) process(d *delivery) {
 			w.lines.End(d.line, d.acked)
 		}
 		w.puller.Freed()
-		if !abandoned {
+		if !abandoned { // else stop counts it
 			w.running.Done()
 		}
 	}()
-	if !w.acquireSlot(d) {
+	// As a rule a slot is free, because the worker asks for as many jobs as it has slots.
+	d.hasSlot = w.stopping.Err() == nil && w.slots.tryAcquire() || w.awaitSlot(d)
+	if !d.hasSlot {
 		w.finish(d, errNotStarted)
 		return
 	}
-	d.hasSlot = true
-	defer func() { w.releaseSlot(d) }()
-	err := ErrGoexit
+	defer w.releaseSlot(d)
+	err := ErrGoexit // unless attempt returns
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Stack: debug.Stack(), Value: value}
@@ -200,35 +59,25 @@ func (w *Worker) process(d *delivery) {
 	err = w.attempt(d)
 }
 
-// acquireSlot waits for a free slot, and reports whether the delivery has one then. As a rule a slot is free. There is none when a request
-// that was given up for lost brought messages after all, or when jobs that had waited for their priority or a limit took the slots. When
-// the worker stops first, acquireSlot returns false only after the last request has ended: a job that is handed back earlier could come
-// here again. With several priorities, or limits, it also returns false after heldFor: by then no request for this job's priority is left.
-func (w *Worker) acquireSlot(d *delivery) bool {
+// awaitSlot waits for a slot, and reports whether the delivery got one. There is none at once when a request that was given up for lost
+// brought messages after all, or when jobs that had waited for their priority or a limit took the slots. With several priorities, or
+// limits, it returns false after heldFor: by then no request for this job's priority is left.
+func (w *Worker) awaitSlot(d *delivery) bool {
 	var longest time.Duration
 	if len(w.classes) > 1 || w.limited || w.ordered {
 		longest = heldFor
 	}
-	if w.stopping.Err() == nil && w.slots.acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), longest) {
+	if w.stopping.Err() == nil && w.slots.acquire(int(d.class.priority), w.stopping.Done(), longest) {
 		return true
 	}
 	if w.stopping.Err() != nil {
-		<-w.drained
+		<-w.drained // the last request would bring a job here again that is given back before
 	}
 	return false
 }
 
-// releaseSlot frees the slot of a delivery that has one.
-func (w *Worker) releaseSlot(d *delivery) {
-	if !d.hasSlot {
-		return
-	}
-	d.hasSlot = false
-	w.slots.release()
-	w.limits.Freed()
-}
-
-// attempt runs the handler of d once, if it has attempts left.
+// attempt makes one attempt: it waits for the job's turn and its permits, and runs the handler if the job may still run. An error that is
+// a refusal ended the attempt before its handler.
 func (w *Worker) attempt(d *delivery) error {
 	if d.route == nil {
 		return errUnhandled
@@ -239,30 +88,66 @@ func (w *Worker) attempt(d *delivery) error {
 	}
 	ctx, cancel := context.WithCancelCause(w.jobs)
 	defer cancel(nil)
-	w.deliveries.cancellable(d, cancel)
+	w.deliveries.mu.Lock()
+	d.cancel = cancel // from now on a client can cancel the job, also while it waits
+	w.deliveries.mu.Unlock()
 	if d.line != nil {
 		if err := w.awaitOrder(d); err != nil {
 			return err
 		}
 	}
-	permit, err := w.admit(d, cancel)
-	defer permit.Leave()
-	if err != nil {
+	// Permits come after the turn: a job that held permits while others are before it could keep those from running.
+	if len(d.policy.Limits) > 0 {
+		permit, err := w.acquirePermits(d, cancel)
+		defer permit.Leave()
+		if err != nil {
+			return err
+		}
+	}
+	d.info.Attempt = 1
+	// The first delivery of a job starts at once. Anything else may have run before, or may run elsewhere, and costs reads.
+	if d.first > 1 || d.waited || w.isDoubted(d) || d.unique && !w.isFirst(d) {
+		if err := w.admit(d); err != nil {
+			return err
+		}
+	}
+	return w.run(ctx, d)
+}
+
+// admit decides whether a job may run that was delivered before, has waited, or may have been given to another worker, and counts the
+// attempt.
+func (w *Worker) admit(d *delivery) error {
+	if d.waited {
+		if err := w.checkPaused(d); err != nil { // by now
+			return err
+		}
+	}
+	if err := w.checkHeld(d); err != nil {
 		return err
+	}
+	if d.unique && (d.waited || !w.isFirst(d)) {
+		if err := w.checkEnded(d); err != nil {
+			return err
+		}
+	}
+	if d.info.Attempt = w.countAttempt(d); d.info.Attempt > d.info.MaxAttempts {
+		d.info.Attempt-- // this delivery is none
+		return w.exhausted(d)
+	}
+	if d.info.Attempt >= suspect {
+		w.recordLost(d)
 	}
 	if d.cancelled.Load() { // while it waited
 		return ErrCancelled
 	}
-	if w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) { // check again: admit has waited for answers of the server
-		if err := w.checkHeld(d); err != nil {
-			return err
-		}
+	if w.isDoubted(d) { // check again: the reads above have taken time
+		return w.checkHeld(d)
 	}
-	return w.begin(ctx, d)
+	return nil
 }
 
-// begin runs the handler of d, which has its slot and its permits.
-func (w *Worker) begin(ctx context.Context, d *delivery) error {
+// run runs the handler of d inside the middleware.
+func (w *Worker) run(ctx context.Context, d *delivery) (err error) {
 	if timeout := d.policy.Timeout; timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
@@ -275,41 +160,65 @@ func (w *Worker) begin(ctx context.Context, d *delivery) error {
 	if w.cfg.Hooks.Started != nil {
 		w.observe("Hooks.Started", func() { w.cfg.Hooks.Started(d.info) })
 	}
-	defer d.endSteps()
-	err := w.handle(&attemptContext{Context: ctx, delivery: d, worker: w}, d)
+	defer func() { // no step begins after the attempt, even in a goroutine that the handler left behind
+		d.opening.Do(func() {})
+		if d.journal != nil {
+			d.journal.Close()
+		}
+	}()
+	work := func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) }
+	for _, outer := range slices.Backward(w.cfg.Middleware) {
+		next := work
+		work = func(ctx context.Context) error { return outer(ctx, d.info, d.msg.Header, next) }
+	}
+	// Goroutines inherit the labels, so a profile and the stacks of a stuck handler name its job. Sorted labels cost less.
+	labels := append(make([]string, 0, usualLabels), attemptLabel, string(d.label))
+	labels = append(labels, d.route.labels...)
+	pprof.Do(&attemptContext{Context: ctx, delivery: d, worker: w}, pprof.Labels(labels...), func(ctx context.Context) { err = work(ctx) })
 	if err != nil {
 		err = explain(ctx, shown.Error(err))
 	}
 	return err
 }
 
-// admit decides whether the job may run, and counts the attempt. The returned permit may be nil.
-func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *limit.Permit, err error) {
-	if len(d.policy.Limits) > 0 {
-		if permit, err = w.acquirePermits(d, cancel); err != nil {
-			return nil, err
-		}
+// errGone is the error of an attempt at a job that is no longer in its stream.
+var errGone = &refusal{outcome{kind: OutcomeFenced}, "worker: the job is gone from its stream: it ended elsewhere, or was deleted"}
+
+// checkThere returns errGone when a job that another worker may have been given is no longer in its stream: the other worker has ended it.
+// Only a work queue shows that; in other streams jobs stay. One round trip, to the stream's leader. A deposed leader that does not know of
+// it may still have the job, as may a leader that applies an acknowledgement at this moment.
+func (w *Worker) checkThere(ctx context.Context, d *delivery) error {
+	switch msg, found, err := w.api.Get(ctx, d.info.Stream, jsapi.Query{Sequence: d.info.Sequence}); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errRecordUnknown, w.denial(err))
+	case !found || !msg.Time.Equal(d.info.EnqueuedAt):
+		return errGone
+	default:
+		return nil
 	}
-	if d.waited {
-		if err := w.checkPaused(d); err != nil { // by now
-			return permit, err
-		}
+}
+
+// checkHeld is checkThere for a job that is about to start. It reads only after a disturbance, or when a job that waited for a limit had
+// been delivered before: the former worker may still have the job.
+func (w *Worker) checkHeld(d *delivery) error {
+	if w.isTaken(d) {
+		return errDoubted // the other worker may be working the job
 	}
-	if err := w.checkHeld(d); err != nil {
-		return permit, err
+	if again := d.first > 1 && d.waited; !again && !w.isDoubted(d) {
+		return nil
 	}
-	if err := w.checkEnded(d); err != nil {
-		return permit, err
+	return w.checkThere(w.settling, d)
+}
+
+// checkStep is checkThere for a step that is about to run. It reads only after a disturbance.
+func (w *Worker) checkStep(ctx context.Context, d *delivery) (doubted bool, err error) {
+	if !w.isDoubted(d) {
+		return false, nil
 	}
-	d.info.Attempt = w.countAttempt(d)
-	if d.info.Attempt > d.info.MaxAttempts {
-		d.info.Attempt-- // this delivery is none
-		return permit, w.exhausted(d)
+	if err = w.checkThere(ctx, d); errors.Is(err, errGone) {
+		err = journal.ErrGone
 	}
-	if d.info.Attempt >= suspect {
-		w.recordLost(d)
-	}
-	return permit, nil
+	return true, err
 }
 
 // exhausted returns the error of a job that has used its attempts: that of the last one, if it reported it, and otherwise that of the last
@@ -327,30 +236,6 @@ func (w *Worker) exhausted(d *delivery) error {
 	}
 }
 
-// Middleware runs around every attempt of every job, on the goroutine of its handler: for tracing, for values in the context,
-// for checks that all handlers share. It has to call next once at most, and to return the error of next, or another error instead. If it
-// does not call next, it decides the attempt without the handler. The context that it passes to next must be derived from ctx. A panic of
-// the handler passes through it.
-//
-// header holds the headers of the message, nil when it has none, and must not be changed.
-type Middleware func(ctx context.Context, info Info, header nats.Header, next func(context.Context) error) error
-
-// wrap puts the middleware around work, the first one outermost.
-func (d *delivery) wrap(all []Middleware, work func(context.Context) error) func(context.Context) error {
-	for _, outer := range slices.Backward(all) {
-		next := work
-		work = func(ctx context.Context) error { return outer(ctx, d.info, d.msg.Header, next) }
-	}
-	return work
-}
-
-// handle runs the handler inside the middleware.
-func (w *Worker) handle(ctx context.Context, d *delivery) (err error) {
-	work := d.wrap(w.cfg.Middleware, func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) })
-	d.label.do(ctx, d.route.labels, func(ctx context.Context) { err = work(ctx) })
-	return err
-}
-
 // explain adds the cause of the context's end to an error that the end has caused.
 func explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
@@ -358,6 +243,25 @@ func explain(ctx context.Context, err error) error {
 		return err
 	}
 	return errors.Join(err, cause)
+}
+
+// observe calls a function of the user on a goroutine that runtime.Goexit may end. A panic is logged and changes nothing.
+func (w *Worker) observe(name string, hook func()) {
+	defer shown.Catch(w.log, name)
+	hook()
+}
+
+// apart calls a function of the user from a goroutine that must not end, and reports whether the function returned.
+func (w *Worker) apart(name string, call func()) (returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer shown.Catch(w.log, name)
+		call()
+		returned = true
+	}()
+	<-done
+	return returned
 }
 
 // countAttempt returns the number of this attempt: the deliveries less the uncounted ones. The first delivery is the first
@@ -376,4 +280,52 @@ func (w *Worker) countAttempt(d *delivery) int {
 	}
 	d.noted = noted
 	return max(d.first-noted.Uncounted, 1)
+}
+
+// attemptContext is the context of a handler. By it package step and the methods of Job find the delivery.
+type attemptContext struct {
+	context.Context
+
+	delivery *delivery
+	worker   *Worker
+}
+
+type attemptKey struct{}
+
+// Value implements context.Context.
+func (c *attemptContext) Value(key any) any {
+	switch key.(type) {
+	case attemptKey:
+		return c
+	case journal.ContextKey:
+		return c.journal()
+	default:
+		return c.Context.Value(key)
+	}
+}
+
+// journal returns the journal of the job's steps, which is opened for the first of them. After the attempt it takes no more.
+func (c *attemptContext) journal() *journal.Journal {
+	d := c.delivery
+	d.opening.Do(func() { d.journal = c.worker.openJournal(d) })
+	if d.journal != nil {
+		return d.journal
+	}
+	ended := c.worker.openJournal(d)
+	ended.Close()
+	return ended
+}
+
+// openJournal returns the journal of d's steps, which ends the handler's context when the job is another attempt's.
+func (w *Worker) openJournal(d *delivery) *journal.Journal {
+	resume := d.msg.Header.Get(HeaderResume)
+	if resume != "" && !journal.ValidKey(resume) {
+		resume = ""
+	}
+	return w.journals.Open(w.settling, journal.Attempt{
+		Check:    func(ctx context.Context) (bool, error) { return w.checkStep(ctx, d) },
+		Consumer: d.info.Consumer, Created: d.created, Deliveries: d.first, Job: d.info.ID,
+		Lost: d.cancel, Resume: resume,
+		Sequence: d.info.Sequence, Stored: d.info.EnqueuedAt, Stream: d.info.Stream, Unsure: !w.isFirst(d),
+	})
 }

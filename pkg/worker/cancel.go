@@ -107,7 +107,7 @@ func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 		return j, err
 	}
 	k, err := jobmsg.KeyOf(j.Subject)
-	_, unique := keepOf(j.Header)
+	_, unique := jobmsg.KeepOf(j.Header)
 	switch refusal := j.CancelRefusal(); {
 	case j.HasEnded():
 		return j, nil

@@ -5,14 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
@@ -209,10 +214,10 @@ func isPassing(err error) bool {
 }
 
 // last reads the last message on a subject. The subject may have wildcards.
-func (c *Client) last(ctx context.Context, subject string) (jsapi.Message, bool, error) {
-	msg, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{LastBySubject: subject})
+func (c *Client) last(ctx context.Context, of string) (jsapi.Message, bool, error) {
+	msg, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{LastBySubject: of})
 	if err != nil {
-		return jsapi.Message{}, false, fmt.Errorf("worker: last message on %s: %w", subject, err)
+		return jsapi.Message{}, false, fmt.Errorf("worker: last message on %s: %w", of, err)
 	}
 	return msg, found, nil
 }
@@ -224,3 +229,327 @@ func (c *Client) remove(ctx context.Context, sequence uint64) error {
 	}
 	return nil
 }
+
+// Headers of a job's message, beside HeaderID. A publisher that has no [Client] sets them by hand.
+const (
+	// HeaderInsert identifies one insert among those with one ID.
+	HeaderInsert = "Job-Insert"
+
+	// HeaderKeep makes a job unique. It holds the time for which the record of its completion is kept, as a Go duration; at "0s" there is a
+	// record only if the job dies.
+	HeaderKeep = jobmsg.HeaderKeep
+)
+
+const (
+	headerSchedule       = jetstream.ScheduleHeader
+	headerScheduleTarget = jetstream.ScheduleTargetHeader
+
+	maxAhead   = 10 * 365 * 24 * time.Hour
+	maxHeaders = 16 << 10 // the size in bytes of a job's own headers
+)
+
+// NewJob is a job to insert. Subject is required.
+type NewJob struct {
+	// Args is the payload, encoded by ClientConfig.Encode.
+	Args any
+
+	// At is the time at which the job becomes due, in milliseconds. As a rule it comes a fraction of a second later: the server looks at its
+	// schedules at most four times a second (p50 about 130 ms late, at most about 250). A past time means now. Defaults to now.
+	At time.Time
+
+	// Delay is At as a time from now. Only one of both may be set. Defaults to none.
+	Delay time.Duration
+
+	// Header holds further headers. Names that start with "Nats-" or "Job-" are reserved. At most 16 KiB. Defaults to none.
+	Header nats.Header
+
+	// ID identifies the job, as Job.ID, in every attempt and in its dead letter. For a job that is not unique, or is
+	// Unique.Unrecorded, it is the message ID as well, so that within the stream's duplicate window (two minutes by default)
+	// jobs with one ID are stored once. At most 320 bytes. Defaults to a random one.
+	ID string
+
+	// Subject is the subject of the job. At most 1,024 bytes, with the key.
+	Subject string
+
+	// Unique makes this job the only one of its key. Defaults to none.
+	Unique *Unique
+}
+
+// Unique makes a job the only one of its key. While a job of the key is scheduled, queued or running, the server accepts no other. It
+// decides that in the write itself.
+type Unique struct {
+	// HoldDead makes a dead job hold its key for 30 days, or until its dead letter is replayed. Otherwise a new job replaces a dead one.
+	// Defaults to false.
+	HoldDead bool
+
+	// Keep is the time for which a completed job goes on holding its key, up to a year. It costs a write for each job. Fractions of a second
+	// are rounded up. Defaults to 0: the key is free when the job completes.
+	Keep time.Duration
+
+	// Key is appended to the subject as one token: any text of up to 320 bytes, which package token encodes if it is not a token. Defaults to
+	// none: the subject is the key.
+	Key string
+
+	// Unrecorded stores only the message of the job: the job holds its key for as long as it is in the stream. It is for a stream without
+	// subjects for delayed jobs and records. The message has one header more than that of a job that is not unique, except in a stream that
+	// itself refuses a second message of a subject (MaxMsgsPerSubject 1 with DiscardNewPerSubject). The client reads that setting once, with
+	// one round trip at its first insert. The receipt of a duplicate has neither the job that holds the key nor its state, and costs no round
+	// trip. Around a change of leader the server may refuse a message that it has stored: Insert then reports a duplicate of the same job,
+	// which is in the stream. Not with HoldDead, Keep, or a delayed job. Defaults to false.
+	Unrecorded bool
+}
+
+// plan is a job ready to be published, repeatedly if needed.
+type plan struct {
+	data     []byte
+	due      time.Time // zero for at once
+	header   nats.Header
+	holdDead bool
+	id       string
+	insertID string // unique to this insert
+	keep     time.Duration
+	key      jobmsg.Key
+	to       string // the subject to which it is published
+	unique   bool   // it is unique, with records of its key
+	unknown  bool   // a publication may have been stored although no answer came
+
+	unrecorded bool // unique among the jobs of its subject
+}
+
+// plan checks a job and encodes it. The error names all mistakes.
+func (c *Client) plan(job NewJob) (*plan, error) {
+	u := cmp.Or(job.Unique, new(Unique))
+	k, badSubject := keyOf(job.Subject, u.Key)
+	due, badAt := dueOf(job, time.Now())
+	h, badHeader := headerOf(job.Header)
+	data, badArgs := c.encode(job.Args, h)
+	err := errors.Join(
+		inField("NewJob.Subject", badSubject),
+		inField("NewJob.At", badAt),
+		inField("NewJob.Header", badHeader),
+		inField("NewJob.ID", checkID(job.ID)),
+		validate.If(u.Unrecorded && (u.HoldDead || u.Keep != 0 || !due.IsZero()),
+			"NewJob.Unique.Unrecorded: there is a HoldDead, a Keep or a delay as well: those are recorded"),
+		validate.If(u.Keep < 0 || u.Keep > jobmsg.MaxKeep, "NewJob.Unique.Keep: use 0 to 366 days"),
+		inField("NewJob.Args", badArgs))
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{
+		data: data, due: due, header: h, holdDead: u.HoldDead, id: job.ID, keep: jobmsg.WholeSeconds(u.Keep), key: k,
+		unique: job.Unique != nil && !u.Unrecorded, unrecorded: u.Unrecorded,
+	}
+	p.address(c.cfg.Stream)
+	return p, nil
+}
+
+// inField names the field of a mistake. Each insert calls it, so it allocates nothing without one.
+func inField(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// encode returns the payload of a job with the given headers.
+func (c *Client) encode(args any, h nats.Header) ([]byte, error) {
+	data, err := c.cfg.Encode(args)
+	if err != nil {
+		return nil, err
+	}
+	size := len(data) + sizeOf(h)
+	if limit := c.nc.MaxPayload(); limit > 0 && int64(size) > limit-headerRoom {
+		return nil, fmt.Errorf("%d bytes, encoded and with headers, are too many for a server that takes %d, %d of them for Expediter's "+
+			"headers: %w", size, limit, headerRoom, nats.ErrMaxPayload)
+	}
+	return data, nil
+}
+
+// address fills in the subject and the headers that the server and the worker read.
+func (p *plan) address(stream string) {
+	if p.insertID = p.id; p.id == "" || p.unique { // for unrecorded ones it is the ID too
+		p.insertID = nuid.Next()
+	}
+	p.id = cmp.Or(p.id, p.insertID)
+	h := p.header
+	h.Set(jetstream.ExpectedStreamHeader, stream)
+	// A unique job's message ID belongs to this insert only: it guards the retry of a publish, and must not make the server drop the next job
+	// of the key.
+	h.Set(nats.MsgIdHdr, p.insertID)
+	if p.id != p.insertID {
+		h.Set(HeaderInsert, p.insertID)
+	}
+	if p.id != p.insertID || !p.due.IsZero() {
+		h.Set(HeaderID, p.id)
+	}
+	if p.unique {
+		h.Set(HeaderKeep, p.keep.String())
+		setExpected(h, p.key, 0)
+	}
+	p.to = p.key.Job()
+	if p.due.IsZero() {
+		return
+	}
+	h.Set(headerSchedule, "@at "+p.due.UTC().Format(time.RFC3339Nano))
+	h.Set(headerScheduleTarget, p.to)
+	p.to = p.key.Later()
+	if !p.unique {
+		// Each job has a schedule of its own, or the next would replace this one.
+		suffix, _ := subject.EncodeToken(p.id) // the ID has been checked
+		p.to += "." + suffix
+	}
+}
+
+// receipt reads the server's confirmation.
+func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
+	r := Receipt{ID: p.id, Sequence: ack.Sequence, State: StateQueued, Stream: ack.Stream, Subject: p.key.Job()}
+	if !p.due.IsZero() {
+		r.State = StateScheduled
+	}
+	// If no other insert can have the message ID, the server knows it from a publication whose answer was lost.
+	if ack.Duplicate && p.insertID == p.id && !p.unknown && !p.unique {
+		r.Duplicate, r.State = true, ""
+	}
+	return r
+}
+
+// keyOf returns the key of a subject that is followed by the token of a Unique.Key, if that is not empty.
+func keyOf(to, unique string) (jobmsg.Key, error) {
+	if unique != "" {
+		if _, err := subject.EncodeToken(unique); err != nil {
+			return jobmsg.Key{}, fmt.Errorf("key: %w", err)
+		}
+	}
+	k, err := jobmsg.KeyOf(keyed(to, unique))
+	if err != nil {
+		return jobmsg.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(keyed(to, unique), jobmsg.MaxSubject), err)
+	}
+	return k, nil
+}
+
+// keyed appends the token of a Unique.Key to a subject. A key that has no token leaves an empty one, which no job has.
+func keyed(to, unique string) string {
+	if unique == "" {
+		return to
+	}
+	last, _ := subject.EncodeToken(unique)
+	return to + "." + last
+}
+
+// dueOf returns the time at which a job is due, the zero time for at once.
+func dueOf(job NewJob, now time.Time) (time.Time, error) {
+	due := job.At
+	switch {
+	case job.Delay < 0:
+		return due, fmt.Errorf("a Delay of %s: use none or a positive one", job.Delay)
+	case job.Delay > 0 && !due.IsZero():
+		return due, errors.New("there is a Delay as well: use one of them")
+	case job.Delay > 0:
+		due = now.Add(job.Delay)
+	}
+	switch {
+	case !due.After(now):
+		return time.Time{}, nil
+	case due.Sub(now) > maxAhead:
+		return due, fmt.Errorf("%s is more than %s ahead", due, maxAhead)
+	default:
+		return due, nil
+	}
+}
+
+// headerOf copies the headers that a caller may set.
+func headerOf(given nats.Header) (nats.Header, error) {
+	const own = 6 // the number of headers that the client adds, as a rule
+	all := make(nats.Header, len(given)+own)
+	for name, values := range given {
+		if strings.HasPrefix(strings.ToLower(name), "job-") {
+			return nil, fmt.Errorf("header %.64q: names that start with Job- are taken", name)
+		}
+		if err := validate.Header(name, values...); err != nil {
+			return nil, err
+		}
+		all[name] = values
+	}
+	if size := sizeOf(all); size > maxHeaders {
+		return nil, fmt.Errorf("%d bytes: use at most %d", size, maxHeaders)
+	}
+	return all, nil
+}
+
+func sizeOf(h nats.Header) (size int) {
+	for name, values := range h {
+		for _, text := range values {
+			size += len(name) + len(": \r\n") + len(text)
+		}
+	}
+	return size
+}
+
+func checkID(id string) error {
+	switch {
+	case len(id) > subject.MaxID:
+		return fmt.Errorf("%d bytes: use at most %d", len(id), subject.MaxID)
+	case strings.TrimSpace(id) != id:
+		return errors.New("spaces at its ends are not allowed")
+	default:
+		return validate.HeaderText(id)
+	}
+}
+
+// runOf returns the job of a schedule, as the server would insert it.
+func (c *Client) runOf(schedule jsapi.Message) *nats.Msg {
+	msg := &nats.Msg{Subject: schedule.Header.Get(headerScheduleTarget), Header: maps.Clone(schedule.Header), Data: schedule.Data}
+	for _, name := range []string{
+		headerSchedule, headerScheduleTarget, jetstream.ExpectedLastSubjSeqHeader, jetstream.ExpectedLastSubjSeqSubjHeader,
+		jetstream.MsgRollup, jetstream.ScheduleRollupHeader, jetstream.ScheduleTimeZoneHeader,
+	} {
+		msg.Header.Del(name)
+	}
+	msg.Header.Set(jetstream.ExpectedStreamHeader, c.cfg.Stream)
+	return msg
+}
+
+// message returns a message for one publication to the client's stream, which is not reused because nats.go keeps messages. It does not
+// write into their headers: those are the plan's, unless this publication has others.
+func (c *Client) message(p *plan) *nats.Msg {
+	msg := &nats.Msg{Subject: p.to, Header: p.header, Data: p.data}
+	if !p.unrecorded {
+		return msg
+	}
+	msg.Header = maps.Clone(p.header)
+	// A stream with these settings itself refuses a job whose subject has a message already.
+	seen := c.stream.Load()
+	if seen != nil && seen.MaxMsgsPerSubject == 1 && seen.Discard == jetstream.DiscardNew && seen.DiscardNewPerSubject {
+		msg.Header.Del(jetstream.ExpectedStreamHeader) // the stream takes the subject, so no other stream does
+	} else {
+		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	}
+	return msg
+}
+
+// InsertError is returned when a job could not be inserted.
+type InsertError struct {
+	// Cause is the reason.
+	Cause error
+
+	// ID is the ID of the job.
+	ID string
+
+	// Subject is the subject of the job.
+	Subject string
+
+	// Unknown reports whether the job may have been stored all the same.
+	Unknown bool
+}
+
+// Error implements error.
+func (e *InsertError) Error() string {
+	outcome := "not inserted"
+	if e.Unknown {
+		outcome = "perhaps inserted"
+	}
+	return fmt.Sprintf("worker: job %q on %q %s: %v", clip(e.ID, 64), clip(e.Subject, 256), outcome, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *InsertError) Unwrap() error { return e.Cause }

@@ -52,12 +52,14 @@ func TestMiddlewareOrder(t *testing.T) {
 			return errors.Join(err, errors.New(name))
 		}
 	}
-	work := func(ctx context.Context) error {
+	work := func(ctx context.Context, _ Info, _ *nats.Msg) error {
 		calls = append(calls, "work in "+ctx.Value(key{}).(string)) //nolint:forcetypeassert // set above
 		return errors.New("no")
 	}
 	d := &delivery{info: Info{ID: "j"}, msg: &nats.Msg{Header: nats.Header{"H": {"h"}}}}
-	err := d.wrap([]Middleware{named("a"), named("b")}, work)(t.Context())
+	d.route = &route{work: work}
+	w := &Worker{cfg: Config{Middleware: []Middleware{named("a"), named("b")}}, deliveries: newDeliveries()}
+	err := w.run(t.Context(), d)
 	want := []string{"a j h", "b j h", "work in b", "b got no", "a got no\nb"}
 	check.That(t, slices.Equal(calls, want) && err.Error() == "no\nb\na", "calls %q, error %q", calls, err)
 }
@@ -111,7 +113,7 @@ func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
 	}
 	for subject, want := range map[string]string{"a.1.x": "a.*.x", "a.1.y": "a.*.y", "b.1.2": "b.>", "c": "c", "b": "", "a.x": ""} {
 		got := ""
-		if r := w.routeOf(subject); r != nil {
+		if r, found := w.routing.Find(subject); found {
 			got = r.pattern
 		}
 		check.That(t, got == want, "%q goes to %q, want %q", subject, got, want)

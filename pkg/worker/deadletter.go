@@ -356,11 +356,3 @@ func (p letterStore) store(ctx context.Context, subject string, data []byte, id 
 func (l DeadLetter) messageID() string {
 	return fmt.Sprintf("dead:%s:%s:%d:%d", l.Stream, l.Consumer, l.Sequence, l.EnqueuedAt.UnixNano())
 }
-
-// clip shortens a text to at most limit bytes of valid UTF-8.
-func clip(text string, limit int) string {
-	if len(text) > limit {
-		text = text[:limit]
-	}
-	return strings.ToValidUTF8(text, "?")
-}

@@ -2,17 +2,12 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/expediter-io/expediter/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
 
 const (
@@ -103,7 +98,7 @@ func (w *Worker) checkRunning(ctx context.Context, now time.Time) {
 		}
 	})
 	for _, d := range running {
-		if !d.shown.Load() && !w.silent.Load() && !w.show(d, StateRunning) {
+		if !d.recorded.Load() && !w.silent.Load() && !w.recordState(d, StateRunning) {
 			w.silent.Store(true) // it has no permission
 		}
 		if d.unique && w.isCancelled(d) {
@@ -163,88 +158,6 @@ func dump(all []*delivery) map[label]string {
 	return stacksOf(maxStacks, labels...)
 }
 
-// isFirst reports whether certainly no worker has had the message before.
-func (w *Worker) isFirst(d *delivery) bool {
-	return d.first <= 1 && w.contact.covers(d.info.EnqueuedAt)
-}
-
-// beginContact calls getContact at the start, with acknowledgements to repeat.
-func (w *Worker) beginContact(acks map[string][]ack) {
-	begin := w.contact.begin()
-	w.contacting.Go(func() { w.getContact(begin, acks) })
-}
-
-// getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no first delivery
-// is certain. That only costs unique jobs and jobs with steps a read.
-func (w *Worker) getContact(begin func(now time.Time), acks map[string][]ack) {
-	for i, c := range w.classes {
-		if i > 0 && len(acks[c.consumer]) == 0 {
-			continue
-		}
-		var found jetstream.Consumer
-		err := repeat(w.stopping, firstWait, func(error) bool { return true }, func() (err error) {
-			found, err = w.consumer(w.stopping, c)
-			return err
-		})
-		if err != nil { // it is stopping
-			return
-		}
-		w.follow(c, found)
-		if i == 0 {
-			begin(found.CachedInfo().TimeStamp)
-		}
-		w.repeatAcks(found.CachedInfo(), acks[c.consumer])
-	}
-}
-
-// follow notes the consumer of a class, and its ack floor.
-func (w *Worker) follow(c *class, found jetstream.Consumer) {
-	w.noteConsumer(c, found)
-	if w.ordered {
-		w.lines.Acknowledged(c.consumer, found.CachedInfo().AckFloor.Stream)
-	}
-}
-
-// consumer asks the server once about the consumer of a class.
-func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
-	defer cancel()
-	return w.js.Consumer(ctx, w.cfg.Stream, c.consumer)
-}
-
-// repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: they could then settle jobs that it has
-// delivered to another worker. It waits for no answer, because a server that has crashed and forgotten the delivery sends none.
-// Acknowledgements that are lost with the connection are repeated when the connection is back.
-func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []ack) {
-	for _, ack := range acks {
-		if ack.created == consumer.Created.UnixNano() {
-			_ = w.nc.Publish(ack.reply, []byte(ackDone)) // see above
-		}
-	}
-}
-
-// errGone is the error of an attempt at a job that is no longer in its stream.
-var errGone = &refusal{outcome{kind: OutcomeFenced}, "worker: the job is gone from its stream: it ended elsewhere, or was deleted"}
-
-// doubtedAfter returns the time without a confirmed heartbeat after which another worker may have the job of a delivery: one heartbeat may
-// be lost. The rest of AckWait is for a leader that confirms a heartbeat and dies before others know of it.
-func (w *Worker) doubtedAfter() time.Duration {
-	return w.cfg.AckWait * (beatsPerAckWait - 1) / beatsPerAckWait
-}
-
-// isDoubted reports whether another worker may have been given the job since d came: heartbeats were not confirmed in time,
-// because the connection, a leader or this process was away, or the consumer was made again, or has lost count.
-func (t *deliveries) isDoubted(d *delivery, now time.Time, after time.Duration) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return d.doubted || d.orphan || apart(d.known, now) > after
-}
-
-// apart returns the time between two times, by the clock that shows more: the monotonic clock stands still while a machine sleeps.
-func apart(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
-
 // beats are the heartbeats that the worker sends.
 type beats struct {
 	inbox  string // the prefix of the confirmations' subjects, with its last dot
@@ -300,7 +213,7 @@ func (w *Worker) confirmed(msg *nats.Msg) {
 	for _, d := range t.bySeq {
 		switch {
 		case d.info.Consumer != consumer || !d.beating || d.known.After(beat.at) || !beat.all && d.line == nil:
-		case apart(d.known, now) > w.doubtedAfter():
+		case apart(d.known, now) > w.trust:
 			d.doubted = true
 		default:
 			d.known = beat.at
@@ -321,41 +234,4 @@ func (w *Worker) lookAtConsumers(ctx context.Context) {
 			w.follow(c, found)
 		}
 	}
-}
-
-// checkThere returns errGone when a job that another worker may have been given is no longer in its stream: the other worker has ended it.
-// Only a work queue shows that; in other streams jobs stay. One round trip, to the stream's leader. A deposed leader that does not know of
-// it may still have the job, as may a leader that applies an acknowledgement at this moment.
-func (w *Worker) checkThere(ctx context.Context, d *delivery) error {
-	switch msg, found, err := w.api.Get(ctx, d.info.Stream, jsapi.Query{Sequence: d.info.Sequence}); {
-	case err != nil:
-		return fmt.Errorf("%w: %w", errRecordUnknown, w.denial(err))
-	case !found || !msg.Time.Equal(d.info.EnqueuedAt):
-		return errGone
-	default:
-		return nil
-	}
-}
-
-// checkHeld is checkThere for a job that is about to start. It reads only after a disturbance, or when a job that waited for a limit had
-// been delivered before: the former worker may still have the job.
-func (w *Worker) checkHeld(d *delivery) error {
-	if w.mayBeOthers(d) {
-		return errDoubted // the other worker may be working the job
-	}
-	if again := d.first > 1 && d.waited; !again && !w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) {
-		return nil
-	}
-	return w.checkThere(w.settling, d)
-}
-
-// checkStep is checkThere for a step that is about to run. It reads only after a disturbance.
-func (w *Worker) checkStep(ctx context.Context, d *delivery) (doubted bool, err error) {
-	if !w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) {
-		return false, nil
-	}
-	if err = w.checkThere(ctx, d); errors.Is(err, errGone) {
-		err = journal.ErrGone
-	}
-	return true, err
 }

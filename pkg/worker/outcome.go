@@ -1,22 +1,14 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"log/slog"
-	"maps"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/time/rate"
 
+	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
@@ -24,13 +16,14 @@ import (
 // errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
 var errOrphan = errors.New("worker: the consumer that delivered the job was deleted, and made again")
 
-// outcome describes how to settle a job after an attempt.
+// outcome is how an attempt ended, and how to settle its job.
 type outcome struct {
-	delay     time.Duration
 	kind      Outcome
-	reason    Reason // why it is dead
-	settled   bool   // an earlier delivery was settled, and only its acknowledgement is missing
-	uncounted bool   // the delivery uses no attempt
+	delay     time.Duration // before the next delivery
+	err       error         // as reported
+	reason    Reason        // why the job is dead
+	settled   bool          // an earlier delivery was settled, and only its acknowledgement is missing
+	uncounted bool          // the delivery uses no attempt
 }
 
 // refusal is the error of an attempt that ended before its handler. It has the outcome, so that no error of a handler can pass for one.
@@ -48,124 +41,134 @@ func refused(kind Outcome, delay time.Duration, text string) *refusal {
 	return &refusal{outcome{delay: delay, kind: kind, uncounted: true}, text}
 }
 
-// classify derives the outcome from the error of an attempt. interrupted is true if the worker has ended the handler's context; wait is
-// the backoff of the policy. Of several control errors in one error the first of Discard, Snooze and Retry decides.
-func classify(info Info, err error, interrupted bool, wait func(attempt int) time.Duration) outcome {
-	_, panicked := err.(*PanicError) //nolint:errorlint // of this attempt: the error that a handler returned is wrapped
-	exited := err == ErrGoexit       //nolint:errorlint // as above
-	discard, _ := errors.AsType[*DiscardError](err)
-	decode, _ := errors.AsType[*DecodeError](err)
-	retry, _ := errors.AsType[*RetryError](err)
-	snooze, _ := errors.AsType[*SnoozeError](err)
-	switch {
-	case decode != nil && decode.sequence == info.Sequence && decode.Subject == info.Subject:
-		return outcome{kind: OutcomeDead, reason: ReasonUndecodable}
-	case discard != nil:
-		return outcome{kind: OutcomeDead, reason: ReasonDiscarded}
-	case snooze != nil:
-		return outcome{kind: OutcomeSnoozed, delay: bounded(snooze.Delay), uncounted: true}
-	case interrupted && !panicked && !exited && retry == nil:
-		return outcome{kind: OutcomeHandedBack, uncounted: true}
-	case info.Attempt >= info.MaxAttempts:
-		return outcome{kind: OutcomeDead, reason: ReasonExhausted}
-	case retry != nil:
-		return outcome{kind: OutcomeRetried, delay: bounded(retry.After)}
-	default:
-		return outcome{kind: OutcomeRetried, delay: wait(info.Attempt)}
-	}
+// ending is all that decides the outcome of an attempt.
+type ending struct {
+	info        Info
+	cancelled   bool  // by a client
+	err         error // of the handler, or the reason that it did not run
+	interrupted bool  // the worker has ended the handler's context
+	started     bool  // the handler was called
+	taken       error // another worker or attempt has the job, nil for none
 }
 
-// finish settles a job whose handler has returned.
+// decide returns the outcome of an attempt, with the wait of backoff before a retry. Nothing changes it later: what the server makes of it
+// is the result of settle.
+func decide(e ending, backoff func(attempt int) time.Duration) outcome {
+	switch {
+	case e.taken != nil:
+		// Whatever the handler returned: an answer could settle the other attempt's delivery, or start the job again.
+		return outcome{kind: OutcomeFenced, err: e.taken}
+	case e.err == nil:
+		return outcome{kind: OutcomeCompleted}
+	case e.cancelled:
+		// Whatever the handler returned: it fails because its context has ended. The client has removed the job.
+		return outcome{kind: OutcomeCancelled, settled: true}
+	}
+	if !e.started {
+		if r, ok := errors.AsType[*refusal](e.err); ok {
+			o := r.outcome
+			if !o.settled || o.kind == OutcomeDead { // a job that completed or was cancelled earlier has no error
+				o.err = e.err
+			}
+			return o
+		}
+	}
+	// Only errors of this job decide. A panic or Goexit is this attempt's if it is not wrapped, and a payload is this job's by its sequence.
+	_, panicked := e.err.(*PanicError) //nolint:errorlint // see above
+	exited := e.err == ErrGoexit       //nolint:errorlint // see above
+	discard, _ := errors.AsType[*DiscardError](e.err)
+	decode, _ := errors.AsType[*DecodeError](e.err)
+	retry, _ := errors.AsType[*RetryError](e.err)
+	snooze, _ := errors.AsType[*SnoozeError](e.err)
+	o := outcome{err: e.err}
+	switch {
+	case decode != nil && decode.sequence == e.info.Sequence && decode.Subject == e.info.Subject:
+		o.kind, o.reason = OutcomeDead, ReasonUndecodable
+	case discard != nil: // before the others, because nobody discards by accident
+		o.kind, o.reason = OutcomeDead, ReasonDiscarded
+	case snooze != nil:
+		o.kind, o.delay, o.uncounted = OutcomeSnoozed, bounded(snooze.Delay), true
+	case e.interrupted && !panicked && !exited && retry == nil:
+		// The error is most likely that of the ended context. A panic is the handler's own, and Retry was asked for.
+		o.kind, o.uncounted = OutcomeHandedBack, true
+	case e.info.Attempt >= e.info.MaxAttempts:
+		o.kind, o.reason = OutcomeDead, ReasonExhausted
+	case retry != nil:
+		o.kind, o.delay = OutcomeRetried, bounded(retry.After)
+	default:
+		o.kind, o.delay = OutcomeRetried, backoff(e.info.Attempt)
+	}
+	return o
+}
+
+// finish settles a job whose attempt has ended with err.
 func (w *Worker) finish(d *delivery, err error) {
 	ended := time.Now()
 	if !w.deliveries.claim(d) {
 		w.log.Warn(EventJobLate, append(d.attrs(), "error", err)...)
 		return
 	}
-	o, err := w.decide(d, err)
-	o.kind = w.settle(d, o, err)
-	w.report(d, o, err, ended)
+	o := decide(w.endingOf(d, err), func(attempt int) time.Duration { return w.backoff(d.policy, attempt) })
+	w.report(d, o, w.settle(d, o), ended)
 }
 
-// decide returns the outcome of an attempt that returned err, and the error to report.
-func (w *Worker) decide(d *delivery, err error) (outcome, error) {
-	if w.mayBeOthers(d) { // an answer could settle the other worker's delivery, or make the server deliver the job again
-		return outcome{kind: OutcomeFenced}, errors.Join(errDoubted, err)
-	}
-	if d.journal != nil {
-		if fenced := d.journal.Fenced(); fenced != nil { // whatever the handler returned
-			return outcome{kind: OutcomeFenced}, fenced
-		}
+// endingOf collects what decides the outcome of an attempt.
+func (w *Worker) endingOf(d *delivery, err error) ending {
+	e := ending{
+		info: d.info, cancelled: d.cancelled.Load(), err: err, interrupted: w.jobs.Err() != nil || d.interrupted.Load(),
+		started: !d.started.IsZero(),
 	}
 	switch {
-	case err == nil:
-		return outcome{kind: OutcomeCompleted}, nil
-	case d.cancelled.Load(): // whatever the handler returned
-		return outcome{kind: OutcomeCancelled, settled: true}, nil
-	case d.started.IsZero():
-		if r, ok := errors.AsType[*refusal](err); ok {
-			if r.settled && r.kind != OutcomeDead {
-				err = nil
-			}
-			return r.outcome, err
-		}
-		if d.info.Attempt == 0 { // it fails like a handler
+	case w.isTaken(d):
+		e.taken = errors.Join(errDoubted, err)
+	case d.journal != nil:
+		e.taken = d.journal.Fenced()
+	case err != nil && d.info.Attempt == 0:
+		// A panic of Limit.Key fails the attempt like one of the handler, so it counts. Of all that refuse a job nothing reads the number.
+		if _, isRefused := errors.AsType[*refusal](err); !isRefused && !e.cancelled {
 			d.info.Attempt = w.countAttempt(d)
+			e.info.Attempt = d.info.Attempt
 		}
 	}
-	interrupted := w.jobs.Err() != nil || d.permitLost.Load()
-	return classify(d.info, err, interrupted, func(attempt int) time.Duration { return w.backoff(d.policy, attempt) }), err
+	return e
 }
 
-// settle carries out an outcome and returns the outcome that was reached.
-func (w *Worker) settle(d *delivery, o outcome, err error) Outcome {
+// settle carries out an outcome, and returns it if the server has confirmed it. Otherwise it returns OutcomeUnknown, or OutcomeFenced if
+// another worker has the job by now.
+func (w *Worker) settle(d *delivery, o outcome) Outcome {
 	switch {
-	case o.settled:
-		return w.confirm(d, o.kind)
-	case o.kind == OutcomeCompleted:
-		return w.complete(d)
 	case o.kind == OutcomeFenced:
 		return w.leave(d, o)
+	case o.settled || o.kind == OutcomeCompleted:
 	case o.kind != OutcomeDead:
-		return w.release(d, o, err)
-	}
-	if failed := w.deadLetter(d, o.reason, err); failed != nil {
-		w.log.Error(EventDeadFailed, append(d.attrs(), "error", w.denial(failed))...)
-		again := outcome{delay: unhandledDelay, kind: OutcomeRetried}
-		if d.started.IsZero() { // the record has the error of the last attempt
-			again = errUnhandled.outcome
+		return w.giveBack(d, o)
+	default:
+		if failed := w.deadLetter(d, o.reason, o.err); failed != nil {
+			w.log.Error(EventDeadFailed, append(d.attrs(), "error", w.denial(failed))...)
+			again := outcome{delay: unhandledDelay, err: o.err, kind: OutcomeRetried}
+			if d.started.IsZero() { // the record has the error of the last attempt
+				again = errUnhandled.outcome
+			}
+			w.giveBack(d, again)
+			return OutcomeUnknown
 		}
-		w.release(d, again, err)
+	}
+	// The record comes before the acknowledgement: the key must not be free in between.
+	if d.unique && !o.settled && !w.recordEnd(d, o.kind) {
 		return OutcomeUnknown
 	}
-	if !w.recordEnd(d, StateDead) {
-		return OutcomeUnknown
+	if record := d.msg.Header.Get(jobmsg.HeaderReplayRecord); record != "" {
+		w.recordReplay(d, record)
 	}
-	return w.confirm(d, o.kind)
-}
-
-// complete records that a job is done, acknowledges it and forgets its steps.
-func (w *Worker) complete(d *delivery) Outcome {
-	if !w.recordEnd(d, StateDone) {
-		return OutcomeUnknown
-	}
-	reached := w.confirm(d, OutcomeCompleted)
-	if reached == OutcomeCompleted && d.journal != nil {
-		d.journal.Forget()
-	}
-	return reached
-}
-
-// confirm acknowledges a job until the server confirms it. Acknowledgements can be repeated without harm, under the newest delivery.
-// Heartbeats go on meanwhile, so the job is not started elsewhere while the server can be reached. The job of a dead letter is
-// acknowledged as well, not terminated: its letter has more than the server's advisory.
-func (w *Worker) confirm(d *delivery, kind Outcome) Outcome {
-	w.recordReplay(d)
-	if !w.acknowledge(d, kind) {
+	// The job of a dead letter is acknowledged as well, not terminated: its letter has more than the server's advisory.
+	if !w.acknowledge(d, o.kind) {
 		return OutcomeUnknown
 	}
 	d.acked = true
-	return kind
+	if d.journal != nil && o.kind == OutcomeCompleted && !o.settled {
+		d.journal.Forget()
+	}
+	return o.kind
 }
 
 // reack acknowledges a copy of a job that this worker has acknowledged before.
@@ -175,45 +178,47 @@ func (w *Worker) reack(d *delivery) {
 	w.acknowledge(d, OutcomeUnknown)
 }
 
-// acknowledge reports whether the server has confirmed the acknowledgement.
+// acknowledge acknowledges a job until the server confirms it, and reports whether it did. Acknowledgements can be repeated without harm,
+// under the newest delivery. Heartbeats go on in the meantime, so the job is not started elsewhere while the server can be reached.
 func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 	until := time.Now().Add(w.cfg.SettleTimeout)
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		reply := w.deliveries.answerTo(d)
 		err := w.answer(d, reply, ackDone)
 		if err == nil {
-			w.acks.add(ack{consumer: d.info.Consumer, created: w.classOf(d.info.Consumer).created.Load(), reply: reply})
+			w.acks.add(ack{consumer: d.info.Consumer, created: d.class.created.Load(), reply: reply})
 			return true
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) || w.mayBeOthers(d) {
+		// The acknowledgement of an ordered job that another worker has would start the next job beside it.
+		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) || w.isTaken(d) {
 			w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", kind, "error", w.denial(err))...)
 			return false
 		}
 	}
 }
 
-// release gives a job back to the server, to be delivered again after a delay. The uncounted deliveries are recorded before: after a crash
+// giveBack gives a job back to the server, to be delivered again after a delay. The uncounted deliveries are recorded before: after a crash
 // in between, a delivery is uncounted whose job did nothing more.
 //
 // The answer is sent once only. A repeated answer could settle the job's next delivery, which runs on another worker. When the answer was
 // lost, the job comes back after AckWait instead.
-func (w *Worker) release(d *delivery, o outcome, err error) Outcome {
-	if d.shown.Load() { // as running
-		w.show(d, StateQueued)
+func (w *Worker) giveBack(d *delivery, o outcome) Outcome {
+	if d.recorded.Load() { // as running
+		w.recordState(d, StateQueued)
 	}
-	reply, extra := w.deliveries.release(d) // extra are copies that were dropped here because the job was running
+	reply, extra := w.deliveries.endBeats(d) // extra are copies that were dropped here because the job was running
 	n := uncounted{Last: d.first + extra, Uncounted: extra, Delay: o.delay}
 	if o.uncounted {
 		n.Uncounted++
 	}
 	if n.Uncounted > 0 {
-		w.note(d, n)
+		w.recordUncounted(d, n)
 	}
-	if w.mayBeOthers(d) { // by now
+	if w.isTaken(d) { // by now
 		return OutcomeFenced
 	}
 	if o.kind == OutcomeRetried {
-		w.recordFailure(d, o.delay, err)
+		w.recordFailure(d, o.delay, o.err)
 	}
 	answer := ackLater
 	if o.delay > 0 {
@@ -229,10 +234,10 @@ func (w *Worker) release(d *delivery, o outcome, err error) Outcome {
 // leave drops a job that another attempt has taken over, without an answer that could settle the job or start it again. The job is given
 // back only if its newest delivery came to this worker after all, so that no other worker holds it.
 func (w *Worker) leave(d *delivery, o outcome) Outcome {
-	if w.deliveries.redelivered(d) && !w.mayBeOthers(d) {
-		return w.release(d, o, nil)
+	if w.deliveries.redelivered(d) && !w.isTaken(d) {
+		return w.giveBack(d, o)
 	}
-	w.deliveries.release(d)
+	w.deliveries.endBeats(d)
 	return o.kind
 }
 
@@ -251,52 +256,9 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 	return nil
 }
 
-// note records what a delivery adds to the attempts of its job.
-func (w *Worker) note(d *delivery, n uncounted) {
-	ctx, cancel := context.WithTimeout(w.settling, w.cfg.AckWait)
-	defer cancel()
-	err := repeat(ctx, firstWait, isConnected, func() error {
-		once, stop := context.WithTimeout(ctx, w.cfg.RequestTimeout)
-		defer stop()
-		return addUncounted(once, w.bucket, d.place(), d.noted, n)
-	})
-	if err != nil {
-		w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
-	}
-}
-
-// recordReplay records, before a replayed job leaves its stream, that the job has been worked. If the replay was interrupted after it
-// published the job and before it removed the letter, only this record shows a later replay that the job was published.
-//
-// The server accepts this record only while the record of the replay is the last on its subject. That one is removed together with the
-// letter, so as a rule the server refuses this record and nothing is left.
-func (w *Worker) recordReplay(d *delivery) {
-	record := d.msg.Header.Get(jobmsg.HeaderReplayRecord)
-	if record == "" {
-		return
-	}
-	replay, err := strconv.ParseUint(record, 10, 64)
-	_, letter, _ := strings.Cut(d.msg.Header.Get(HeaderReplayOf), ":")
-	if _, bad := strconv.ParseUint(letter, 10, 64); err != nil || bad != nil || replay == 0 {
-		return
-	}
-	msg := nats.NewMsg(fmt.Sprintf("%s.%s.%s.%s", w.cfg.DeadSubject, d.info.Stream, jobmsg.TokenReplay, letter))
-	msg.Header.Set(jobmsg.HeaderReplayState, jobmsg.ReplayWorked)
-	const tries = 2
-	for range tries {
-		ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
-		_, err = w.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(replay))
-		cancel()
-		var refused *jetstream.APIError
-		if err == nil || errors.As(err, &refused) {
-			return
-		}
-	}
-	w.log.Warn(EventReplayUnmarked, append(d.attrs(), "error", w.denial(err))...)
-}
-
-// report logs an outcome and calls the hook.
-func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
+// report logs the outcome of an attempt, as far as it was reached, and calls the hook.
+func (w *Worker) report(d *delivery, o outcome, reached Outcome, ended time.Time) {
+	err := o.err
 	early := d.started.IsZero() // later, a handler's error may match anything
 	switch {
 	case early && errors.Is(err, errUnhandled):
@@ -304,22 +266,22 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 		w.recent.unhandled.Store(d.describeUnhandled(ended))
 	case early && errors.Is(err, errLimitUnreadable):
 		w.log.Error(EventLimitUnreadable, append(d.attrs(), "error", err)...)
-	case o.kind == OutcomeDead:
+	case reached == OutcomeDead:
 		w.log.Error(EventJobDead, append(d.attrs(), "error", err, "reason", o.reason)...)
-	case o.kind == OutcomeFenced:
+	case reached == OutcomeFenced:
 		w.log.Warn(EventJobFenced, append(d.attrs(), "error", err)...)
-	case o.kind == OutcomeRetried:
-		w.logRetry(d, o, err)
-	case o.kind == OutcomeHandedBack:
+	case reached == OutcomeRetried:
+		w.logRetry(d, o)
+	case reached == OutcomeHandedBack:
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
-	if !early || o.kind == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
-		w.recent.add(d.describeEnd(o, err, ended))
+	if !early || reached == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
+		w.recent.add(d.describeEnd(reached, err, ended))
 	}
 	if w.cfg.Hooks.Settled == nil {
 		return
 	}
-	s := Settlement{Info: d.info, Delay: o.delay, Err: err, Outcome: o.kind}
+	s := Settlement{Info: d.info, Delay: o.delay, Err: err, Outcome: reached}
 	if !early {
 		s.Ran, s.Waited = ended.Sub(d.started), d.started.Sub(d.info.EnqueuedAt)
 	}
@@ -327,82 +289,71 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 }
 
 // logRetry logs a failed attempt, as a warning where it is the first failure of its kind in a minute.
-func (w *Worker) logRetry(d *delivery, o outcome, err error) {
-	level, attrs := slog.LevelDebug, append(d.attrs(), "error", err, "delay", o.delay)
+func (w *Worker) logRetry(d *delivery, o outcome) {
+	level, attrs := slog.LevelDebug, append(d.attrs(), "error", o.err, "delay", o.delay)
 	if n := w.failures.add(d.info.Pattern, d.failed, time.Now()); n > 0 {
 		level, attrs = slog.LevelWarn, append(attrs, "failures", n)
 	}
 	w.log.Log(w.settling, level, EventJobRetried, attrs...)
 }
 
+// ErrGoexit is the error of an attempt whose handler called runtime.Goexit.
+var ErrGoexit = errors.New("worker: handler called runtime.Goexit")
+
+// DecodeError is returned when Policy.Decode refuses a payload. The message goes to the dead letters.
+type DecodeError struct {
+	// Cause is the error of Policy.Decode.
+	Cause error
+
+	// Subject is the subject of the message.
+	Subject string
+
+	sequence uint64 // of the message: a handler may return the error of another job
+}
+
+// Error implements error.
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("worker: payload of %q cannot be decoded: %v", e.Subject, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *DecodeError) Unwrap() error { return e.Cause }
+
+// maxShort and maxLong bound the texts that inspectors get, in bytes.
 const (
-	warnedEach = time.Minute // of the failures of one kind
-	maxKinds   = 200         // of failures: all others are one kind
+	maxShort = 256
+	maxLong  = 512
 )
 
-// failures counts failed attempts by handler and kind, for warnings.
-type failures struct {
-	// sorted bound signatures, each of which may take as much time as the rest of an attempt: one for each hash of the words of a text, so
-	// that a kind is also counted while others fail very often.
-	sorted [64]*rate.Limiter
-
-	mu    sync.Mutex
-	kinds map[string]*failureKind
+// safeText returns the beginning of an error's text for readers who may not see payloads and passwords.
+func safeText(err error) string {
+	if undecodable, ok := errors.AsType[*DecodeError](err); ok { // the cause may quote the payload
+		return clip(fmt.Sprintf("worker: payload of %q cannot be decoded: see its dead letter", undecodable.Subject), maxLong)
+	}
+	return clip(redact.Error(err).Error(), maxLong)
 }
 
-type failureKind struct {
-	count  int // since warned
-	warned time.Time
+// PanicError is the error of an attempt whose handler panicked. The value decides nothing, even if it is a control error.
+type PanicError struct {
+	// Stack is the stack of the panicking goroutine.
+	Stack []byte
+
+	// Value is the argument of panic.
+	Value any
 }
 
-func newFailures() *failures {
-	const perSecond, atOnce = 4, 100
-	f := &failures{kinds: make(map[string]*failureKind)}
-	for i := range f.sorted {
-		f.sorted[i] = rate.NewLimiter(perSecond, atOnce)
-	}
-	return f
+// Error implements error. The text has no stack: that is for logs and dead letters.
+func (e *PanicError) Error() string { return "worker: handler panicked: " + shown.Text(e.Value) }
+
+// TimeoutError is the cause of the end of a handler's context at Policy.Timeout.
+type TimeoutError struct {
+	// Timeout is the policy's.
+	Timeout time.Duration
 }
 
-// mayCount reports whether a failure is counted. Words that look like ids do not tell texts apart; a code such as 503 does.
-func (f *failures) mayCount(pattern, text string, now time.Time) bool {
-	const code = 4 // bytes
-	words := fnv.New32a()
-	_, _ = io.WriteString(words, pattern)
-	for word := range strings.FieldsSeq(text) {
-		if len(word) <= code || !strings.ContainsAny(word, digits) {
-			_, _ = io.WriteString(words, word)
-		}
-	}
-	return f.sorted[words.Sum32()%uint32(len(f.sorted))].AllowN(now, 1)
-}
-
-// add counts a failure. It returns the failures of its kind since the last warning if another is due, and otherwise 0.
-func (f *failures) add(pattern, text string, now time.Time) int {
-	if !f.mayCount(pattern, text, now) {
-		return 0
-	}
-	name := pattern + " " + signatureOf(text)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.kinds[name] == nil && len(f.kinds) >= maxKinds { // those that are due for a warning anyway make room
-		maps.DeleteFunc(f.kinds, func(_ string, k *failureKind) bool { return now.Sub(k.warned) >= warnedEach })
-	}
-	if f.kinds[name] == nil && len(f.kinds) >= maxKinds {
-		name = ""
-	}
-	kind := f.kinds[name]
-	if kind == nil {
-		kind = new(failureKind)
-		f.kinds[name] = kind
-	}
-	kind.count++
-	if now.Sub(kind.warned) < warnedEach {
-		return 0
-	}
-	due := kind.count
-	kind.count, kind.warned = 0, now
-	return due
+// Error implements error.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("worker: handler ran longer than its timeout of %s", e.Timeout)
 }
 
 // RetryError is the error of [Retry].

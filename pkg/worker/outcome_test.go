@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-func TestClassifyDecidesFromTheError(t *testing.T) {
+func TestTheErrorDecides(t *testing.T) {
 	t.Parallel()
 	backoff := func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }
 	wrap := func(err error) error { return fmt.Errorf("handler: %w", err) }
@@ -71,16 +72,19 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		if _, panicked := err.(*PanicError); !panicked && err != ErrGoexit { //nolint:errorlint // a handler returned it
 			err = shown.Error(err)
 		}
-		check.Same(t, test.name, classify(info, err, test.interrupted, backoff), test.want)
+		got := decide(ending{info: info, err: err, interrupted: test.interrupted, started: true}, backoff)
+		got.err = nil // the handler's
+		check.Same(t, test.name, got, test.want)
 	}
 }
 
 func TestDecisionAllocatesNothingForACompletedJob(t *testing.T) {
 	w := &Worker{jobs: t.Context(), log: slog.New(slog.DiscardHandler)}
 	d := &delivery{started: time.Now(), info: Info{MaxAttempts: 2}, policy: Policy{}.withDefaults()}
-	o, _ := w.decide(d, errUnhandled) // returned by a handler, which had it from a hook
+	backoff := func(attempt int) time.Duration { return w.backoff(d.policy, attempt) }
+	o := decide(w.endingOf(d, errUnhandled), backoff) // returned by a handler, which had it from a hook
 	check.Same(t, "outcome", o.kind, OutcomeRetried)
-	n := testing.AllocsPerRun(100, func() { _, _ = w.decide(d, nil) })
+	n := testing.AllocsPerRun(100, func() { _ = decide(w.endingOf(d, nil), backoff) })
 	check.That(t, n == 0, "%v allocations, want none", n)
 }
 
@@ -117,8 +121,8 @@ func ended(sequence uint64) *delivery {
 func TestDeliveriesWithoutAHandlerAreNoAttempts(t *testing.T) {
 	t.Parallel()
 	w := Worker{log: slog.New(slog.DiscardHandler)}
-	w.report(&delivery{}, outcome{kind: OutcomeLimited}, nil, time.Now())
-	w.report(&delivery{info: Info{Sequence: 7}}, outcome{kind: OutcomeDead}, io.EOF, time.Now())
+	w.report(&delivery{}, outcome{kind: OutcomeLimited}, OutcomeLimited, time.Now())
+	w.report(&delivery{info: Info{Sequence: 7}}, outcome{err: io.EOF, kind: OutcomeDead}, OutcomeDead, time.Now())
 	if all := w.recent.latest(); len(all) != 1 || all[0].Sequence != 7 || all[0].Outcome != "dead" || all[0].Ran != 0 || all[0].Error == "" {
 		t.Errorf("attempts %+v", all)
 	}
@@ -132,7 +136,7 @@ func TestTheFirstFailureOfEachKindIsAWarning(t *testing.T) {
 			d := ended(1)
 			d.info.Pattern, d.failed = pattern, text
 			log.Reset()
-			w.report(d, outcome{kind: OutcomeRetried}, errors.New(text), time.Now())
+			w.report(d, outcome{err: errors.New(text), kind: OutcomeRetried}, OutcomeRetried, time.Now())
 			return log.String()
 		}
 		for _, step := range []struct {
@@ -178,7 +182,7 @@ func TestSafeText(t *testing.T) {
 func TestRecentAllocatesNothing(t *testing.T) {
 	var r recent
 	d, now := ended(1), time.Now()
-	add := func() { r.add(d.describeEnd(outcome{kind: OutcomeCompleted}, nil, now)) }
+	add := func() { r.add(d.describeEnd(OutcomeCompleted, nil, now)) }
 	const kept = 200
 	for range kept {
 		add()
@@ -231,7 +235,7 @@ func TestStacksOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 	started, until, done := make(chan struct{}), make(chan struct{}), make(chan struct{}, 3)
 	mine, other := newLabel(), newLabel()
 	for _, mark := range []label{mine, other} {
-		go mark.do(t.Context(), []string{"pattern", "jobs.>"}, func(context.Context) {
+		go pprof.Do(t.Context(), pprof.Labels(attemptLabel, string(mark), "pattern", "jobs.>"), func(context.Context) {
 			if mark == other {
 				elsewhere(started, until)
 			} else {
@@ -260,7 +264,7 @@ func TestStacksOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 
 func TestStacksAreBounded(t *testing.T) {
 	t.Parallel()
-	label("x1").do(t.Context(), nil, func(context.Context) {
+	pprof.Do(t.Context(), pprof.Labels(attemptLabel, "x1"), func(context.Context) {
 		dump := stacksOf(100, "x1")["x1"]
 		check.That(t, len(dump) <= 100 && dump != "", "%d bytes, want 1 to 100", len(dump))
 	})

@@ -1,10 +1,17 @@
 package worker
 
 import (
+	"hash/fnv"
+	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/internal/redact"
 )
@@ -204,4 +211,74 @@ func isShuffled(word string) bool {
 		}
 	}
 	return len(word) >= 16 && changes*20 > len(word)*7
+}
+
+const (
+	warnedEach = time.Minute // of the failures of one kind
+	maxKinds   = 200         // of failures: all others are one kind
+)
+
+// failures counts failed attempts by handler and kind, for warnings.
+type failures struct {
+	// sorted bound signatures, each of which may take as much time as the rest of an attempt: one for each hash of the words of a text, so
+	// that a kind is also counted while others fail very often.
+	sorted [64]*rate.Limiter
+
+	mu    sync.Mutex
+	kinds map[string]*failureKind
+}
+
+type failureKind struct {
+	count  int // since warned
+	warned time.Time
+}
+
+func newFailures() *failures {
+	const perSecond, atOnce = 4, 100
+	f := &failures{kinds: make(map[string]*failureKind)}
+	for i := range f.sorted {
+		f.sorted[i] = rate.NewLimiter(perSecond, atOnce)
+	}
+	return f
+}
+
+// mayCount reports whether a failure is counted. Words that look like ids do not tell texts apart; a code such as 503 does.
+func (f *failures) mayCount(pattern, text string, now time.Time) bool {
+	const code = 4 // bytes
+	words := fnv.New32a()
+	_, _ = io.WriteString(words, pattern)
+	for word := range strings.FieldsSeq(text) {
+		if len(word) <= code || !strings.ContainsAny(word, digits) {
+			_, _ = io.WriteString(words, word)
+		}
+	}
+	return f.sorted[words.Sum32()%uint32(len(f.sorted))].AllowN(now, 1)
+}
+
+// add counts a failure. It returns the failures of its kind since the last warning if another is due, and otherwise 0.
+func (f *failures) add(pattern, text string, now time.Time) int {
+	if !f.mayCount(pattern, text, now) {
+		return 0
+	}
+	name := pattern + " " + signatureOf(text)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kinds[name] == nil && len(f.kinds) >= maxKinds { // those that are due for a warning anyway make room
+		maps.DeleteFunc(f.kinds, func(_ string, k *failureKind) bool { return now.Sub(k.warned) >= warnedEach })
+	}
+	if f.kinds[name] == nil && len(f.kinds) >= maxKinds {
+		name = ""
+	}
+	kind := f.kinds[name]
+	if kind == nil {
+		kind = new(failureKind)
+		f.kinds[name] = kind
+	}
+	kind.count++
+	if now.Sub(kind.warned) < warnedEach {
+		return 0
+	}
+	due := kind.count
+	kind.count, kind.warned = 0, now
+	return due
 }

@@ -82,7 +82,8 @@ type JobRef struct {
 	// Sequence is the Sequence of a Receipt or StoredJob. Defaults to 0: the present job of the subject, the latest if it has several.
 	Sequence uint64
 
-	// Subject is the subject of the job, including its key. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
+	// Subject is the subject of the job, including its key. With a Sequence it also finds a job that has become due since, or that has ended
+	// and left a record.
 	Subject string
 }
 
@@ -186,12 +187,12 @@ func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, va
 	if _, err := w.js.PublishMsg(ctx, msg); err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
-	d.shown.Store(true)
+	d.recorded.Store(true)
 	return nil
 }
 
-// show records a state, and reports whether it was recorded.
-func (w *Worker) show(d *delivery, state State) bool {
+// recordState records the state of a job, and reports whether it was recorded.
+func (w *Worker) recordState(d *delivery, state State) bool {
 	err := w.writeProgress(w.settling, d, state, nil)
 	if err != nil {
 		w.log.Warn(EventProgressFailed, append(d.attrs(), "error", err)...)

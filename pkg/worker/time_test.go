@@ -109,7 +109,7 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 		begun := time.Now()
 
 		h := <-stuck
-		check.That(t, h.ID == "JOBS:1" && h.Ran >= time.Minute && strings.Contains(h.Stacks, "test.pass "), "stuck: %+v, want JOBS:1, in pass", h)
+		check.That(t, h.ID == "JOBS:1" && h.Ran >= time.Minute && strings.Contains(h.Stacks, "natstest.Pass "), "stuck: %+v, want JOBS:1, in Pass", h)
 
 		after := time.Since(begun)
 		check.That(t, after >= 70*time.Second && after <= 75*time.Second, "reported after %s, want 1m10s and at most a heartbeat more", after)

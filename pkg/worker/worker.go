@@ -64,45 +64,56 @@ func (e *StuckError) Error() string {
 // Worker works the jobs of one consumer, or of one consumer for each priority of its handlers. Make it with [New], register
 // handlers with [Handle], then call Run once.
 type Worker struct {
-	cfg     Config
+	// Set by New.
+	cfg   Config
+	fresh time.Duration // the largest age of a message that counts as sent just now
+	js    jetstream.JetStream
+	log   *slog.Logger
+	nc    *nats.Conn
+	trust time.Duration // without a confirmed heartbeat after which another worker may have a job: one heartbeat may be lost
+
+	// Set by Handle.
 	classes []*class // the classes of the handlers, the highest priority first
-	js      jetstream.JetStream
-	limited bool // a handler has limits
-	log     *slog.Logger
-	nc      *nats.Conn
-	ordered bool // a handler has Policy.Ordered
+	limited bool     // a handler has limits
+	ordered bool     // a handler has Policy.Ordered
 	routes  []*route
 	routing subject.Tree[*route] // of them
-	started atomic.Bool
 
-	// The fields of a run.
+	// Set when Run begins.
+	api      jsapi.Client
+	bucket   *kvrecord.Stream
+	inbox    *inbox.Inbox    // for the answers to its requests
+	jobs     context.Context // ends the contexts of handlers
+	journals *journal.Store
+	limits   *limit.Set // nil without limits
+	puller   *pull.Puller
+	settling context.Context // ends the recording of outcomes
+	stopping context.Context // ends the start of jobs
+
+	// Deliveries that it holds, and what is known of them. Each has a lock of its own.
 	acks       acks
-	api        jsapi.Client
 	beats      beats // guarded by deliveries.mu
-	bucket     *kvrecord.Stream
 	contact    contact
-	contacting sync.WaitGroup
 	deliveries deliveries
-	condition  condition
-	draining   atomic.Bool // the worker takes no more jobs, see inspect.Drain
 	failures   *failures
+	lines      order.Lines
+	recent     recent
+	slots      slots
+
+	// Its goroutines.
+	contacting sync.WaitGroup
 	drained    chan struct{}  // closed when no more messages come
 	idle       chan *delivery // deliveries for goroutines that have ended their last one
-	inbox      *inbox.Inbox   // the inbox for the answers to its requests
-	jobs       context.Context
-	journals   *journal.Store
-	limits     *limit.Set // nil without limits
-	lines      order.Lines
-	losses     atomic.Int32            // the number of losses since the server's last sign of life
-	pauses     atomic.Pointer[[]Pause] // as last read
-	puller     *pull.Puller
-	recent     recent
 	running    sync.WaitGroup // deliveries that are not abandoned
-	settling   context.Context
-	shared     atomic.Bool // the stream is not a work queue: other consumers may have its jobs
-	silent     atomic.Bool // running jobs are not recorded, because the server refuses that
-	slots      slots
-	stopping   context.Context
+
+	// Its state.
+	condition condition
+	draining  atomic.Bool             // the worker takes no more jobs, see inspect.Drain
+	losses    atomic.Int32            // the number of losses since the server's last sign of life
+	pauses    atomic.Pointer[[]Pause] // as last read
+	shared    atomic.Bool             // the stream is not a work queue: other consumers may have its jobs
+	silent    atomic.Bool             // running jobs are not recorded, because the server refuses that
+	started   atomic.Bool
 }
 
 // New returns a worker that pulls through js. It makes no request: Run returns an error for all that is missing on the server. The error
@@ -118,6 +129,9 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, js: js, nc: js.Conn(),
+		fresh: min(time.Second, cfg.AckWait/5),
+		// The rest of AckWait is for a leader that confirms a heartbeat and dies before others have it.
+		trust:      cfg.AckWait * (beatsPerAckWait - 1) / beatsPerAckWait,
 		log:        shown.Logger(cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer)),
 		condition:  condition{lost: errors.New(inspect.Starting)},
 		deliveries: newDeliveries(), drained: make(chan struct{}), failures: newFailures(), idle: make(chan *delivery),
@@ -173,7 +187,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.contact.lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
-		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.freshFor(),
+		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.fresh,
 		Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
@@ -258,9 +272,8 @@ func (w *Worker) abandon() []Info {
 		group.Go(func() {
 			defer w.running.Done()
 			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started), "stacks", dumps[d.label])...)
-			o := outcome{kind: OutcomeHandedBack, uncounted: true}
-			o.kind = w.release(d, o, nil)
-			w.report(d, o, ErrShutdown, time.Now())
+			o := outcome{err: ErrShutdown, kind: OutcomeHandedBack, uncounted: true}
+			w.report(d, o, w.giveBack(d, o), time.Now())
 		})
 	}
 	group.Wait()
@@ -314,25 +327,6 @@ func (w *Worker) denial(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (the connection's last error: %w)", err, last)
-}
-
-// observe calls a function of the user on a goroutine that runtime.Goexit may end. A panic is logged and changes nothing.
-func (w *Worker) observe(name string, hook func()) {
-	defer shown.Catch(w.log, name)
-	hook()
-}
-
-// apart calls a function of the user from a goroutine that must not end, and reports whether the function returned.
-func (w *Worker) apart(name string, call func()) (returned bool) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer shown.Catch(w.log, name)
-		call()
-		returned = true
-	}()
-	<-done
-	return returned
 }
 
 // condition is whether a worker pulls, and gets the jobs of its handlers.

@@ -92,8 +92,7 @@ type kept struct {
 	filters []string
 }
 
-// keptOf returns the places with messages under the id of a user, except the record in the directory and dead
-// letters.
+// keptOf returns the places with messages under the id of a user, except the record in the directory and dead letters.
 func keptOf(who string) []kept {
 	return []kept{
 		{"KV_" + contracts.BucketDirectory, []string{"$KV.directory.member.*.*." + who}},

@@ -11,10 +11,13 @@
 package jobmsg
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -33,6 +36,30 @@ const MaxSubject = 1024
 
 // HeaderID is the header with the ID of a job.
 const HeaderID = "Job-Id"
+
+// HeaderKeep is the header that makes a job unique, with the time for which the record of its completion is kept.
+const HeaderKeep = "Job-Keep"
+
+// MaxKeep is the longest such time.
+const MaxKeep = 366 * 24 * time.Hour
+
+// KeepOf returns the time for which the record of a job's completion is kept, and reports whether the job is unique.
+func KeepOf(header nats.Header) (keep time.Duration, unique bool) {
+	text := header.Get(HeaderKeep)
+	if text == "" {
+		return 0, false
+	}
+	keep, err := time.ParseDuration(text)
+	if err != nil || keep < 0 || keep > MaxKeep {
+		keep = 0 // an invalid header set by hand: free the key rather than hold it for ever
+	}
+	return WholeSeconds(keep), true
+}
+
+// WholeSeconds rounds up: the server drops fractions.
+func WholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
 
 // ID returns the ID of the job of a message.
 func ID(header nats.Header, stream string, sequence uint64) string {
@@ -125,4 +152,35 @@ func Subjects(jobs string) []string {
 		rest = "." + rest
 	}
 	return []string{jobs, first + suffixLater + rest, first + suffixDone + rest}
+}
+
+// Encode returns the bytes of a job's arguments or a step's result: JSON, and a []byte as it is. A json.RawMessage that is JSON keeps its
+// spaces.
+func Encode(value any) ([]byte, error) {
+	switch data := value.(type) {
+	case []byte:
+		return data, nil
+	case *[]byte:
+		if data != nil {
+			return *data, nil
+		}
+	case json.RawMessage:
+		if json.Valid(data) {
+			return data, nil
+		}
+	}
+	return json.Marshal(value)
+}
+
+// Decode stores the value of bytes that Encode returned in what into points to.
+func Decode(data []byte, into any) error {
+	switch to := into.(type) {
+	case *[]byte:
+		*to = bytes.Clone(data)
+		return nil
+	case **[]byte:
+		*to = new(bytes.Clone(data))
+		return nil
+	}
+	return json.Unmarshal(data, into)
 }

@@ -160,6 +160,36 @@ func (p *Puller) Run(ctx context.Context) error {
 	return err
 }
 
+// receive is the callback of a source's subscription. Jobs are delivered from here.
+func (p *Puller) receive(s *source, msg *nats.Msg) {
+	s.alive.Store(true)
+	if msg.Reply == "" { // a notice of the server, which cannot be acknowledged
+		s.ends(msg)
+		select {
+		case p.notices <- notice{about: s, msg: msg}:
+		default: // only a server that comes and goes can send so many
+		}
+		return
+	}
+	s.patience.Store(0)
+	s.more.Store(p.Deliver(msg, s.since()) > 0)
+	// The last message of a request makes room for the next one; and the first after a break shows that the server serves the consumer.
+	if s.left.Add(-1) <= 0 || s.wary.Load() {
+		p.look()
+	}
+}
+
+// since returns a time before which the server cannot have sent the next message: that of the request that it answers.
+func (s *source) since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late == 0 {
+		return s.sent
+	}
+	s.late-- // it may answer a request that the server did not end
+	return s.former
+}
+
 // isWaiting reports whether a request may still bring messages.
 func (p *Puller) isWaiting() bool {
 	return slices.ContainsFunc(p.sources, func(s *source) bool { return s.isOut() && !s.lost })

@@ -1,6 +1,8 @@
 package pull
 
-import "time"
+import (
+	"time"
+)
 
 const (
 	// trusted is the time for which a source that had no messages counts as empty while others take every slot. It bounds the cost of
@@ -68,7 +70,7 @@ func (p *Puller) account(s *source) {
 
 // charge increases the finish of a source, and sets the clock to the least finish of the sources that may have messages.
 func (p *Puller) charge(s *source, n int64) {
-	if n <= 0 {
+	if n <= 0 || len(p.sources) == 1 { // the only source has all turns
 		return
 	}
 	s.finish = max(p.clock, s.finish) + float64(n)/float64(s.Weight)

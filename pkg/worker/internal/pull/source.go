@@ -74,35 +74,6 @@ func (p *Puller) subscribe(s *source) error {
 	return nil
 }
 
-// receive is the subscription's callback. Jobs are delivered from here.
-func (p *Puller) receive(s *source, msg *nats.Msg) {
-	s.alive.Store(true)
-	if !isJob(msg) {
-		s.ends(msg)
-		select {
-		case p.notices <- notice{about: s, msg: msg}:
-		default: // only a server that comes and goes can send so many
-		}
-		return
-	}
-	s.patience.Store(0)
-	s.more.Store(p.Deliver(msg, s.since()) > 0)
-	if s.left.Add(-1) <= 0 || s.wary.Load() {
-		p.look()
-	}
-}
-
-// since returns a time before which the server cannot have sent the next message: that of the request that it answers.
-func (s *source) since() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.late == 0 {
-		return s.sent
-	}
-	s.late--
-	return s.former
-}
-
 // leave notes that the server did not end the latest request. Some of its messages may be pending, as in a process that was stopped. No
 // more will come: the connection is a new one, or has brought an answer to a later question.
 func (s *source) leave(pending int) {
@@ -122,9 +93,6 @@ func (s *source) ends(notice *nats.Msg) {
 		s.late = 0
 	}
 }
-
-// isJob reports whether a message comes from the stream and can be acknowledged. The server's notices cannot.
-func isJob(msg *nats.Msg) bool { return msg.Reply != "" }
 
 // send sends a request for n messages. No other bound is set.
 func (p *Puller) send(s *source, kind request, n int) {

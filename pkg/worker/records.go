@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
@@ -36,26 +37,10 @@ const catchUp = time.Second
 // errRecordUnknown is the error of an attempt that did not begin because it was unknown whether the job had ended.
 var errRecordUnknown = refused(OutcomeSnoozed, unhandledDelay, "worker: the record of the job is unknown")
 
-// keepOf returns the time for which the record of a job's completion is kept, and reports whether the job is unique.
-func keepOf(header nats.Header) (time.Duration, bool) {
-	text := header.Get(HeaderKeep)
-	if text == "" {
-		return 0, false
-	}
-	keep, err := time.ParseDuration(text)
-	if err != nil || keep < 0 || keep > maxKeep {
-		keep = 0 // an invalid header set by hand: free the key rather than hold it for ever
-	}
-	return wholeSeconds(keep), true
-}
-
 // checkEnded returns an error when a unique job that is delivered again has ended: its worker may have died between the record and the
-// acknowledgement. Other jobs, and first deliveries, cost no round trip. The leader of the stream knows all acknowledged messages: a new
-// leader answers only after it has applied all that it had at its election.
+// acknowledgement. One round trip. The leader of the stream knows all acknowledged messages: a new leader answers only after it has applied
+// all that it had at its election.
 func (w *Worker) checkEnded(d *delivery) error {
-	if !d.unique || w.isFirst(d) && !d.waited {
-		return nil
-	}
 	msg, found, err := w.recordOf(d)
 	switch {
 	case err != nil:
@@ -108,13 +93,13 @@ func endOf(record jsapi.Message) error {
 // recordEnd stores the end of a unique job before the job is acknowledged, so that its key is never free in between. It reports whether
 // the job may be acknowledged. When the record could not be stored, or the outcome of the write is unknown, the job stays, and is
 // delivered again.
-func (w *Worker) recordEnd(d *delivery, state State) bool {
-	keep := d.keep
-	switch {
-	case !d.unique, state == StateDone && keep == 0:
+func (w *Worker) recordEnd(d *delivery, kind Outcome) bool {
+	keep, state := d.keep, StateDone
+	if kind == OutcomeDead {
+		keep, state = deadKept, StateDead
+	}
+	if keep == 0 { // no job may wait for its key
 		return true
-	case state == StateDead:
-		keep = deadKept
 	}
 	err := w.putRecord(d, state, keep)
 	if err != nil {
@@ -383,4 +368,129 @@ func (f failure) reported() string {
 // isOf reports whether a record is that of a job.
 func (f failure) isOf(sequence uint64, stored time.Time) bool {
 	return f.Sequence == sequence && f.Stored == stored.UnixNano()
+}
+
+// recordUncounted records the deliveries of a job that used no attempt.
+func (w *Worker) recordUncounted(d *delivery, n uncounted) {
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.AckWait)
+	defer cancel()
+	err := repeat(ctx, firstWait, isConnected, func() error {
+		once, stop := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+		defer stop()
+		return addUncounted(once, w.bucket, d.place(), d.noted, n)
+	})
+	if err != nil {
+		w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
+	}
+}
+
+// recordReplay records, before a replayed job leaves its stream, that the job has been worked. If the replay was interrupted after it
+// published the job and before it removed the letter, only this record shows a later replay that the job was published.
+//
+// The server accepts this record only while the record of the replay is the last on its subject. That one is removed together with the
+// letter, so as a rule the server refuses this record and nothing is left.
+func (w *Worker) recordReplay(d *delivery, record string) {
+	replay, err := strconv.ParseUint(record, 10, 64)
+	_, letter, _ := strings.Cut(d.msg.Header.Get(HeaderReplayOf), ":")
+	if _, bad := strconv.ParseUint(letter, 10, 64); err != nil || bad != nil || replay == 0 {
+		return
+	}
+	msg := nats.NewMsg(fmt.Sprintf("%s.%s.%s.%s", w.cfg.DeadSubject, d.info.Stream, jobmsg.TokenReplay, letter))
+	msg.Header.Set(jobmsg.HeaderReplayState, jobmsg.ReplayWorked)
+	const tries = 2
+	for range tries {
+		ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
+		_, err = w.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(replay))
+		cancel()
+		var refused *jetstream.APIError
+		if err == nil || errors.As(err, &refused) {
+			return
+		}
+	}
+	w.log.Warn(EventReplayUnmarked, append(d.attrs(), "error", w.denial(err))...)
+}
+
+// uncountedKept is the time for which the record of uncounted deliveries is kept after it was last needed.
+const uncountedKept = 7 * 24 * time.Hour
+
+// place identifies a job at one of its consumers. stored distinguishes it from the job with the same sequence in a stream that was
+// recreated.
+type place struct {
+	stream   string
+	consumer string
+	sequence uint64
+	stored   time.Time
+}
+
+// uncountedKey returns the key of the record of a job's uncounted deliveries in the worker's bucket.
+func (p place) uncountedKey() string {
+	return "excused." + p.stream + "." + p.consumer + "." + strconv.FormatUint(p.sequence, 10)
+}
+
+// uncounted is the record of the deliveries of a job that used no attempt. The server counts deliveries, so an attempt is a delivery that
+// is not recorded here. A job that completes at once costs nothing, a redelivered one a read, and an uncounted delivery a write. The zero
+// value has none.
+type uncounted struct {
+	// Uncounted is the number of deliveries that used no attempt.
+	Uncounted int `json:"excused"`
+
+	// Last is the latest recorded delivery, so that a repeated write counts once.
+	Last int `json:"last"`
+
+	// Stored is the time of the message, in Unix nanoseconds.
+	Stored int64 `json:"stored"`
+
+	// Delay is the time from the record to the next delivery.
+	Delay time.Duration `json:"delay,omitempty"`
+
+	record kvrecord.Record
+}
+
+// readUncounted returns the record of a job. One round trip, to the leader of the bucket's stream: a follower may lack a record that was
+// written a moment ago, which would cost the job an attempt.
+func readUncounted(ctx context.Context, bucket *kvrecord.Stream, p place) (*uncounted, error) {
+	stored, err := bucket.Latest(ctx, bucket.Key(p.uncountedKey()))
+	if err != nil {
+		return nil, err
+	}
+	return decodeUncounted(stored, p), nil
+}
+
+// addUncounted adds the uncounted deliveries and the delay of n to the record of a job, which is known as last read, nil for none, unless
+// the record has n's last delivery. The record is kept for a week beyond the delay. One round trip, and two more when the record is not
+// the known one.
+func addUncounted(ctx context.Context, bucket *kvrecord.Stream, p place, last *uncounted, n uncounted) error {
+	for {
+		var known uncounted
+		if last != nil {
+			known = *last
+		}
+		if known.Last >= n.Last {
+			return nil
+		}
+		known.Uncounted, known.Last, known.Stored = known.Uncounted+n.Uncounted, n.Last, p.stored.UnixNano()
+		known.Delay = n.Delay
+		data, err := json.Marshal(known)
+		if err != nil {
+			return fmt.Errorf("uncounted deliveries: %w", err)
+		}
+		_, err = bucket.Put(ctx, kvrecord.Write{
+			Subject: bucket.Key(p.uncountedKey()), Data: data, Over: known.record, TTL: (n.Delay + uncountedKept).Truncate(time.Second),
+		})
+		conflict, taken := errors.AsType[*kvrecord.ConflictError](err)
+		if !taken {
+			return err
+		}
+		last = decodeUncounted(conflict.Found, p)
+	}
+}
+
+// decodeUncounted returns an empty record when the stored one is unreadable, or that of an older job with the same sequence.
+func decodeUncounted(stored kvrecord.Record, of place) *uncounted {
+	known := new(uncounted)
+	if json.Unmarshal(stored.Data, known) != nil || known.Stored != of.stored.UnixNano() {
+		known = new(uncounted)
+	}
+	known.record = stored
+	return known
 }

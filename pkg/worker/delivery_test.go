@@ -20,8 +20,8 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 	check.Require(t, held.add(first, now) == fresh && held.add(copyOf(3), now) == duplicate && held.add(copyOf(2), now) == duplicate && held.size() == 1,
 		"a message that is here was taken in again")
 	check.Same(t, "answers go to", held.answerTo(first), "r3")
-	if reply, extra := held.release(first); reply != "r3" || extra != 2 || first.beating {
-		t.Errorf("release: %s, %d extra, beating %t; want r3, 2, false", reply, extra, first.beating)
+	if reply, extra := held.endBeats(first); reply != "r3" || extra != 2 || first.beating {
+		t.Errorf("endBeats: %s, %d extra, beating %t; want r3, 2, false", reply, extra, first.beating)
 	}
 	next := copyOf(4)
 	check.That(t, held.add(next, now) == fresh, "a message that was given back is not taken in")

@@ -1,0 +1,534 @@
+package worker
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
+	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/order"
+)
+
+// The answers that a worker can give to a delivered message.
+const (
+	ackDone     = "+ACK"
+	ackLater    = "-NAK"
+	ackProgress = "+WPI"
+)
+
+// delivery is one message held by this worker, from its arrival to its settlement.
+type delivery struct {
+	// Set on arrival.
+	class   *class
+	count   uint64 // consumer sequence
+	created int64  // the time at which its consumer was made, if known, in Unix nanoseconds
+	first   int    // delivery count on arrival
+	keep    time.Duration
+	line    *order.Job // of an ordered job
+	msg     *nats.Msg
+	route   *route // the route of its handler, nil for none
+	unique  bool   // a record of its end is kept for keep
+
+	// Owned by the goroutine that processes it. Heartbeats and inspectors read info, deadline, label and started only while it is running,
+	// when these do not change.
+	acked    bool   // the server has confirmed its acknowledgement
+	failed   string // the error of its failed attempt, as shown to readers
+	hasSlot  bool
+	info     Info
+	label    label      // the label of the handler's goroutines
+	missed   time.Time  // the time at which the stream's leader first did not know the job
+	noted    *uncounted // what is recorded of earlier deliveries; nil when they were not read
+	policy   Policy
+	deadline time.Time // the deadline of the handler, zero for none
+	started  time.Time // of the handler, zero for none
+	waited   bool      // it has waited for a limit, or for its turn
+
+	// Shared by the handler's goroutines and the heartbeat.
+	cancelled   atomic.Bool      // by a client, seen at a heartbeat
+	journal     *journal.Journal // the journal of the job's steps; nil before the first step
+	opening     sync.Once        // of journal
+	interrupted atomic.Bool      // its permit or its heartbeats are lost, and so the context of its handler has ended
+	recorded    atomic.Bool      // it is recorded as running
+
+	// Guarded by deliveries.mu.
+	abandoned bool // handed back while its handler still ran
+	beating   bool // heartbeats are sent for it
+	cancel    context.CancelCauseFunc
+	ctxEnded  time.Time // the time at which the end of the handler's context was noticed
+	doubted   bool      // another worker may have been given the job
+	epoch     int       // the epoch of the consumer at the latest arrival
+	known     time.Time // the time at which the delivery was last known to be this worker's
+	latest    int       // delivery count of the latest arrival
+	orphan    bool      // its consumer does not exist any more: an answer could settle another job
+	released  bool      // given back to the server, which may deliver it here again at once
+	reply     string    // the subject for answers, from the latest arrival
+	running   bool      // the handler has started and not returned
+	stuck     bool      // reported as stuck
+}
+
+func (d *delivery) place() place {
+	return place{stream: d.info.Stream, consumer: d.info.Consumer, sequence: d.info.Sequence, stored: d.info.EnqueuedAt}
+}
+
+func (d *delivery) attrs() []any {
+	return []any{
+		"job_id", d.info.ID, "subject", d.info.Subject, "sequence", d.info.Sequence, "attempt", d.info.Attempt,
+	}
+}
+
+// deliver takes a message from the puller. The server has not sent the message before since. deliver returns the number of messages that
+// wait behind it, and does not block.
+func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
+	meta, err := msg.Metadata()
+	if err != nil {
+		w.log.Error(EventJobUnknown, "subject", msg.Subject, "error", err)
+		return 0
+	}
+	now := time.Now()
+	known := now
+	if apart(since, now) > w.fresh {
+		known = since // the process may have been stopped, and the server may have given the job to another worker in the meantime
+	}
+	count := int(meta.NumDelivered)
+	d := &delivery{
+		beating: true, class: w.classOf(meta.Consumer), count: meta.Sequence.Consumer, first: count, known: known, latest: count, msg: msg,
+		reply: msg.Reply,
+		info: Info{
+			Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
+			ID: jobmsg.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
+			Stream: meta.Stream, Subject: msg.Subject,
+		},
+	}
+	d.created = d.class.created.Load()
+	// Read the headers once: a handler that writes into them must not race with heartbeats.
+	d.keep, d.unique = jobmsg.KeepOf(msg.Header)
+	if d.route, _ = w.routing.Find(msg.Subject); d.route != nil && d.route.policy.Ordered {
+		d.line = new(order.Job)
+	}
+	back := w.deliveries.follow(d)
+	if back {
+		// The count of deliveries is not certain any more: a job that comes for the first time may have run.
+		w.contact.lose()
+		w.beginContact(nil)
+	}
+	if w.ordered { // every delivery, since a gap between two means that a job went to another worker
+		w.lines.Follow(order.Arrival{
+			Back: back, Consumer: meta.Consumer, Delivered: count, Delivery: d.count, Sequence: d.info.Sequence, Subject: msg.Subject,
+		}, d.line)
+	}
+	switch w.deliveries.add(d, now) {
+	case fresh:
+		if d.line != nil {
+			w.lines.Add(d.line)
+		}
+		w.running.Add(1)
+		select {
+		case w.idle <- d: // the stack of an idle goroutine has grown to the size that jobs need: a tenth of the client's CPU per job
+		default:
+			go w.work(d)
+		}
+	case acked:
+		w.running.Add(1)
+		go w.reack(d)
+	case duplicate: // the attempt that runs answers it
+	}
+	return meta.NumPending
+}
+
+// work takes d to its end, and then further deliveries, until no more come. At most as many goroutines are idle as were ever busy at a
+// time.
+func (w *Worker) work(d *delivery) {
+	for {
+		w.process(d)
+		select {
+		case d = <-w.idle:
+		case <-w.drained:
+			return
+		}
+	}
+}
+
+// deliveries has the deliveries that a worker holds, by their sequences.
+type deliveries struct {
+	mu     sync.Mutex
+	acked  []ackedJob // see [ackedJob]
+	bySeq  map[uint64]*delivery
+	closed bool // no more handlers start
+	counts map[string]counts
+	parked atomic.Int64 // deliveries that wait for a limit, or for their turn, without a slot
+}
+
+func newDeliveries() deliveries {
+	return deliveries{acked: make([]ackedJob, ackedKept), bySeq: make(map[uint64]*delivery), counts: make(map[string]counts)}
+}
+
+// counts are the sequences of a consumer's latest delivery to this worker. Both sequences rise from one delivery to the next, unless the
+// consumer was made again, or has a leader that does not know of the last deliveries.
+type counts struct {
+	delivery uint64 // consumer sequence of the latest delivery
+	epoch    int    // rises when a sequence did not rise
+	first    uint64 // stream sequence of the latest first delivery of a message
+	noted    int    // the epoch in which the consumer was last known to be another
+}
+
+// follow notes that d has arrived. It reports whether the consumer has gone back: then each earlier delivery is in doubt.
+func (t *deliveries) follow(d *delivery) (back bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts[d.info.Consumer]
+	if back = d.count <= c.delivery || d.first <= 1 && d.info.Sequence <= c.first; back {
+		c.epoch++
+		for _, held := range t.bySeq {
+			held.doubted = held.doubted || held.info.Consumer == d.info.Consumer
+		}
+	}
+	if c.delivery = d.count; d.first <= 1 {
+		c.first = d.info.Sequence
+	}
+	t.counts[d.info.Consumer], d.epoch = c, c.epoch
+	return back
+}
+
+// arrival classifies a delivery on arrival.
+type arrival int
+
+const (
+	fresh     arrival = iota // to be worked
+	duplicate                // a copy of a job that this worker holds
+	acked                    // a copy of a job that this worker has acknowledged
+)
+
+// add adds a delivery, unless it is a copy of one that this worker holds: the server was away, or got no heartbeats, and chose this worker
+// again. The running handler's outcome is then sent as the answer to the newest delivery, and no second handler starts.
+func (t *deliveries) add(d *delivery, now time.Time) arrival {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := t.acked[d.info.Sequence%ackedKept]
+	switch old := t.bySeq[d.info.Sequence]; {
+	case old == nil && last.sequence == d.info.Sequence && last.stored == d.info.EnqueuedAt.UnixNano() &&
+		now.UnixNano()-last.at < int64(copiesCome):
+		return acked
+	case old == nil || old.released:
+	case !old.info.EnqueuedAt.Equal(d.info.EnqueuedAt):
+		old.orphan, old.beating = true, false // the stream was deleted and made again
+	case old.orphan:
+		old.latest, old.reply, old.orphan, old.beating = max(d.latest, old.first), d.reply, false, true
+		old.doubted, old.epoch, old.known = true, d.epoch, now
+		return duplicate
+	default:
+		old.doubted, old.epoch, old.known = true, d.epoch, now
+		if d.latest > old.latest {
+			old.latest, old.reply = d.latest, d.reply
+		}
+		return duplicate
+	}
+	t.bySeq[d.info.Sequence] = d
+	return fresh
+}
+
+// begin records that the handler of d starts, and reports whether it may: after close no more handlers start.
+func (t *deliveries) begin(d *delivery, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	d.running, d.started = true, now
+	if d.policy.Timeout > 0 {
+		d.deadline = now.Add(d.policy.Timeout)
+	}
+	return true
+}
+
+// claim reports whether the goroutine of d may decide the job's outcome. It may not if the job was handed back meanwhile.
+func (t *deliveries) claim(d *delivery) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.running = false
+	return !d.abandoned
+}
+
+// close lets no more handlers start and returns the deliveries whose handlers run. They are abandoned from now on: the caller
+// settles them.
+func (t *deliveries) close() []*delivery {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	var running []*delivery
+	for _, d := range t.bySeq {
+		if d.running {
+			d.abandoned = true
+			running = append(running, d)
+		}
+	}
+	return running
+}
+
+// orphan marks the deliveries of a consumer that has been made again, alone or with its stream, whose sequences then start over. The
+// deliveries here came from the former consumer. Until the new consumer delivers a job as well, an acknowledgement of the job would be
+// lost, or settle another job with that sequence. Jobs that the new consumer delivers are not copies of acknowledged ones: the operator
+// who made it wants them worked once more.
+func (t *deliveries) orphan(consumer string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.acked)
+	c := t.counts[consumer]
+	if c.epoch == c.noted {
+		c.epoch++
+	}
+	c.noted = c.epoch
+	t.counts[consumer] = c
+	for _, d := range t.bySeq {
+		if d.info.Consumer == consumer && d.epoch < c.epoch {
+			d.orphan, d.beating = true, false
+		}
+	}
+}
+
+// endBeats ends the heartbeats of d. It returns the subject for the answer, and the number of deliveries that arrived beside the
+// processed one. A heartbeat after a NAK would undo the NAK's delay, so no NAK is sent before endBeats.
+func (t *deliveries) endBeats(d *delivery) (reply string, extra int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.beating, d.released = false, true
+	if d.orphan {
+		return "", d.latest - d.first
+	}
+	return d.reply, d.latest - d.first
+}
+
+// redelivered reports whether d was delivered to this worker again while the worker held it.
+func (t *deliveries) redelivered(d *delivery) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return d.latest > d.first
+}
+
+// answerTo returns the subject for answers to d now, "" for none.
+func (t *deliveries) answerTo(d *delivery) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d.orphan {
+		return ""
+	}
+	return d.reply
+}
+
+// remove removes d and reports whether it was abandoned.
+func (t *deliveries) remove(d *delivery, now time.Time) (abandoned bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.bySeq[d.info.Sequence] == d {
+		delete(t.bySeq, d.info.Sequence)
+	}
+	if d.acked && !d.orphan {
+		t.acked[d.info.Sequence%ackedKept] = ackedJob{
+			at: now.UnixNano(), sequence: d.info.Sequence, stored: d.info.EnqueuedAt.UnixNano(),
+		}
+	}
+	return d.abandoned
+}
+
+// size returns the number of deliveries that have a slot or wait for one.
+func (t *deliveries) size() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.bySeq) - int(t.parked.Load())
+}
+
+// each calls visit for every delivery, under the lock.
+func (t *deliveries) each(visit func(*delivery)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range t.bySeq {
+		visit(d)
+	}
+}
+
+const (
+	// copiesCome is the time after the acknowledgement of a job in which the server may send a copy of it: elections take seconds. A later
+	// delivery is on purpose: an operator has set the consumer back.
+	copiesCome = time.Minute
+
+	// ackedKept is the number of acknowledged jobs that a worker remembers: 1.5 MiB, and two seconds of the shortest possible jobs.
+	ackedKept = 1 << 16
+)
+
+// ackedJob is a job whose acknowledgement by this worker the server has confirmed. A copy of it may still come: it was on its way when the
+// acknowledgement was confirmed, or a new leader sends it. The server has no sign then that it is a copy, so the worker must know. For jobs
+// that another worker acknowledged, the record of a unique job and the fence of the steps are signs.
+//
+// Each sequence has one place in deliveries.acked, which a later sequence takes over, so no entry has to be removed.
+type ackedJob struct {
+	at       int64 // the time at which the acknowledgement was confirmed, in Unix nanoseconds
+	sequence uint64
+	stored   int64 // in Unix nanoseconds: distinguishes a stream that was deleted and made again
+}
+
+// isFirst reports whether certainly no worker has had the message before.
+func (w *Worker) isFirst(d *delivery) bool {
+	return d.first <= 1 && w.contact.covers(d.info.EnqueuedAt)
+}
+
+// isDoubted reports whether another worker may have been given the job since d came: heartbeats were not confirmed in time,
+// because the connection, a leader or this process was away, or the consumer was recreated, or has lost count.
+func (w *Worker) isDoubted(d *delivery) bool {
+	w.deliveries.mu.Lock()
+	defer w.deliveries.mu.Unlock()
+	return d.doubted || d.orphan || apart(d.known, time.Now()) > w.trust
+}
+
+// isTaken reports whether another worker may have been given an ordered job. It may then run the job, or the next one, so this worker may
+// neither run nor answer it. Any other job goes on: a second run does no harm that idempotent handlers do not undo.
+func (w *Worker) isTaken(d *delivery) bool { return d.line != nil && w.isDoubted(d) }
+
+// apart returns the time between two times, by the clock that shows more: the monotonic clock stands still while a machine sleeps.
+func apart(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+// contact records the time since when a worker has seen everything that its consumers delivered.
+//
+// The server counts deliveries, but a server without replicas may forget the latest of them when it crashes: a job that was being worked
+// then seems to come for the first time. The count is certain only for a message that was stored after the worker got into contact with
+// the server. Both times are the server's.
+type contact struct {
+	mu     sync.Mutex
+	since  int64 // in Unix nanoseconds; math.MaxInt64 while there is no contact
+	losses int   // the number of losses, so that an answer from before a loss does not count after it
+}
+
+// lose records that the contact is lost.
+func (c *contact) lose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since = math.MaxInt64
+	c.losses++
+}
+
+// covers reports whether the time at which a message was stored is within the contact.
+func (c *contact) covers(stored time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return stored.UnixNano() > c.since
+}
+
+// begin returns the function to call with the server's present time.
+func (c *contact) begin() func(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	losses := c.losses
+	return func(now time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.losses == losses {
+			c.since = now.UnixNano()
+		}
+	}
+}
+
+// acks remembers the newest acknowledgements that the server has confirmed, so that the worker can repeat them when the server
+// was away.
+//
+// A server without replicas that shuts down may confirm an acknowledgement and not remove the message: it notes the acknowledgement in the
+// consumer, finds the stream closed, and answers all the same. After its restart no consumer delivers the message and nothing removes it.
+// The message holds its subject and its key for ever, unless the acknowledgement comes again. If the message is gone, a repetition changes
+// nothing.
+//
+// That happens to the last acknowledgement of a consumer only, because none is confirmed after the stream was closed. This worker may note
+// confirmations in another order than the server sent them, but at most as many as it has deliveries at once. As many again may follow
+// when the server is back, before the repetition. So twice that number is remembered.
+type acks struct {
+	mu   sync.Mutex
+	next int // where the next one goes
+	ring []ack
+}
+
+// ack is an acknowledgement that the server has confirmed.
+type ack struct {
+	consumer string
+	created  int64  // the time at which the consumer was made, in Unix nanoseconds
+	reply    string // the subject to which it was sent, empty for none
+}
+
+// add remembers an acknowledgement.
+func (l *acks) add(ack ack) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ring[l.next] = ack
+	l.next = (l.next + 1) % len(l.ring)
+}
+
+// byConsumer returns the remembered acknowledgements, the oldest first.
+func (l *acks) byConsumer() map[string][]ack {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(map[string][]ack)
+	for i := range l.ring {
+		if ack := l.ring[(l.next+i)%len(l.ring)]; ack.reply != "" {
+			all[ack.consumer] = append(all[ack.consumer], ack)
+		}
+	}
+	return all
+}
+
+// beginContact calls getContact at the start, with acknowledgements to repeat.
+func (w *Worker) beginContact(acks map[string][]ack) {
+	begin := w.contact.begin()
+	w.contacting.Go(func() { w.getContact(begin, acks) })
+}
+
+// getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no first delivery
+// is certain. That only costs unique jobs and jobs with steps a read.
+func (w *Worker) getContact(begin func(now time.Time), acks map[string][]ack) {
+	for i, c := range w.classes {
+		if i > 0 && len(acks[c.consumer]) == 0 {
+			continue
+		}
+		var found jetstream.Consumer
+		err := repeat(w.stopping, firstWait, func(error) bool { return true }, func() (err error) {
+			found, err = w.consumer(w.stopping, c)
+			return err
+		})
+		if err != nil { // it is stopping
+			return
+		}
+		w.follow(c, found)
+		if i == 0 {
+			begin(found.CachedInfo().TimeStamp)
+		}
+		w.repeatAcks(found.CachedInfo(), acks[c.consumer])
+	}
+}
+
+// follow notes the consumer of a class, and its ack floor.
+func (w *Worker) follow(c *class, found jetstream.Consumer) {
+	w.noteConsumer(c, found)
+	if w.ordered {
+		w.lines.Acknowledged(c.consumer, found.CachedInfo().AckFloor.Stream)
+	}
+}
+
+// consumer asks the server once about the consumer of a class.
+func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+	defer cancel()
+	return w.js.Consumer(ctx, w.cfg.Stream, c.consumer)
+}
+
+// repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: they could then settle jobs that it has
+// delivered to another worker. It waits for no answer, because a server that has crashed and forgotten the delivery sends none.
+// Acknowledgements that are lost with the connection are repeated when the connection is back.
+func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []ack) {
+	for _, ack := range acks {
+		if ack.created == consumer.Created.UnixNano() {
+			_ = w.nc.Publish(ack.reply, []byte(ackDone)) // see above
+		}
+	}
+}
