@@ -230,7 +230,8 @@ func (b *builder) parameter(request reflect.Type, p service.Param) Node {
 	if p.Field.Tag.Get("empty") != "" {
 		parameter["allowEmptyValue"] = true
 	}
-	if example := p.Field.Tag.Get("example"); example != "" {
+	again := p.In == "query" && p.Field.Tag.Get("path") != "" // which has the example
+	if example := p.Field.Tag.Get("example"); example != "" && !again {
 		parameter["example"] = example
 	}
 	if description == "" && b.err == nil {

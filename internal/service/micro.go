@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/service/audit"
-	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 const (
@@ -45,34 +42,6 @@ type Endpoint struct {
 
 	// Takes and Gives describe a request and its answer in the metadata of the endpoint.
 	Takes, Gives string
-}
-
-// Answering returns the endpoint of a subject such as importer.v1.get, which answers with the JSON of what do returns. gives defaults to
-// the name of its type.
-func Answering[T any](subject, takes, gives string, do func(context.Context, Request) (T, error)) Endpoint {
-	_, name, _ := strings.Cut(subject, ".v1.")
-	return Endpoint{
-		Name: strings.ReplaceAll(name, ".", "-"), Subject: subject, Takes: takes,
-		Gives: cmp.Or(gives, reflect.TypeFor[T]().Name(), "{}"), // the type of an empty answer has no name
-		Answer: func(ctx context.Context, r Request) ([]byte, error) {
-			body, err := do(ctx, r)
-			if err != nil {
-				return nil, err
-			}
-			return json.Marshal(body)
-		},
-	}
-}
-
-// Decoded is [Answering] for requests in JSON.
-func Decoded[R, T any](subject, takes, gives string, do func(context.Context, R) (T, error)) Endpoint {
-	return Answering(subject, takes, gives, func(ctx context.Context, r Request) (body T, err error) {
-		request, err := contracts.Read[R](r.Data)
-		if err != nil {
-			return body, err
-		}
-		return do(ctx, request)
-	})
 }
 
 // Request is a request to a micro service.

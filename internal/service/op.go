@@ -63,7 +63,8 @@ type Op struct {
 	requests []reflect.Type // with the parameters
 	response reflect.Type
 	serve    func(*Router, http.ResponseWriter, *http.Request) error
-	streams  bool
+	socket   bool // answers with a WebSocket
+	streams  bool // answers with events
 }
 
 // JSON returns the example of a body in JSON.
@@ -151,10 +152,25 @@ func Endpoints(ops []Op) (all []Endpoint) {
 		_, name, _ := strings.Cut(op.Subject, ".v1.")
 		all = append(all, Endpoint{
 			Answer: op.answer, Name: strings.ReplaceAll(name, ".", "-"), Subject: op.Subject,
-			Takes: outline(op.requests[0]), Gives: outline(op.response),
+			Takes: outlineOf(op.Takes, op.requests[0]), Gives: outlineOf(op.Gives, op.response),
 		})
 	}
 	return all
+}
+
+// outlineOf describes a body in the metadata of an endpoint.
+func outlineOf(types map[string]any, usual reflect.Type) string {
+	switch v := types["application/json"].(type) {
+	case nil:
+		for media := range types {
+			return media
+		}
+		return outline(usual)
+	case Schema:
+		return string(v)
+	default:
+		return outline(reflect.TypeOf(v))
+	}
 }
 
 // outline describes a type in the metadata of an endpoint: by its name if there is a schema of it, else by its required members.

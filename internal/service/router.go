@@ -155,8 +155,13 @@ func (a *Router) addProbes() {
 func (a *Router) Add(ops ...Op) {
 	for _, op := range ops {
 		*a.ops = append(*a.ops, op)
-		if op.Route != "" {
-			a.handle(op.Route, op.Need, op.streams, func(w http.ResponseWriter, r *http.Request) error { return op.serve(a, w, r) })
+		serve := func(w http.ResponseWriter, r *http.Request) error { return op.serve(a, w, r) }
+		switch {
+		case op.Route == "": // only over NATS
+		case op.socket:
+			a.HandleSocket(op.Route, op.Need, serve)
+		default:
+			a.handle(op.Route, op.Need, op.streams, serve)
 		}
 	}
 }

@@ -274,10 +274,8 @@ func Follow[Q, T, F any](
 		}
 		return nil // the client has gone; it comes back with the id of its last event
 	}
-	socket.requests, socket.response, socket.streams = []reflect.Type{request, reflect.TypeFor[LastFrame]()}, reflect.TypeFor[F](), true
+	socket.requests, socket.response, socket.socket = []reflect.Type{request, reflect.TypeFor[LastFrame]()}, reflect.TypeFor[F](), true
 	socket.serve = func(a *Router, w http.ResponseWriter, r *http.Request) error {
-		a.sockets.Add(1)
-		defer a.sockets.Done()
 		query := r.URL.Query()
 		feed, err := start(w, r, query.Get(lastEventID))
 		if err != nil {

@@ -291,7 +291,7 @@ func FuzzRestaurant(f *testing.F) {
 		first := check.Must(contracts.Encode(req))(t)
 		check.That(t, compact(t, first) == compact(t, body), "%s\nbecame\n%s", body, first)
 		r := req.Results[0]
-		r.SetState(contracts.ProviderWolt, contracts.NotFoundState(), true)
+		r.SetState(contracts.ProviderWolt, contracts.ProviderState{Status: contracts.StatusNotFound}, true)
 		again := decodeOne(t, appendJSON(t, r))
 		state, ok := again.State(contracts.ProviderWolt)
 		check.That(t, ok && state.Status == contracts.StatusNotFound, "state %+v, %v", state, ok)

@@ -22,7 +22,7 @@ func ExampleRestaurant() {
 	restaurant := request.Results[0]
 	before, _ := restaurant.State(contracts.ProviderWolt)
 	fmt.Println(before.Status)
-	restaurant.SetState(contracts.ProviderWolt, contracts.FoundState("https://wolt.com/x"), true)
+	restaurant.SetState(contracts.ProviderWolt, contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://wolt.com/x")}, true)
 	raw, err := contracts.Encode(restaurant)
 	fmt.Println(string(raw), err)
 	// Output:
@@ -68,7 +68,7 @@ func ExampleEncodeToken() {
 }
 
 func ExampleNewResultPatch() {
-	patch := contracts.NewResultPatch("req_1", "ChIJ123", "wolt", contracts.NotFoundState(), true)
+	patch := contracts.NewResultPatch("req_1", "ChIJ123", "wolt", contracts.ProviderState{Status: contracts.StatusNotFound}, true)
 	raw, err := contracts.Encode(patch)
 	fmt.Println(string(raw), err)
 	// Output: {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}} <nil>

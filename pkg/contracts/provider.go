@@ -69,15 +69,6 @@ type ProviderState struct {
 	UpdatedAt time.Time `json:"updatedAt,omitzero"`
 }
 
-// PendingState returns the state of a place without an answer yet.
-func PendingState() ProviderState { return ProviderState{Status: StatusPending} }
-
-// FoundState returns the state of a place with a page at the provider.
-func FoundState(url string) ProviderState { return ProviderState{Status: StatusFound, URL: &url} }
-
-// NotFoundState returns the state of a place that the provider does not have.
-func NotFoundState() ProviderState { return ProviderState{Status: StatusNotFound} }
-
 // Validate checks the status, that exactly a FOUND state has a URL, and that only a PENDING one has a reason.
 func (s ProviderState) Validate() error {
 	var c checks

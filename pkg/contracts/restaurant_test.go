@@ -61,7 +61,7 @@ func TestRestaurantMatchesNamesExactly(t *testing.T) {
 
 func TestRestaurantSetState(t *testing.T) {
 	t.Parallel()
-	found := contracts.FoundState("https://wolt.com/x?a=1&b=2")
+	found := contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://wolt.com/x?a=1&b=2")}
 	for name, test := range map[string]struct {
 		in, out    string
 		provider   string
@@ -139,7 +139,7 @@ func TestRestaurantChangedFields(t *testing.T) {
 func TestRestaurantMadeInGo(t *testing.T) {
 	t.Parallel()
 	r := contracts.Restaurant{PlaceID: "p", Name: "n", Location: &contracts.Location{Lat: 1.5, Lng: -2}}
-	r.SetState("wolt", contracts.PendingState(), true)
+	r.SetState("wolt", contracts.ProviderState{Status: contracts.StatusPending}, true)
 	want := `{"placeId":"p","name":"n","location":{"lat":1.5,"lng":-2},"providers":{"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`
 	check.Same(t, "encoded", appendJSON(t, r), want)
 	again := decodeOne(t, want)

@@ -33,10 +33,10 @@ func TestValidateNamesEveryField(t *testing.T) {
 			"/status /url /reason /reason /updatedAt",
 		},
 		"found without url":   {contracts.ProviderState{Status: contracts.StatusFound}, "/url"},
-		"url with password":   {contracts.FoundState("https://u:p@x.example"), "/url"},
-		"url with line break": {contracts.FoundState("https://x.example/\r\nx"), "/url"},
-		"long url":            {contracts.FoundState("https://x.example/" + strings.Repeat("x", contracts.MaxURL)), "/url"},
-		"url without host":    {contracts.FoundState("https:///x"), "/url"},
+		"url with password":   {contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://u:p@x.example")}, "/url"},
+		"url with line break": {contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://x.example/\r\nx")}, "/url"},
+		"long url":            {contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://x.example/" + strings.Repeat("x", contracts.MaxURL))}, "/url"},
+		"url without host":    {contracts.ProviderState{Status: contracts.StatusFound, URL: new("https:///x")}, "/url"},
 		"restaurant": {
 			contracts.Restaurant{
 				Address: long, CityText: long, Phone: "\xff", PlaceID: "\ufffd",
@@ -157,8 +157,8 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	url := "https://x.example"
 	for outcome, want := range map[contracts.Outcome]contracts.ProviderState{
-		contracts.OutcomeFound:     contracts.FoundState(url),
-		contracts.OutcomeNotFound:  contracts.NotFoundState(),
+		contracts.OutcomeFound:     {Status: contracts.StatusFound, URL: new(url)},
+		contracts.OutcomeNotFound:  {Status: contracts.StatusNotFound},
 		contracts.OutcomeAmbiguous: {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
 		contracts.OutcomeError:     {Status: contracts.StatusPending, Reason: contracts.ReasonProviderError},
 	} {

@@ -20,7 +20,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -36,7 +35,7 @@ type web struct {
 
 func newWeb(t *testing.T, n *Notifier) *web {
 	t.Helper()
-	client := &http.Client{Transport: servicetest.Described(t, httpapi.OpenAPI).Transport(t, &http.Transport{}), Timeout: patience}
+	client := &http.Client{Transport: servicetest.Described(t, api.OpenAPI).Transport(t, &http.Transport{}), Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	return &web{T: t, base: n.URL(), client: client}
 }

@@ -29,9 +29,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
-	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -168,7 +167,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		return strings.HasPrefix(users, "dora failing")
 	})
 	stale := servicetest.Case{Header: map[string]string{"If-Match": `"1"`}, Path: map[string]string{"user": "eve"}}
-	d := servicetest.Described(t, httpapi.OpenAPI)
+	d := servicetest.Described(t, api.OpenAPI)
 	w.client.Transport = d.Transport(t, &http.Transport{})
 	var cancelling errgroup.Group
 	cancelling.SetLimit(50)
@@ -182,7 +181,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		status, answer := w.call(http.MethodDelete, "/v1/events"+of+"type=CUSTOMER&user=dan", "")
 		check.That(t, status == http.StatusConflict, "%s: %d %s", of, status, answer)
 	}
-	servicetest.Answers(t, p.nc, natsapi.Endpoints(nil), [][2]string{
+	servicetest.Answers(t, p.nc, service.Endpoints(api.Operations(nil, nil)), [][2]string{
 		{"publish", `{"event_id":"evt-003","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":5,"payload":{"guests":4}}`},
 		{"users-import", "{\"user_id\":\"frida\",\"recipient_type\":\"CUSTOMER\"}\n"},
 		{"users-put", `{"recipient_type":"CUSTOMER","user_id":"frida","body":{"addresses":{"webhook":"https://phone.example.com/hook"}}}`},

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -97,7 +97,7 @@ func TestInboxIsLive(t *testing.T) {
 	check.OK(t, err)
 	defer conn.CloseNow()
 	tell("e3", "ada")
-	described := servicetest.Described(t, httpapi.OpenAPI)
+	described := servicetest.Described(t, api.OpenAPI)
 	for _, want := range []string{"e2", "e0", "e3"} {
 		_, data, err := conn.Read(t.Context())
 		var frame struct {

@@ -26,8 +26,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
-	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
-	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -106,13 +104,12 @@ func (n *Notifier) spec() service.Spec {
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
 		Description: "Delivers each event to its recipients",
-		OpenAPI:     httpapi.OpenAPI,
-		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.API) },
+		OpenAPI:     api.OpenAPI,
 		Errors:      api.Problem,
 		Name:        name,
 		Open:        n.open,
 		Routes: func(r *service.Router) {
-			httpapi.Add(r, n.API, n.Inbox)
+			r.Add(api.Operations(n.API, n.Inbox)...)
 			n.unsubscribing(r)
 		},
 		Streams: n.streams(),

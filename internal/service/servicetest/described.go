@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
@@ -19,9 +18,6 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/expediter-io/expediter/internal/natsotel/export"
-	"github.com/expediter-io/expediter/internal/service"
 )
 
 const eventStream = "text/event-stream"
@@ -29,7 +25,7 @@ const eventStream = "text/event-stream"
 // node is an object of a document.
 type node = map[string]any
 
-// Description is the description of a service's API, with which the service is compared.
+// Description is the description of a service's API, with which its answers are compared.
 type Description struct {
 	*document
 
@@ -178,43 +174,6 @@ func (d *document) parameters(pattern string) map[string]node {
 		all[word(p["in"])+" "+word(p["name"])] = p
 	}
 	return all
-}
-
-// Routes reports each difference between the routes and their descriptions: a missing description, a description without a route, or
-// another need. [Description.Transport] compares parameters, bodies and statuses.
-func (d *Description) Routes(t *testing.T, add func(*service.Router)) {
-	t.Helper()
-	router := service.NewRouter(service.RouterConfig{OpenAPI: d.api, Exports: &export.Exports{}, Name: "shop"})
-	add(router)
-	needs := router.Needs()
-	same(t, "routes", slices.Sorted(maps.Keys(d.operations)), slices.Sorted(maps.Keys(needs)))
-	ids := map[any]bool{}
-	for pattern, need := range needs {
-		operation := d.operations[pattern]
-		if id := operation["operationId"]; id == nil || ids[id] || operation["summary"] == nil || operation["tags"] == nil {
-			t.Errorf("%s: want tags, a summary and an operationId of its own, got %v", pattern, id)
-		}
-		ids[operation["operationId"]] = true
-		security, want := fmt.Sprint(operation["security"]), "[map[key:["+string(need.Scope())+"]]]"
-		if need.IsPublic() {
-			want = "[]"
-		}
-		if own, _ := operation["x-own"].(bool); security != want || own != need.IsOwn() {
-			t.Errorf("%s is described with %s and own %t, want %s and %t", pattern, security, own, want, need.IsOwn())
-		}
-		for _, part := range wildcard.FindAllString(pattern, -1) {
-			if d.parameters(pattern)["path "+strings.Trim(part, "{}")] == nil {
-				t.Errorf("%s: %s is not described", pattern, part)
-			}
-		}
-	}
-}
-
-func same(t *testing.T, subject string, got, want any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: described are %v, the program has %v", subject, got, want)
-	}
 }
 
 func (d *Description) saw(name string) {

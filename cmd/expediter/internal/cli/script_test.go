@@ -54,15 +54,15 @@ func enriching(ts *testscript.TestScript, _ bool, _ []string) {
 		defer mu.Unlock()
 		for i := range req.Results {
 			place := &req.Results[i]
-			state := contracts.FoundState("https://wolt.com/en/isr/haifa/restaurant/" + place.PlaceID)
+			state := contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://wolt.com/en/isr/haifa/restaurant/" + place.PlaceID)}
 			switch {
 			case strings.Contains(place.Name, "Outage"):
 				http.Error(w, `{"detail":"out of order"}`, http.StatusServiceUnavailable)
 				return
 			case strings.Contains(place.Name, "Slow"), strings.Contains(place.Name, "Late") && !asked[place.PlaceID]:
-				state = contracts.PendingState()
+				state = contracts.ProviderState{Status: contracts.StatusPending}
 			case strings.Contains(place.Name, "Closed"):
-				state = contracts.NotFoundState()
+				state = contracts.ProviderState{Status: contracts.StatusNotFound}
 			}
 			asked[place.PlaceID] = true
 			place.SetState(contracts.ProviderWolt, state, false)

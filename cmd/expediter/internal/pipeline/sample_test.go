@@ -134,7 +134,7 @@ func TestLoadReturnsCopies(t *testing.T) {
 	t.Parallel()
 	first, second := load(t), load(t)
 	first.Places[0].Name = "changed"
-	first.Places[0].SetState(contracts.ProviderWolt, contracts.NotFoundState(), true)
+	first.Places[0].SetState(contracts.ProviderWolt, contracts.ProviderState{Status: contracts.StatusNotFound}, true)
 	*first.Places[0].Location = contracts.Location{}
 	again := load(t)
 	check.That(t, again.Places[0].Equal(second.Places[0]), "a change of one copy shows in another")

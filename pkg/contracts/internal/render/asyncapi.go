@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/expediter-io/expediter/internal/openapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -53,25 +54,25 @@ func forms() []form {
 }
 
 // messages returns the description of all messages as AsyncAPI 3, from the declared streams and buckets.
-func messages(schemas map[string][]byte) (node, error) {
-	channels, actions, described := node{}, node{}, map[string]bool{}
+func messages(schemas map[string][]byte) (openapi.Node, error) {
+	channels, actions, described := openapi.Node{}, openapi.Node{}, map[string]bool{}
 	add := func(f form, description string) {
 		described[f.stream] = true
-		message := node{}
+		message := openapi.Node{}
 		if f.schema != "" {
-			message["payload"] = node{"$ref": "#/components/schemas/" + f.schema}
+			message["payload"] = openapi.Node{"$ref": "#/components/schemas/" + f.schema}
 		}
-		channel := node{"address": f.address, "description": description, "messages": node{"message": message}, "x-stream": f.stream}
-		parameters := node{}
+		channel := openapi.Node{"address": f.address, "description": description, "messages": openapi.Node{"message": message}, "x-stream": f.stream}
+		parameters := openapi.Node{}
 		for _, name := range parameter.FindAllStringSubmatch(f.address, -1) {
-			parameters[name[1]] = node{}
+			parameters[name[1]] = openapi.Node{}
 		}
 		if len(parameters) > 0 {
 			channel["parameters"] = parameters
 		}
 		channels[f.name] = channel
 		if f.action != "" {
-			actions[f.name] = node{"action": f.action, "channel": node{"$ref": "#/channels/" + f.name}, "summary": f.summary}
+			actions[f.name] = openapi.Node{"action": f.action, "channel": openapi.Node{"$ref": "#/channels/" + f.name}, "summary": f.summary}
 		}
 	}
 	all := forms()
@@ -92,21 +93,25 @@ func messages(schemas map[string][]byte) (node, error) {
 			}
 		}
 	}
-	doc := node{
+	doc := openapi.Node{
 		"asyncapi": "3.0.0",
-		"info": node{
-			"title": "Messages of Expediter", "version": "1", "license": node{"name": "Apache-2.0"},
+		"info": openapi.Node{
+			"title": "Messages of Expediter", "version": "1", "license": openapi.Node{"name": "Apache-2.0"},
 			"description": "Subjects of the streams and buckets. Each parameter is one token, encoded as contracts.EncodeToken does; " +
 				"{key} and {subject} are one token or more. x-stream names the stream of a channel.",
 		},
 		"defaultContentType": "application/json",
-		"servers":            node{"nats": node{"host": "localhost:4222", "protocol": "nats"}},
+		"servers":            openapi.Node{"nats": openapi.Node{"host": "localhost:4222", "protocol": "nats"}},
 		"channels":           channels,
 		"operations":         actions,
-		"components":         node{"schemas": node{}},
+		"components":         openapi.Node{"schemas": openapi.Node{}},
 	}
-	return doc, bundle(doc, schemas)
+	return doc, openapi.Bundle(doc, func(name string) ([]byte, error) {
+		return schemas["pkg/contracts/schemas/"+name+"."+contracts.SchemaVersion+".json"], nil
+	})
 }
+
+var parameter = regexp.MustCompile(`\{([a-z_A-Z]+)\}`)
 
 var notName = regexp.MustCompile(`[^A-Za-z0-9_]+`)
 

@@ -1,10 +1,8 @@
 // Package render makes the files that are generated from package contracts: JSON Schemas, the configuration of every stream, bucket
-// and object bucket in the form that `nats stream add --config` takes, and the descriptions of the APIs, with the schemas in them.
+// and object bucket in the form that `nats stream add --config` takes, and the description of all messages, with the schemas in it.
 package render
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -15,11 +13,9 @@ import (
 	"github.com/invopop/jsonschema"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/openapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
-
-// module is the prefix of the paths of all packages.
-const module = "github.com/expediter-io/expediter"
 
 // Types are the types that have a schema, by its name.
 var Types = map[string]any{
@@ -59,18 +55,13 @@ type Restaurant struct {
 }
 
 func schemas(root string) (map[string][]byte, error) {
-	comments := make(map[string]string)
-	for _, path := range []string{"pkg/contracts", "pkg/worker"} {
-		if err := addComments(comments, root, path); err != nil {
-			return nil, err
-		}
-	}
+	comments := openapi.NewComments(root)
 	files := make(map[string][]byte)
 	for name, value := range Types {
 		reflector := &jsonschema.Reflector{
 			AllowAdditionalProperties: true,
 			Anonymous:                 true,
-			CommentMap:                comments,
+			LookupComment:             comments.Lookup,
 			ExpandedStruct:            true,
 			Mapper: func(t reflect.Type) *jsonschema.Schema {
 				if t != reflect.TypeFor[contracts.Restaurant]() {
@@ -90,30 +81,13 @@ func schemas(root string) (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-	return files, nil
-}
-
-// addComments reads the comments of a package and of those below it. The reader makes a wrong path of a package, which addComments
-// corrects.
-func addComments(comments map[string]string, root, path string) error {
-	var reflector jsonschema.Reflector
-	directory := filepath.Join(root, path)
-	if err := reflector.AddGoComments("x", directory); err != nil {
-		return fmt.Errorf("render: comments of %s: %w", path, err)
-	}
-	prefix := filepath.ToSlash(filepath.Join("x", directory))
-	for key, comment := range reflector.CommentMap {
-		if rest, ok := strings.CutPrefix(key, prefix); ok {
-			comments[module+"/"+path+rest] = comment
-		}
-	}
-	return nil
+	return files, comments.Err()
 }
 
 // inlineRestaurant is the schema of a restaurant without references, so that each schema stands alone.
-func inlineRestaurant(comments map[string]string) *jsonschema.Schema {
+func inlineRestaurant(comments *openapi.Comments) *jsonschema.Schema {
 	inline := &jsonschema.Reflector{
-		AllowAdditionalProperties: true, Anonymous: true, CommentMap: comments, DoNotReference: true, ExpandedStruct: true,
+		AllowAdditionalProperties: true, Anonymous: true, LookupComment: comments.Lookup, DoNotReference: true, ExpandedStruct: true,
 	}
 	schema := inline.Reflect(Restaurant{})
 	refine("Restaurant", schema)
@@ -202,13 +176,12 @@ func Files(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	described, err := descriptions(root, files)
-	if err != nil {
-		return nil, err
+	messages, err := messages(files)
+	if err == nil {
+		err = add(files, asyncAPI, messages)
 	}
 	maps.Copy(files, assets)
-	maps.Copy(files, described)
-	return files, nil
+	return files, err
 }
 
 // Folders returns the folders that hold generated files and nothing else.
@@ -260,14 +233,7 @@ func assets() (map[string][]byte, error) {
 	return files, nil
 }
 
-func add(files map[string][]byte, name string, value any) error {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
-		return fmt.Errorf("render: %s: %w", name, err)
-	}
-	files[name] = b.Bytes()
-	return nil
+func add(files map[string][]byte, name string, value any) (err error) {
+	files[name], err = openapi.Marshal(value)
+	return err
 }

@@ -306,8 +306,8 @@ func TestReadState(t *testing.T) {
 	t.Parallel()
 	link := "https://wolt.com/en/isr/tel-aviv/restaurant/pizza-house"
 	for value, want := range map[string]contracts.ProviderState{
-		`{"status":"FOUND","url":"` + link + `","updatedAt":"2026-02-03T12:00:00Z"}`: contracts.FoundState(link),
-		`{"status":"NOT_FOUND","url":null}`:                                          contracts.NotFoundState(),
+		`{"status":"FOUND","url":"` + link + `","updatedAt":"2026-02-03T12:00:00Z"}`: {Status: contracts.StatusFound, URL: new(link)},
+		`{"status":"NOT_FOUND","url":null}`:                                          {Status: contracts.StatusNotFound},
 		`{"status":"PENDING","url":null,"outcome":"ERROR"}`:                          {Status: contracts.StatusPending, Reason: contracts.ReasonProviderError},
 		`{"status":"PENDING","url":null,"outcome":"AMBIGUOUS","score":"?"}`:          {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
 	} {

@@ -326,7 +326,7 @@ func lookups(req contracts.EnrichRequest, requestID string, providers []string) 
 func (t *lookup) init(job contracts.EnrichJob) error {
 	key, err := contracts.EnrichEntryKey(job.Provider, job.PlaceID)
 	*t = lookup{
-		job: job, fingerprint: fingerprint(job), first: key, entries: [2]*flight.Entry{&unread, &unread}, state: contracts.PendingState(),
+		job: job, fingerprint: fingerprint(job), first: key, entries: [2]*flight.Entry{&unread, &unread}, state: contracts.ProviderState{Status: contracts.StatusPending},
 	}
 	return err
 }
@@ -375,7 +375,7 @@ func (t *lookup) learn(entry *flight.Entry) error {
 	if done && t.settled && bytes.Equal(entry.Value, t.value) {
 		return nil // entries are read repeatedly, and each value is parsed once
 	}
-	t.state, t.settled = contracts.PendingState(), false
+	t.state, t.settled = contracts.ProviderState{Status: contracts.StatusPending}, false
 	if !done {
 		return nil
 	}

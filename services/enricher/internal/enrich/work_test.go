@@ -667,7 +667,7 @@ func TestOneJobForAPlace(t *testing.T) {
 			}
 			check.That(t, jobs == 1 && held == int64(c.requests-1), "%d jobs, and %d requests that found the lock held", jobs, held)
 			instances[c.instances-1].work(t)
-			want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
+			want := map[string]contracts.ProviderState{"id-Pizza-House": {Status: contracts.StatusFound, URL: new(linkOf("Pizza House"))}}
 			for n := range c.requests {
 				other := instances[(n+1)%c.instances] // a client may ask one instance and listen to another
 				check.Equal(t, want, other.outcomes(t, fmt.Sprintf("req-%d", n)))
@@ -687,7 +687,7 @@ func TestScenario3CacheHit(t *testing.T) {
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	i.outcomes(t, "req-1")
 	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
-	check.Equal(t, contracts.FoundState(linkOf("Pizza House")), state(t, resp, 0))
+	check.Equal(t, contracts.ProviderState{Status: contracts.StatusFound, URL: new(linkOf("Pizza House"))}, state(t, resp, 0))
 	p.search = noVenue
 	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, i.outcomes(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)

@@ -1,5 +1,5 @@
-// Package api is the common part of the notifier's HTTP and NATS APIs: it accepts events, and reports the states of
-// events and notifications.
+// Package api has the operations of the notifier over HTTP, and over NATS (ADR-32) for programs that have a connection and for the nats
+// command line: it accepts events, and reports the states of events and notifications. Instances of one name share the requests over NATS.
 package api
 
 import (
@@ -202,10 +202,17 @@ func Problem(err error) service.Problem {
 
 // EndpointQuery selects endpoints that do not work. Empty fields select all.
 type EndpointQuery struct {
-	Channel string       `json:"channel"`
-	Cursor  string       `json:"cursor"` // the Next of the page before
-	Limit   int          `json:"limit"`  // at most MaxLimit; defaults to 100
-	State   health.State `json:"state"`
+	// Channel is the name of the channel.
+	Channel string `example:"webhook" json:"channel" query:"channel"`
+
+	// Cursor is the next of the page before.
+	Cursor string `json:"cursor" query:"cursor"`
+
+	// Limit is the largest number of endpoints. Defaults to 100.
+	Limit int `example:"10" json:"limit" jsonschema:"minimum=1,maximum=1000" query:"limit"`
+
+	// State is the state of the endpoints.
+	State health.State `example:"failing" json:"state" jsonschema:"enum=failing,enum=disabled" query:"state"`
 }
 
 // EndpointPage is a page of the endpoints that a query selects.
@@ -243,14 +250,12 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 	return EndpointPage{Endpoints: append([]health.Endpoint{}, found...), Next: at(next).String()}, nil
 }
 
-// Enable enables the endpoint that a body in JSON names, and returns its previous state. Four round trips.
-func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
-	var was health.Endpoint
+// Enable enables an endpoint, and returns its previous state. Four round trips.
+func (a *API) Enable(ctx context.Context, name EndpointName) (was health.Endpoint, err error) {
 	var wrong contracts.Mistakes
-	name, err := contracts.Read[EndpointName](body)
 	wrong.Add(!isToken(name.Channel), "/channel", unnameable)
 	wrong.Add(!isToken(name.ID), "/id", unnameable)
-	if err := cmp.Or(err, wrong.In("request")); err != nil {
+	if err := wrong.In("request"); err != nil {
 		return was, err
 	}
 	err = a.cfg.Audit.Do(ctx, "enable", "endpoint "+name.ID+" of "+name.Channel, func(ctx context.Context) (n int, err error) {

@@ -27,10 +27,17 @@ var ErrNotExpanded = errors.New("too many users are cancelled before it is expan
 
 // Cancellation names an event or a digest that is no longer to be delivered, to all users or to one.
 type Cancellation struct {
-	Cursor        string                  `json:"cursor,omitempty"` // the Next of the call before; the notifications of that call are done
-	EventID       string                  `json:"event_id"`
-	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"` // with UserID
-	UserID        string                  `json:"user_id,omitempty"`        // with RecipientType; both are empty for all recipients
+	// Cursor is the next of the call before, whose notifications are done.
+	Cursor string `json:"cursor,omitempty" query:"cursor"`
+
+	// EventID is the id of the event.
+	EventID string `json:"event_id" jsonschema:"maxLength=320" query:"event"`
+
+	// RecipientType is the kind of recipient, with user.
+	RecipientType contracts.RecipientType `json:"recipient_type,omitempty" query:"type"`
+
+	// UserID is one user, with type. Both are missing for all users.
+	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=320" query:"user"`
 }
 
 // Cancelled counts the outcomes of the notifications of a cancellation.

@@ -111,11 +111,7 @@ type TestSent struct {
 }
 
 // SendTest sends a test message now, once. Two round trips, and the call of the channel.
-func (a *API) SendTest(ctx context.Context, body []byte) (sent TestSent, err error) {
-	m, err := contracts.Read[TestMessage](body)
-	if err != nil {
-		return sent, err
-	}
+func (a *API) SendTest(ctx context.Context, m TestMessage) (sent TestSent, err error) {
 	var wrong contracts.Mistakes
 	wrong.Add(m.Template == "", "/template", "is required")
 	wrong.Add(m.To == "", "/to", "is required")

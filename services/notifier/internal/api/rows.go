@@ -43,16 +43,35 @@ const (
 
 // Query selects notifications. Empty fields select all.
 type Query struct {
-	Address       string                  `json:"address,omitempty"` // the id of one of the addresses of a channel
-	Channel       string                  `json:"channel,omitempty"`
-	Cursor        string                  `json:"cursor,omitempty"` // the Next of the page before
-	EventID       string                  `json:"event_id,omitempty"`
-	Limit         int                     `json:"limit,omitempty"`  // at most MaxLimit; defaults to 100
-	Reason        string                  `json:"reason,omitempty"` // the reason for the state, such as a channel.Kind
-	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
-	Since         time.Time               `json:"since,omitzero"` // of the last change
-	State         deliveries.State        `json:"state,omitempty"`
-	UserID        string                  `json:"user_id,omitempty"`
+	// Address is the id of one of the addresses that a user has on a channel.
+	Address string `json:"address,omitempty" query:"address"`
+
+	// Channel is the name of the channel.
+	Channel string `example:"webhook" json:"channel,omitempty" query:"channel"`
+
+	// Cursor is the next of the page before.
+	Cursor string `json:"cursor,omitempty" query:"cursor"`
+
+	// EventID is the id of the event.
+	EventID string `example:"evt-001" json:"event_id,omitempty" jsonschema:"maxLength=320" query:"event"`
+
+	// Limit is the largest number of notifications. Defaults to 100.
+	Limit int `example:"10" json:"limit,omitempty" jsonschema:"minimum=1,maximum=1000" query:"limit"`
+
+	// Reason is the reason for the state, such as a channel.Kind.
+	Reason string `example:"permanent" json:"reason,omitempty" query:"reason"`
+
+	// RecipientType is the kind of recipient.
+	RecipientType contracts.RecipientType `example:"CUSTOMER" json:"recipient_type,omitempty" query:"type"`
+
+	// Since is the earliest time of the last change.
+	Since time.Time `example:"2026-12-01T08:00:00Z" json:"since,omitzero" query:"since"`
+
+	// State is the state of the notifications.
+	State deliveries.State `example:"delivered" json:"state,omitempty" jsonschema:"enum=pending,enum=deferred,enum=sending,enum=sent,enum=delivered,enum=bounced,enum=suppressed,enum=failed,enum=split" query:"state"` //nolint:lll // a tag
+
+	// UserID is the id of the user.
+	UserID string `example:"carla" json:"user_id,omitempty" jsonschema:"maxLength=320" query:"user"`
 }
 
 // target describes the query in a record of the audit. It has a hash of the user, so that the audit has no data to erase

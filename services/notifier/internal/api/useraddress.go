@@ -17,13 +17,26 @@ import (
 
 // AddressRequest is a request about one of a user's addresses on a channel.
 type AddressRequest struct {
-	Channel       string                  `json:"channel"`
-	Cursor        string                  `json:"cursor,omitempty"` // of a replay
-	ID            string                  `json:"id"`               // "main" for the plain address
-	RecipientType contracts.RecipientType `json:"recipient_type"`
-	Since         time.Time               `json:"since,omitzero"`     // of a replay
-	Template      string                  `json:"template,omitempty"` // of a test, for a channel with texts
-	UserID        string                  `json:"user_id"`
+	// RecipientType is the kind of recipient.
+	RecipientType contracts.RecipientType `example:"CUSTOMER" json:"recipient_type" path:"type"`
+
+	// UserID is the id of the user. That of the query precedes that of the path.
+	UserID string `example:"carla" json:"user_id" jsonschema:"maxLength=320" path:"user" query:"user"`
+
+	// Channel is the name of the channel.
+	Channel string `example:"webhook" json:"channel" path:"channel"`
+
+	// ID is the id of the address, main for the plain one.
+	ID string `example:"main" json:"id" path:"id"`
+
+	// Cursor is the next of the replay before.
+	Cursor string `json:"cursor,omitempty" query:"cursor"`
+
+	// Since is the time from which on the notifications of a replay have failed.
+	Since time.Time `json:"since,omitzero" query:"since"`
+
+	// Template is the text of a test, for a channel that has texts.
+	Template string `json:"template,omitempty" query:"template"`
 }
 
 // AddressSecrets are the secrets that sign the messages to an address.

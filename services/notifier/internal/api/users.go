@@ -63,12 +63,17 @@ type User struct {
 
 // MembersRequest is a request about the aggregates whose events concern a user. Add and Remove change them.
 type MembersRequest struct {
-	Add    []recipient.Member `json:"add,omitempty"`
+	// Add are the memberships to add.
+	Add []recipient.Member `json:"add,omitempty"`
+
+	// Remove are the memberships to remove.
 	Remove []recipient.Member `json:"remove,omitempty"`
 
-	// RecipientType and UserID name the user.
+	// RecipientType is the kind of recipient.
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
-	UserID        string                  `json:"user_id,omitempty"`
+
+	// UserID is the id of the user.
+	UserID string `json:"user_id,omitempty"`
 }
 
 // Validate implements [contracts.Message].
@@ -78,6 +83,7 @@ func (r MembersRequest) Validate() error {
 
 // Members has the aggregates whose events concern a user.
 type Members struct {
+	// Memberships are in the order of their types and ids.
 	Memberships []recipient.Member `json:"memberships"`
 }
 
@@ -291,9 +297,14 @@ func (r *Imported) fail(err error) {
 
 // UserQuery selects users.
 type UserQuery struct {
-	Cursor        string                  `json:"cursor"` // the Next of the page before
-	Limit         int                     `json:"limit"`  // of records that are looked at: 1 to 1,000, or 0 for 8,000
-	RecipientType contracts.RecipientType `json:"recipient_type"`
+	// Cursor is the next of the page before.
+	Cursor string `json:"cursor" query:"cursor"`
+
+	// Limit is the largest number of records that are looked at. Defaults to 8,000.
+	Limit int `example:"10" json:"limit" jsonschema:"minimum=1,maximum=1000" query:"limit"`
+
+	// RecipientType is the kind of recipient.
+	RecipientType contracts.RecipientType `example:"CUSTOMER" json:"recipient_type" query:"type"`
 }
 
 // UserPage is a part of the directory, in the form of an import.
