@@ -600,14 +600,14 @@ func (w *Word) keys(written, heard bool, full, left string) []string {
 		if heard {
 			keys = append(append(keys, full+s), shorter(left, s)...)
 		}
-		switch {
-		case len(s) > maxSounds && w.Class >= 0:
+		if len(s) > maxSounds && w.Class >= 0 {
 			keys = append(keys, "b"+s[:keyLength], "e"+s[len(s)-keyLength:])
-		case len(s) > fewSounds && len(s) <= maxSounds+1:
-			keys = append(keys, shorter("y", s)...)
-			fallthrough
-		case len(s) == fewSounds:
+		}
+		if len(s) >= fewSounds && len(s) <= maxSounds+1 {
 			keys = append(keys, "y"+s)
+		}
+		if len(s) > fewSounds && len(s) <= maxSounds+1 { // also of the shortest long word: its misspelling may have one sound less
+			keys = append(keys, shorter("y", s)...)
 		}
 	}
 	return keys

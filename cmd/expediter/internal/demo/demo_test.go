@@ -230,8 +230,8 @@ func flawless() *demo {
 	found := contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://example.org/a")}
 	d := &demo{
 		users: []*user{
-			{states: map[string]contracts.ProviderState{"a": found, "b": contracts.ProviderState{Status: contracts.StatusNotFound}}},
-			{states: map[string]contracts.ProviderState{"a": found, "c": contracts.ProviderState{Status: contracts.StatusPending}}},
+			{states: map[string]contracts.ProviderState{"a": found, "b": {Status: contracts.StatusNotFound}}},
+			{states: map[string]contracts.ProviderState{"a": found, "c": {Status: contracts.StatusPending}}},
 		},
 		report: Report{
 			Enricher: EnricherReport{Places: 4, Distinct: 3, Jobs: 3, ProviderCalls: 3, Found: 1, NotFound: 1, Ambiguous: 1},
@@ -263,7 +263,9 @@ func TestJudge(t *testing.T) {
 		},
 		{"an open answer", func(d *demo) { d.report.Enricher.PendingLeft = 1 }, "every place is answered: 1 of 4 answers still pending"},
 		{
-			"two answers", func(d *demo) { d.users[1].states["a"] = contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://example.org/other")} },
+			"two answers", func(d *demo) {
+				d.users[1].states["a"] = contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://example.org/other")}
+			},
 			"all users get the same answers: 1 places with different answers for two users",
 		},
 		{

@@ -208,11 +208,15 @@ func FuzzRead(f *testing.F) {
 }
 
 // TestSearchMissesNothing compares each place with every venue of generated catalogues. All venues that the matcher would link must be
-// among the candidates, and the decision must be that of the whole catalogue. CATALOG_ROUNDS repeats it for other catalogues.
+// among the candidates, and the decision must be that of the whole catalogue. CATALOG_ROUNDS draws as many other catalogues: without it
+// they are always the same, so that a miss is the fault of a change.
 func TestSearchMissesNothing(t *testing.T) {
 	t.Parallel()
 	rounds, _ := strconv.Atoi(os.Getenv("CATALOG_ROUNDS"))
-	seed := rand.Uint64()
+	seed := uint64(1)
+	if rounds > 0 {
+		seed = rand.Uint64()
+	}
 	names := spellings(t)
 	var linked, missed, candidates atomic.Int64
 	for round := range max(1, rounds) {
