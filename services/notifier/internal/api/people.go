@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/expediter-io/expediter/internal/service"
@@ -74,15 +75,16 @@ func (a *API) ofPeople() []service.Op {
 }
 
 func (a *API) ofAddresses() []service.Op {
-	const path = "/v1/users/{type}/{user}/endpoints/{channel}/{id}/"
-	op := func(method, action string) service.Op {
+	op := func(route string) service.Op {
 		return service.Op{
-			Route: method + " " + path + action, Subject: "notifier.v1.endpoints." + action, Need: access.Own(access.People), Strict: true,
+			Route: route, Subject: "notifier.v1.endpoints." + path.Base(route), Need: access.Own(access.People), Strict: true,
 			Tag: "people", Bad: []int{http.StatusBadRequest, http.StatusNotFound},
 		}
 	}
-	secret, rotate := op("GET", "secret"), op("POST", "rotate")
-	test, replay := op("POST", "test"), op("POST", "replay")
+	secret := op("GET /v1/users/{type}/{user}/endpoints/{channel}/{id}/secret")
+	rotate := op("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/rotate")
+	test := op("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/test")
+	replay := op("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/replay")
 	secret.Name, secret.Summary = "getSecret", "Returns the secret that signs the messages to an address."
 	secret.Good = map[int]string{http.StatusOK: "The secrets."}
 	rotate.Name, rotate.Summary, rotate.Good = "rotateSecret", "Replaces the secret that signs the messages to an address.", secret.Good
