@@ -56,8 +56,8 @@ func storeUsers(t *testing.T, srv *natsrun.Server) (js jetstream.JetStream, cust
 		check.OK(t, check.Err(js.Publish(t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, i))))
 	}
 	inbox := check.Must(js.KeyValue(t.Context(), contracts.BucketInbox))(t)
-	check.OK(t, inbox.Delete(t.Context(), strings.TrimPrefix(customer[4], "$KV.inbox.")))
-	return js, slices.Delete(customer, 4, 5), admin
+	check.OK(t, inbox.Delete(t.Context(), strings.TrimPrefix(customer[5], "$KV.inbox.")))
+	return js, slices.Delete(customer, 5, 6), admin
 }
 
 // runOn runs a command on a server.
