@@ -242,7 +242,7 @@ func TestImageRunsAsComposeSays(t *testing.T) {
 	}
 	s.event()
 	page := s.fetch("console:8010", "admin/operator.key", "/notifications?event=evt-001")
-	if !strings.Contains(page, "planned 2 rows for 1 recipient") {
+	if !strings.Contains(page, "planned 2 notifications for 1 recipient") {
 		t.Errorf("the console says of the event %s", page)
 	}
 	if log := s.said("console"); strings.Contains(log, "level=") {
