@@ -206,7 +206,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/users/a/inbox", `read`, 400, "JSON"},
 		{"POST", "/v1/users/a/inbox", `{"state":"read","events":["e"` + strings.Repeat(`,"e"`, 1000) + `]}`, 400, "/events"},
 		{"PUT", "/v1/events", "", 405, "POST"},
-		{"DELETE", "/v1/events", "", 404, "no such event"},
+		{"DELETE", "/v1/events", "", 400, "?event"},
 		{"DELETE", "/v1/events/" + long, "", 404, "no such event"},
 		{"DELETE", "/v1/events/digest:c:2000-01-01T00:15:00Z", "", 404, "no such event"},
 		{"DELETE", "/v1/events/none?user=a", "", 400, "?user"},
