@@ -159,15 +159,11 @@ func rawRow(n contracts.Notification) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
-	if err != nil {
-		return nil, err
-	}
 	data, err := contracts.Encode(n)
 	if err != nil {
 		return nil, err
 	}
-	header := nats.Header{"ce-id": {key}, "ce-source": {"/notifier"}, "ce-type": {contracts.CloudEventNotificationRequested}}
+	header := nats.Header{"ce-id": {n.EventID + "." + n.Channel + "." + n.UserID}, "ce-source": {"/notifier"}, "ce-type": {contracts.CloudEventNotificationRequested}}
 	return &nats.Msg{Subject: "raw." + subject, Header: header, Data: data}, nil
 }
 

@@ -26,7 +26,7 @@ func (c *Console) records(ctx context.Context, list recordList, limit int) ([]au
 // addAudit adds the page of operators' actions, or with ?users=1 of other callers' requests. Two round trips, and two messages for each
 // record.
 func (c *Console) addAudit() {
-	c.page("GET /audit", func(r *request) error {
+	c.page("GET /audit", []string{"users"}, func(r *request) error {
 		r.Command = fmt.Sprintf("expediter audit --limit %d", auditShown)
 		list := recordList(audit.List)
 		if r.URL.Query().Has("users") {

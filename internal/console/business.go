@@ -147,7 +147,7 @@ type importPage struct {
 
 // addImports adds the screen of an import. A page costs two requests to the importer.
 func (c *Console) addImports() {
-	c.page("GET /imports", func(r *request) error {
+	c.page("GET /imports", []string{"id"}, func(r *request) error {
 		p := importPage{ID: r.URL.Query().Get("id")}
 		if p.ID == "" {
 			return r.render("imports", "Imports", p)
@@ -167,7 +167,7 @@ func (c *Console) addImports() {
 		return r.render("imports", "Import "+p.ID, p)
 	})
 	for action, note := range map[string]string{"cancel": "The import is cancelled.", "retry": "The import starts again."} {
-		c.action("POST /imports/"+action, func(r *request) (deed, error) {
+		c.action("POST /imports/"+action, nil, func(r *request) (deed, error) {
 			id, err := r.required("id")
 			do := func(ctx context.Context) (int, string, error) {
 				return 1, note, r.ask(ctx, "importer.v1."+action, map[string]string{"job_id": id}, &importJob{})
@@ -215,7 +215,7 @@ type placePage struct {
 
 // addPlaces adds the screen of a place. A page costs one request to the enricher.
 func (c *Console) addPlaces() {
-	c.page("GET /places", func(r *request) error {
+	c.page("GET /places", []string{"id"}, func(r *request) error {
 		p := placePage{ID: r.URL.Query().Get("id")}
 		if p.ID == "" {
 			return r.render("places", "Places", p)

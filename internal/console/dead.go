@@ -43,15 +43,15 @@ const (
 
 func (c *Console) addDead() {
 	c.replays = &replays{audit: c.cfg.Audit, cancels: map[string]context.CancelCauseFunc{}, tell: func() { c.hub.tell(topicReplays) }}
-	c.page("GET /dead", c.showDead)
-	c.page("GET /dead/rehearsal", c.showRehearsal)
-	c.page("GET /dead/replays", func(r *request) error {
+	c.page("GET /dead", names(&operate.Letters{}, "by"), c.showDead)
+	c.page("GET /dead/rehearsal", names(&operate.Letters{}, "by"), c.showRehearsal)
+	c.page("GET /dead/replays", nil, func(r *request) error {
 		r.Command, r.Live = "expediter audit", topicReplays
 		return r.render("deadreplays", "Replays", c.replays.list())
 	})
-	c.page("GET /dead/letter", c.showLetter)
-	c.page("GET /dead/letters", c.showLetters)
-	c.action("POST /dead/stop", func(r *request) (deed, error) {
+	c.page("GET /dead/letter", []string{"account", "seq"}, c.showLetter)
+	c.page("GET /dead/letters", names(&operate.Letters{}), c.showLetters)
+	c.action("POST /dead/stop", nil, func(r *request) (deed, error) {
 		id := r.PostForm.Get("id")
 		do := func(context.Context) (int, string, error) {
 			if !c.replays.stop(id, errStopped) {
@@ -61,10 +61,14 @@ func (c *Console) addDead() {
 		}
 		return deed{Action: operate.Action{Do: do, Name: "stop", Target: "replay " + strconv.Quote(id)}}, nil
 	})
-	for _, action := range []string{operate.Replay, operate.Discard} {
-		c.action("POST /dead/"+action, func(r *request) (deed, error) { return c.planLetters(r, action, false) })
-		c.action("POST /dead/selected/"+action, func(r *request) (deed, error) { return c.planLetters(r, action, true) })
-		c.action("POST /dead/letter/"+action, func(r *request) (deed, error) { return c.planLetter(r, action) })
+	for action, more := range map[string][]string{operate.Replay: {"rate"}, operate.Discard: nil} {
+		c.action("POST /dead/"+action, names(&operate.Letters{}, append(more, "by", "typed")...), func(r *request) (deed, error) {
+			return c.planLetters(r, action, false)
+		})
+		c.action("POST /dead/selected/"+action, []string{"account", "letter", "typed"}, func(r *request) (deed, error) {
+			return c.planLetters(r, action, true)
+		})
+		c.action("POST /dead/letter/"+action, nil, func(r *request) (deed, error) { return c.planLetter(r, action) })
 	}
 }
 

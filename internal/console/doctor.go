@@ -54,7 +54,7 @@ type doctorView struct {
 // addDoctor adds the page of the findings of Config.Doctor. The page calls Doctor on request, for one reader at a time.
 func (c *Console) addDoctor() {
 	turn := make(chan struct{}, 1)
-	c.pageWithin("GET "+doctorPath, doctorTime, func(r *request) error {
+	c.pageWithin("GET "+doctorPath, []string{"run"}, doctorTime, func(r *request) error {
 		r.Command = "expediter doctor --read-only"
 		if r.URL.Query().Get("run") == "" {
 			return r.render("doctor", "Doctor", doctorView{})

@@ -33,11 +33,15 @@ type jobTab struct {
 }
 
 func (c *Console) addJobs() {
-	c.page("GET /jobs", c.showStreams)
-	c.page("GET /jobs/{stream}", c.showJobs)
-	c.page("GET /jobs/{stream}/{sequence}", c.showJob)
-	c.action("POST /jobs/{stream}/cancel", func(r *request) (deed, error) { return c.planJobs(r, operate.CancelJobs) })
-	c.action("POST /jobs/{stream}/run", func(r *request) (deed, error) { return c.planJobs(r, operate.RunJobs) })
+	c.page("GET /jobs", nil, c.showStreams)
+	c.page("GET /jobs/{stream}", names(&operate.JobSelection{}, "from"), c.showJobs)
+	c.page("GET /jobs/{stream}/{sequence}", names(&operate.JobSelection{}, "id"), c.showJob)
+	for _, action := range []operate.JobAction{operate.CancelJobs, operate.RunJobs} {
+		parameters := names(&operate.JobSelection{}, "all", "job", "last", "typed")
+		c.action("POST /jobs/{stream}/"+action.Verb, parameters, func(r *request) (deed, error) {
+			return c.planJobs(r, action)
+		})
+	}
 }
 
 type accountStream struct {

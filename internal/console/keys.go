@@ -22,9 +22,9 @@ const (
 )
 
 func (c *Console) addKeys() {
-	c.page("GET /keys", c.showLocks)
-	c.page("GET /keys/limits", c.showLimits)
-	c.action("POST /keys/steal", c.planSteal)
+	c.page("GET /keys", []string{"account", "bucket", "prefix"}, c.showLocks)
+	c.page("GET /keys/limits", []string{"account", "bucket"}, c.showLimits)
+	c.action("POST /keys/steal", nil, c.planSteal)
 }
 
 type keysPage struct {

@@ -156,14 +156,14 @@ func (e eventState) words(rows []notification, more bool) string {
 
 // addNotifications adds the screen of events, rows and attempts. A page costs two requests to the notifier.
 func (c *Console) addNotifications() {
-	c.page("GET /notifications", c.showNotifications)
-	c.action("POST /notifications/cancel", func(r *request) (deed, error) {
+	c.page("GET /notifications", names(&rowQuery{}, "cursor"), c.showNotifications)
+	c.action("POST /notifications/cancel", nil, func(r *request) (deed, error) {
 		return r.ofEvent("notifier.v1.cancel", map[string]string{}, func(all changed) (int, string) {
 			return all.Suppressed, fmt.Sprintf("Cancelled: %d suppressed, %d had been sent, %d had ended otherwise, %d being sent.",
 				all.Suppressed, all.Sent, all.Ended, all.Sending)
 		})
 	})
-	c.action("POST /notifications/replay", func(r *request) (deed, error) {
+	c.action("POST /notifications/replay", nil, func(r *request) (deed, error) {
 		return r.ofEvent("notifier.v1.replay", map[string]string{"state": "failed"}, func(all changed) (int, string) {
 			return all.Replayed, fmt.Sprintf("%s sent again, %s gone: the stream keeps them no more.",
 				counted(all.Replayed, "row"), counted(all.Gone, "row"))

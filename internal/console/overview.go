@@ -43,7 +43,7 @@ type overviewView struct {
 
 // addOverview adds the overview. It shows the last collected figures. No round trip.
 func (c *Console) addOverview() {
-	c.page("GET /", func(r *request) error {
+	c.page("GET /", nil, func(r *request) error {
 		r.Command, r.Live = "expediter doctor", topicOverview
 		select {
 		case <-c.overview.first:

@@ -122,31 +122,6 @@ func address(to string, query url.Values) template.URL {
 	return template.URL(strings.TrimSuffix(to+"?"+query.Encode(), "?")) //nolint:gosec // a path of the console
 }
 
-// parameters are the names that a page takes in its address, and an action in its form, by their patterns. A page without an entry
-// takes none. Others are refused: whoever mistypes a filter must not see, or cancel, everything.
-var parameters = map[string][]string{
-	"GET /audit":                    {"users"},
-	"GET /dead":                     names(&operate.Letters{}, "by"),
-	"GET /dead/letter":              {"account", "seq"},
-	"GET /dead/rehearsal":           names(&operate.Letters{}, "by"),
-	"GET " + doctorPath:             {"run"},
-	"GET /imports":                  {"id"},
-	"GET /jobs/{stream}":            names(&operate.JobSelection{}, "from"),
-	"GET /jobs/{stream}/{sequence}": names(&operate.JobSelection{}, "id"),
-	"GET /keys":                     {"account", "bucket", "prefix"},
-	"GET /keys/limits":              {"account", "bucket"},
-	"GET /notifications":            names(&rowQuery{}, "cursor"),
-	"GET /places":                   {"id"},
-	"GET /workers/{instance}":       {"account"},
-	"GET /dead/letters":             names(&operate.Letters{}),
-	"POST /dead/discard":            names(&operate.Letters{}, "by", "typed"),
-	"POST /dead/replay":             names(&operate.Letters{}, "by", "rate", "typed"),
-	"POST /dead/selected/discard":   {"account", "letter", "typed"},
-	"POST /dead/selected/replay":    {"account", "letter", "typed"},
-	"POST /jobs/{stream}/cancel":    names(&operate.JobSelection{}, "all", "job", "last", "typed"),
-	"POST /jobs/{stream}/run":       names(&operate.JobSelection{}, "all", "job", "last", "typed"),
-}
-
 // names returns the names of the fields of a filter without its stream, which is in the path, and more.
 func names(f operate.Filter, more ...string) []string {
 	for _, field := range f.Fields() {
@@ -157,22 +132,25 @@ func names(f operate.Filter, more ...string) []string {
 	return more
 }
 
-// refuse returns an error about a value that the page or the action of a pattern does not take.
-func refuse(pattern string, values url.Values) error {
-	known, ok := parameters[pattern]
-	isPage := strings.HasPrefix(pattern, http.MethodGet)
-	if !ok && !isPage {
-		return nil // it names one thing, and its plan looks at each value
+// only returns an error for a value whose name is not among the parameters: whoever mistypes a filter must not see, or cancel, everything.
+func only(parameters []string, values url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(parameters, name) {
+			return fail(http.StatusBadRequest, "Unknown parameter %.50q. Known are: %s. Nothing was done.", name,
+				cmp.Or(strings.Join(parameters, ", "), "none"))
+		}
+	}
+	return nil
+}
+
+// onlyOnce is only for the address of a page, in which each name stands once. Each page takes the id of a note as well.
+func onlyOnce(parameters []string, values url.Values) error {
+	delete(values, "note")
+	if err := only(parameters, values); err != nil {
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if isPage && name == "note" {
-			continue
-		}
-		if !slices.Contains(known, name) {
-			return fail(http.StatusBadRequest, "Unknown parameter %.50q. Known are: %s. Nothing was done.", name,
-				cmp.Or(strings.Join(known, ", "), "none"))
-		}
-		if isPage && len(values[name]) > 1 {
+		if len(values[name]) > 1 {
 			return fail(http.StatusBadRequest, "The parameter %.50q is there twice. Want it once.", name)
 		}
 	}

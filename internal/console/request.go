@@ -55,17 +55,18 @@ func fail(status int, format string, args ...any) error {
 	return &failure{status, fmt.Sprintf(format, args...)}
 }
 
-// page adds a page. It reads, so its pattern begins with GET. show calls [request.render] at its end.
-func (c *Console) page(pattern string, show func(*request) error) {
-	c.pageWithin(pattern, pageTime, show)
+// page adds a page. It reads, so its pattern begins with GET. parameters are the names that its address may have; others are refused.
+// show calls [request.render] at its end.
+func (c *Console) page(pattern string, parameters []string, show func(*request) error) {
+	c.pageWithin(pattern, parameters, pageTime, show)
 }
 
-func (c *Console) pageWithin(pattern string, limit time.Duration, show func(*request) error) {
+func (c *Console) pageWithin(pattern string, parameters []string, limit time.Duration, show func(*request) error) {
 	c.routes.HandleFunc(rooted(pattern), func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		c.serve(w, r.WithContext(ctx), access.All(access.Read), func(r *request) error {
-			if err := refuse(pattern, r.URL.Query()); err != nil {
+			if err := onlyOnce(parameters, r.URL.Query()); err != nil {
 				return err
 			}
 			return show(r)
@@ -99,9 +100,10 @@ type deed struct {
 	To template.URL
 }
 
-// action adds an action. plan reads the form, refuses mistakes, and changes nothing. Callers need the scope operate, and have to come from
-// a page of the console. The answer is a redirect to a page with a note about the action, or about the conflict for which plan refuses it.
-func (c *Console) action(pattern string, plan func(*request) (deed, error)) {
+// action adds an action. parameters are the names that its form may have; without any, plan looks at each. plan reads the form, refuses
+// mistakes, and changes nothing. Callers need the scope operate, and have to come from a page of the console. The answer is a redirect to
+// a page with a note about the action, or about the conflict for which plan refuses it.
+func (c *Console) action(pattern string, parameters []string, plan func(*request) (deed, error)) {
 	c.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), actTime)
 		defer cancel()
@@ -113,8 +115,10 @@ func (c *Console) action(pattern string, plan func(*request) (deed, error)) {
 			if err := r.ParseForm(); err != nil {
 				return fail(http.StatusBadRequest, "The form could not be read: %v. Nothing was done.", err)
 			}
-			if err := refuse(pattern, r.Form); err != nil {
-				return err
+			if parameters != nil {
+				if err := only(parameters, r.Form); err != nil {
+					return err
+				}
 			}
 			d, err := plan(r)
 			if p := mapError(err); err != nil && p.Status == http.StatusConflict && r.Referer() != "" {

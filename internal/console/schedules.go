@@ -9,8 +9,8 @@ import (
 )
 
 func (c *Console) addSchedules() {
-	c.page("GET /schedules", c.showSchedules)
-	c.action("POST /schedules/remove", c.planUnschedule)
+	c.page("GET /schedules", nil, c.showSchedules)
+	c.action("POST /schedules/remove", nil, c.planUnschedule)
 }
 
 type scheduleRow struct {

@@ -28,12 +28,12 @@ const (
 )
 
 func (c *Console) addWorkers() {
-	c.page("GET /workers", c.showWorkers)
-	c.page("GET /workers/{instance}", c.showWorker)
-	c.action("POST /workers/pause", c.planPause)
-	c.action("POST /workers/resume", c.planResume)
-	c.action("POST /workers/{instance}/drain", c.planDrain(false))
-	c.action("POST /workers/{instance}/resume", c.planDrain(true, "--resume"))
+	c.page("GET /workers", nil, c.showWorkers)
+	c.page("GET /workers/{instance}", []string{"account"}, c.showWorker)
+	c.action("POST /workers/pause", nil, c.planPause)
+	c.action("POST /workers/resume", nil, c.planResume)
+	c.action("POST /workers/{instance}/drain", nil, c.planDrain(false))
+	c.action("POST /workers/{instance}/resume", nil, c.planDrain(true, "--resume"))
 }
 
 type workerRow struct {

@@ -46,7 +46,7 @@ func TestAnswers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := &call{}
+			c := &answer{}
 			for i, m := range tt.replies {
 				last := c.add(m)
 				check.Require(t, last == (i == len(tt.replies)-1), "reply %d: last is %v", i, last)
@@ -60,7 +60,7 @@ func TestAnswers(t *testing.T) {
 	for i := 0; i < len(stored); i += 2 {
 		forged.Header.Add(stored[i], stored[i+1])
 	}
-	c := &call{}
+	c := &answer{}
 	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
 	m, err := Pushed(one)
 	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time.Equal(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)),
@@ -74,7 +74,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status, pending, sequence, created string, data []byte) {
 		m := reply("Status", status, "Nats-Num-Pending", pending, "Nats-Sequence", sequence, "Nats-Time-Stamp", created)
 		m.Data = data
-		c := &call{}
+		c := &answer{}
 		check.That(t, c.add(m) || len(c.messages) == 1, "neither a message nor the end: %+v", c)
 	})
 }

@@ -33,7 +33,7 @@ var ErrNotReady = errors.New("the JetStream cluster is not ready")
 // each time that was too short. try must be repeatable: a request without an answer may have been served.
 func Retry(ctx context.Context, wait time.Duration, try func(context.Context) error) error {
 	begun := time.Now()
-	for length, pause := firstTry, firstPause; ; pause = min(2*pause, lastPause) {
+	for n, length := 0, firstTry; ; n++ {
 		once, cancel := context.WithTimeout(ctx, min(length, max(wait-time.Since(begun), firstTry)))
 		err := try(once)
 		if once.Err() != nil {
@@ -41,7 +41,7 @@ func Retry(ctx context.Context, wait time.Duration, try func(context.Context) er
 		}
 		cancel()
 		denied.From(ctx).Failed(err)
-		took := time.Since(begun)
+		took, pause := time.Since(begun), retry.Wait(n, firstPause, lastPause)
 		switch {
 		case err == nil:
 			return nil

@@ -36,6 +36,9 @@ type Config struct {
 	// Names are the names of types in the document, by package and type, such as kvstore.Stored. They default to those of the types.
 	Names map[string]string
 
+	// Optional are the members, by schema, that requests may leave out although the type always writes them. Defaults to none.
+	Optional map[string][]string
+
 	// Types have the types of further schemas. Defaults to none.
 	Types []any
 
@@ -60,7 +63,7 @@ func Generate(levels int, cfg Config, add func(*service.Router)) {
 
 // Document returns the description of operations in JSON. root is the folder of the repository.
 func Document(root string, cfg Config, ops []service.Op) ([]byte, error) {
-	b := &builder{comments: NewComments(root), names: cfg.Names, schemas: Node{}}
+	b := &builder{comments: NewComments(root), names: cfg.Names, optional: cfg.Optional, schemas: Node{}}
 	maps.Copy(b.schemas, cfg.Schemas)
 	for _, value := range append([]any{service.Problem{}}, cfg.Types...) {
 		b.schema(reflect.TypeOf(value))
@@ -176,6 +179,7 @@ type builder struct {
 	comments *Comments
 	err      error
 	names    map[string]string
+	optional map[string][]string
 	schemas  Node // by name
 }
 
@@ -322,8 +326,14 @@ func (b *builder) schema(t reflect.Type) Node {
 		delete(schema, key)
 	}
 	for name, definition := range definitions {
-		if b.schemas[name] == nil {
-			b.schemas[name] = definition
+		if b.schemas[name] != nil {
+			continue
+		}
+		b.schemas[name] = definition
+		if required, ok := definition.(Node)["required"].([]any); ok && b.optional[name] != nil {
+			definition.(Node)["required"] = slices.DeleteFunc(required, func(member any) bool { //nolint:forcetypeassert // seen above
+				return slices.Contains(b.optional[name], fmt.Sprint(member))
+			})
 		}
 	}
 	return schema

@@ -2,6 +2,7 @@ package retry_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,4 +34,26 @@ func TestJitter(t *testing.T) {
 		check.That(t, !retry.Jitter(ctx, d) && time.Since(start) == d/4,
 			"goes on %s after a context that ended after %s", time.Since(start), d/4)
 	})
+}
+
+func TestWaitDoublesUpToItsBound(t *testing.T) {
+	t.Parallel()
+	const longest = time.Duration(1<<63 - 1)
+	for n, want := range map[int]time.Duration{-1: 3, 0: 3, 1: 6, 2: 12, 3: 20, 4: 20, 1 << 62: 20} {
+		check.Same(t, fmt.Sprintf("after failure %d", n), retry.Wait(n, 3, 20), want)
+	}
+	check.Same(t, "without an overflow", retry.Wait(100, time.Second, longest), longest)
+	check.Same(t, "a bound below the first", retry.Wait(0, 7, 5), 5)
+}
+
+func TestSpreadStaysWithinItsShare(t *testing.T) {
+	t.Parallel()
+	const d = 10 * time.Second
+	least, most := d, d
+	for range 1000 {
+		got := retry.Spread(d, 0.2)
+		least, most = min(least, got), max(most, got)
+	}
+	check.That(t, least >= 8*time.Second && most <= 12*time.Second && most-least > 2*time.Second, "from %s to %s", least, most)
+	check.Same(t, "of no time", retry.Spread(0, 0.5), 0)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -106,7 +107,7 @@ func NewOp[Q, R any](op Op, do func(context.Context, Q) (R, error)) Op {
 		if err != nil {
 			return err
 		}
-		return reply(w, answer)
+		return Reply(w, answer)
 	}
 	op.answer = func(ctx context.Context, m Request) ([]byte, error) {
 		var q Q
@@ -129,9 +130,15 @@ func NewRoute[Q any](op Op, serve func(http.ResponseWriter, *http.Request) error
 	return op
 }
 
-// Over returns the operation with the HTTP route of serve, for a request that NATS has in one form and HTTP in several.
-func (op Op) Over(serve func(http.ResponseWriter, *http.Request) error) Op {
-	op.serve = func(_ *Router, w http.ResponseWriter, r *http.Request) error { return serve(w, r) }
+// WithMedia returns the operation with another handler for the requests over HTTP whose bodies have a media type.
+func (op Op) WithMedia(media string, serve func(http.ResponseWriter, *http.Request) error) Op {
+	usual := op.serve
+	op.serve = func(a *Router, w http.ResponseWriter, r *http.Request) error {
+		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && kind == media {
+			return serve(w, r)
+		}
+		return usual(a, w, r)
+	}
 	return op
 }
 
@@ -176,8 +183,8 @@ func outline(t reflect.Type) string {
 
 var contractsPath = reflect.TypeFor[contracts.FieldError]().PkgPath()
 
-// reply writes an answer of a handler.
-func reply(w http.ResponseWriter, answer any) error {
+// Reply writes an answer of an operation.
+func Reply(w http.ResponseWriter, answer any) error {
 	status := http.StatusOK
 	if a, ok := answer.(Answer); ok {
 		status, answer = a.HTTP(w.Header())

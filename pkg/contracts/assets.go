@@ -154,7 +154,7 @@ func streams(options AssetOptions) []asset { //nolint:funlen // a list
 		{ServiceLock, declare(options, jetstream.StreamConfig{
 			Name:        StreamAudit,
 			Description: "What operators did",
-			Subjects:    []string{AuditSubjects},
+			Subjects:    []string{"audit.*.operators"},
 			MaxAge:      400 * day,
 			MaxBytes:    256 * mib,
 
@@ -165,7 +165,7 @@ func streams(options AssetOptions) []asset { //nolint:funlen // a list
 		{ServiceLock, declare(options, jetstream.StreamConfig{
 			Name:        StreamAuditUsers,
 			Description: "What callers did who are no operators",
-			Subjects:    []string{AuditUsersSubjects},
+			Subjects:    []string{"audit.*.users.*"},
 			MaxAge:      400 * day,
 			MaxBytes:    16 * mib,
 
@@ -218,7 +218,7 @@ func streams(options AssetOptions) []asset { //nolint:funlen // a list
 		{ServiceNotifier, declare(options, jetstream.StreamConfig{
 			Name:                 StreamNotifications,
 			Description:          "The plan of each event and the rows of each plan, each once",
-			Subjects:             []string{NotifyPlansSubjects, NotifySendsSubjects},
+			Subjects:             []string{"notify.plan.>", NotifySendsSubjects},
 			MaxAge:               30 * day,
 			MaxMsgsPerSubject:    1,
 			Discard:              jetstream.DiscardNew,

@@ -55,8 +55,11 @@ type CloudEvent struct {
 	Data []byte
 }
 
-// MsgID is the Nats-Msg-Id under which the event is published: see EventMsgID.
-func (e CloudEvent) MsgID() string { return EventMsgID(e.Source, e.ID) }
+// MsgID is the Nats-Msg-Id under which the event is published: "<source>|<id>", which together identify an event by the
+// CloudEvents specification. A '|' or '\' in the source is escaped by '\', so that two different pairs never share an id.
+func (e CloudEvent) MsgID() string {
+	return MsgID(strings.NewReplacer(`\`, `\\`, `|`, `\|`).Replace(e.Source) + "|" + e.ID)
+}
 
 // Validate checks that the attributes are as CloudEvents demands, and that their sizes are within bounds.
 func (e CloudEvent) Validate() error {

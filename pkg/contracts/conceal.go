@@ -23,7 +23,7 @@ var messages = []struct {
 	{EnrichJobsSubjects, reflect.TypeFor[EnrichJob]()},
 	{EventsSubjects, reflect.TypeFor[Event]()},
 	{ImportJobsSubjects, reflect.TypeFor[ImportJob]()},
-	{NotifyPlansSubjects, reflect.TypeFor[struct {
+	{"notify.plan.>", reflect.TypeFor[struct {
 		Entries []Recipient `json:"entries"`
 	}]()},
 	{NotifySendsSubjects, reflect.TypeFor[Notification]()},

@@ -18,34 +18,21 @@
 // [EncodeToken], which is injective, so that no id can name another's data, be a wildcard, or add a token. Ids that
 // are safe tokens already stay readable. Names that programs choose (providers, channels) must be safe as they are.
 //
-//	jobs.enrich.<provider>.<place>[.<variant>]          EnrichJobSubject    stream ENRICH_JOBS
-//	jobs.import.<priority>.<job>                        ImportJobSubject    stream IMPORT_JOBS
-//	events.<aggregate>.<type>                           EventSubject        stream EVENTS
-//	notify.plan.<event>                                 NotifyPlanSubject   stream NOTIFICATIONS
-//	notify.send.<channel>.<type>.<user>.<event>         NotifySendSubject   stream NOTIFICATIONS
-//	notify.send.<channel>.<type>.<user>.<event>.<n>     NotifyReplaySubject stream NOTIFICATIONS
-//	audit.<source>.operators                            AuditSubject        stream AUDIT
-//	audit.<source>.users.<action>                       AuditUsersSubject   stream AUDIT_USERS
-//	dead.<stream>.<original subject>                    DeadSubject         stream DEAD
-//	<provider>.<place>[.<variant>]                      EnrichEntryKey       bucket enrich
-//	<request>                                           RequestKey          bucket requests
-//	<job>                                               ImportJobKey        bucket import-jobs
-//	<scope>.<step>                                      ImportStepKey       bucket import-steps
-//	recipe.<recipe>                                     RecipeKey           bucket recipes
-//	owner.<owner>.<recipe>                              RecipeOwnerKey      bucket recipes
-//	<event>.<channel>.<type>.<user>                     DeliveryKey         bucket deliveries
-//	/cancelled.<event>.all                              CancelledKey        bucket deliveries
-//	/cancelled.<event>.one.<type>.<user>                CancelledUserKey    bucket deliveries
-//	<type>.<user>.<event>                               InboxKey            bucket inbox
-//	<type>.<user>                                       DirectoryKey        bucket directory
-//	member.<aggregate type>.<aggregate>.<type>.<user>   DirectoryMemberKey      bucket directory
+//	jobs.enrich.<provider>.<place>[.<variant>]     EnrichJobSubject   stream ENRICH_JOBS
+//	jobs.import.<priority>.<job>                   ImportJobSubject   stream IMPORT_JOBS
+//	events.<aggregate>.<type>                      EventSubject       stream EVENTS
+//	notify.send.<channel>.<type>.<user>.<event>    NotifySendSubject  stream NOTIFICATIONS
+//	dead.<stream>.<original subject>                                  stream DEAD
+//	<provider>.<place>[.<variant>]                 EnrichEntryKey     bucket enrich
+//	<type>.<user>.<event>                          InboxKey           bucket inbox
+//
+// asyncapi.json lists all subjects. The keys of the other buckets are their service's own.
 //
 // # Envelopes
 //
 // Messages are CloudEvents 1.0 in binary mode: attributes in headers ce-*, the message as the body. A body without any
 // header works too.
-// [CloudEvent.MsgID] and the other functions whose names end in MsgID return the ids by which the server drops
-// duplicates.
+// [CloudEvent.MsgID] and [MsgID] return the ids by which the server drops duplicates.
 //
 // # Streams and buckets
 //

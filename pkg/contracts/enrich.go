@@ -135,7 +135,7 @@ type EnrichJob struct {
 	Phone string `json:"phone,omitempty" jsonschema:"maxLength=1024"`
 	// RequestedAt is when the job was made.
 	RequestedAt time.Time `json:"requestedAt,omitzero"`
-	// Variant is the entry that the claim is on, see [EnrichVariant]. Defaults to 0.
+	// Variant is the number of the entry that the claim is on: 0 for the first, see [EnrichVariants]. Defaults to 0.
 	Variant int `json:"variant,omitempty" jsonschema:"minimum=0,maximum=15"`
 }
 

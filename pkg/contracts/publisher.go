@@ -106,7 +106,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	failed := PublishError{EventID: e.EventID, Subject: msg.Subject}
-	for wait := firstPublishWait; ; wait = min(2*wait, lastPublishWait) {
+	for {
 		failed.Attempts++
 		done, err := p.try(ctx, msg, mark)
 		if err == nil {
@@ -118,7 +118,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 			failed.Unsure = failed.Unsure && !errors.Is(err, ErrEventMismatch)
 			return Published{}, &failed
 		}
-		if !retry.Jitter(ctx, wait) {
+		if !retry.Backoff(ctx, failed.Attempts-1, firstPublishWait, lastPublishWait) {
 			failed.Cause = errors.Join(context.Cause(ctx), err)
 			return Published{}, &failed
 		}
@@ -147,7 +147,7 @@ func (e Event) Msg(source string) (*nats.Msg, error) {
 	if err != nil { // such as an id with a control character, which is valid in a body but not in a header
 		header = nats.Header{}
 	}
-	header[nats.MsgIdHdr] = []string{DomainEventMsgID(e.EventID)}
+	header[nats.MsgIdHdr] = []string{MsgID(e.EventID)}
 	return &nats.Msg{Subject: to, Header: header, Data: data}, nil
 }
 

@@ -23,7 +23,7 @@ const (
 	// MaxURL bounds URLs.
 	MaxURL = 2048
 	// MaxName bounds names that programs choose: providers, channels, codes, reasons, types.
-	MaxName = 64
+	MaxName = subject.MaxName
 )
 
 // Mistakes collects the failing fields of one message or request.

@@ -1,11 +1,17 @@
 package kvlock
 
 import (
+	"cmp"
 	"container/list"
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -37,60 +43,45 @@ import (
 // or two, or knows that no push is missing. Places in the queue are read from the record and not remembered, so that a missing place is
 // taken again.
 type agent struct {
+	situation // guarded by mu
+
+	// Set at the start.
 	locker *Locker
 	name   string
-	key    string // of its record
+	key    string        // of its record
+	ended  chan struct{} // closed when it is retired
 
-	watch    kv.Watch      // used by the worker, then by the goroutine that retires the agent
-	watching bool          // as the next
-	resting  bool          // as the hub knows it
-	idle     *list.Element // guarded by Locker.mu
+	idle *list.Element // its place among the unused agents; guarded by Locker.mu
 
-	mu         sync.Mutex // locked after Locker.mu and the hub's mu; never held during a request
-	at         uint64     // the revision of the last known record; before the first record, the last revision of an earlier agent
-	generation uint64     // the generation of the bucket in which at is a revision
-	created    time.Time  // the time at which the server stored the record; zero when that is unknown
-	rec        *record
-	observed   observedLease
-	held       time.Time // the time until which revision at, if acknowledged to us, cannot have expired
-	pushed     state     // the last state that the hub delivered
-	looked     time.Time // the time at which the last answered read or write of the record began
-	stale      bool      // the record may be another, older than the last known
-	failure    error     // the error of the last write, unless another member wrote
+	// Owned by the worker, then by the goroutine that retires the agent.
+	watch    kv.Watch
+	watching bool // watch was added to the hub
+	resting  bool // as the hub has it
 
-	taker         *waiter   // the waiter for which the agent last tried to take the lock
-	pendingLease  string    // with which lease
-	lastWrite     lastWrite // the last acknowledged write before the lock was handed to this member
-	acceptedGrant string    // the last lease that was accepted without a write: a second acceptance would have the same token
-
-	lease   *Lease        // the one in hand
-	waiters list.List     // of *waiter: waiters for their turn
-	others  list.List     // of *waiter: callers that want the lock now or not at all, or by force
-	rest    time.Time     // the time of the next write that is not about a lease in hand
-	tries   int           // the number of refused writes in a row
-	working bool          // a worker runs
-	inLine  bool          // the agent waits for its turn, for an unknown time
-	closing error         // the reason that no waiter gets the lock any more
-	closeBy time.Time     // when the worker gives up
-	dead    bool          // nothing may be started any more
-	ended   chan struct{} // closed when it is dead
-	used    time.Time     // the time at which a caller last wanted or had the lock
-	timer   *time.Timer   // starts the worker when something is due
+	mu            sync.Mutex // guards the fields below; locked after Locker.mu and the hub's mu; never held during a request
+	pushed        state      // the last state that the hub delivered
+	lastWrite     lastWrite  // the last acknowledged write before the lock was handed to this member
+	acceptedGrant string     // the last lease that was accepted without a write: a second acceptance would have the same token
+	tries         int        // the number of refused writes in a row
+	phase         phase
+	used          time.Time   // when a caller last wanted or had the lock
+	timer         *time.Timer // starts the worker when something is due
 }
+
+// phase is what the worker of an agent does.
+type phase uint8
+
+const (
+	parked  phase = iota // there is none; a caller, a push or the timer starts one
+	working              //
+	inLine               // it waits for its turn at the server, for an unknown time
+	dead                 // the agent is retired, and starts none any more
+)
 
 // lastWrite has the time at which a write was first sent, and the revision of the write.
 type lastWrite struct {
 	sent time.Time
 	at   uint64
-}
-
-// observedLease tells how long members that do not hold it leave the lease in a record alone.
-type observedLease struct {
-	probedAt  time.Time // the time at which this process first saw that the holder was asked for a renewal
-	expiresAt time.Time
-
-	probed bool     // the members before this one were probed after that
-	gone   []string // the probed members that are gone
 }
 
 // The times of an agent, beside the TTLs of leases.
@@ -122,21 +113,18 @@ const (
 // start makes sure that a worker runs. The caller holds mu.
 func (a *agent) start() {
 	if a.begin() {
-		a.spawn(a.run)
+		a.locker.work.Go(a.run)
 	}
 }
 
 // begin reports whether the caller becomes the worker, because there is none. The caller holds mu.
 func (a *agent) begin() bool {
-	if a.working || a.dead {
+	if a.phase != parked {
 		return false
 	}
-	a.working = true
+	a.phase = working
 	return true
 }
-
-// spawn runs work in a goroutine that Close waits for.
-func (a *agent) spawn(work func()) { a.locker.work.Go(work) }
 
 // onTimer starts the worker.
 func (a *agent) onTimer() {
@@ -154,18 +142,18 @@ func (a *agent) Deliver(value any, _ bool) {
 		a.pushed = *s
 	}
 	a.learn(*s, false)
-	if a.working || a.dead {
+	if a.phase != parked {
 		return
 	}
-	if a.closing != nil {
+	if a.closing != nil { // its worker retires the agent
 		a.start()
 		return
 	}
 	now := time.Now()
-	if do, _, when := a.decide(now); do != nothing {
+	if next := a.advance(now); next.do != nothing {
 		a.start()
 	} else {
-		a.wakeAt(now, when)
+		a.wakeAt(now, next.when)
 	}
 }
 
@@ -192,12 +180,17 @@ func (a *agent) follow() bool {
 		return true
 	}
 	a.watch = kv.Watch{Keys: []string{a.key}, To: a}
-	if err := a.locker.store.Hub.AddNow(&a.watch); err != nil {
-		a.abandon(err)
-		return false
+	err := a.locker.store.Hub.AddNow(&a.watch)
+	if err == nil {
+		a.watching, a.resting = true, true
+		return true
 	}
-	a.watching, a.resting = true, true
-	return true
+	a.mu.Lock()
+	a.endAll(err)
+	a.phase = parked
+	a.mu.Unlock()
+	a.locker.rest(a)
+	return false
 }
 
 // rests ends the work if there is nothing to do, and reports whether it ended.
@@ -206,31 +199,51 @@ func (a *agent) rests() bool {
 	defer a.mu.Unlock()
 	if resting := a.waiters.Len() == 0; resting != a.resting {
 		a.resting = resting
-		a.mu.Unlock()
+		a.mu.Unlock() // the hub's mu is locked before the agent's
 		a.locker.store.Hub.Rest(&a.watch, resting)
 		a.mu.Lock()
 	}
 	now := time.Now()
-	do, _, when := a.decide(now)
-	if do != nothing || a.resting != (a.waiters.Len() == 0) {
+	next := a.advance(now)
+	if next.do != nothing || a.resting != (a.waiters.Len() == 0) { // a waiter may have come while mu was unlocked
 		return false
 	}
-	a.working = false
-	if when.IsZero() && a.isIdle() && !now.Before(a.leaves()) {
+	a.phase = parked
+	if next.when.IsZero() && a.isIdle() && !now.Before(a.leaves()) {
 		return true // the agent is retired now: a due timer would start workers for as long as others delay that
 	}
-	a.wakeAt(now, when)
+	a.wakeAt(now, next.when)
 	return true
 }
 
-// act waits for this agent's turn to use the server, and only then decides what to do, and does it.
+// advance takes the steps that need no request, and returns the next step. The caller holds mu.
+func (a *agent) advance(now time.Time) step {
+	for {
+		next := a.decide(now)
+		switch next.do {
+		case surrender:
+			a.end(a.lease, errors.Join(ErrUnavailable, a.failure))
+		case forget:
+			a.at, a.rec, a.observed, a.held = 0, nil, observedLease{}, time.Time{}
+		case refuse:
+			for w := front(&a.others); w != nil; w = front(&a.others) {
+				a.finish(w, nil, a.heldError())
+			}
+		default: // it needs a request, or is nothing
+			return next
+		}
+	}
+}
+
+// act waits for this agent's turn to use the server, and only then takes the step that is due: it may be another by then.
 func (a *agent) act() {
 	turns := a.turn()
 	defer func() { <-turns }()
 	a.mu.Lock()
-	a.inLine = false
+	a.phase = working
 	now := time.Now()
-	switch do, w, _ := a.decide(now); do {
+	next := a.advance(now)
+	switch next.do {
 	case nothing:
 		a.mu.Unlock()
 	case look:
@@ -241,10 +254,15 @@ func (a *agent) act() {
 		lease, before := a.rec.Lease, a.before()
 		a.mu.Unlock()
 		a.probeAll(lease, before)
-	case take, renew, pass, queueUp, touch:
-		t := a.compose(do, w, now)
+	default: // a write
+		t := a.compose(next, now)
 		a.mu.Unlock()
-		a.apply(t, a.send(t))
+		if t.err == nil {
+			t.began = time.Now()
+			ctx := context.Background() //nolint:forbidigo // bound by the store
+			t.revision, _, t.err = a.locker.store.Write(ctx, t.change)
+		}
+		a.apply(t)
 	}
 }
 
@@ -270,95 +288,370 @@ func (a *agent) leaves() time.Time {
 	return leaves
 }
 
-// turn waits until the agent may use the server, and returns the channel from which to take an element after that. An agent with a lease
-// in hand does not wait behind agents that want one.
+// isIdle reports whether the agent is unused.
+func (a *agent) isIdle() bool {
+	return a.phase == parked && a.lease == nil && a.waiters.Len() == 0 && a.others.Len() == 0
+}
+
+// turn waits until the agent may use the server, and returns the channel from which to take an element after that.
 func (a *agent) turn() chan struct{} {
 	a.mu.Lock()
 	turns := a.locker.turns
 	if a.lease != nil {
-		turns = a.locker.holderTurns
+		turns = a.locker.holderTurns // a renewal must not wait behind those that want a lock
 	}
 	select {
 	case turns <- struct{}{}:
 		a.mu.Unlock()
 	default:
-		a.inLine = true
+		a.phase = inLine
 		a.mu.Unlock()
 		turns <- struct{}{}
 	}
 	return turns
 }
 
-// send sends a transaction until its outcome is known.
-func (a *agent) send(t *transaction) error {
-	if t.err != nil {
-		return t.err
-	}
-	t.began = time.Now()
-	ctx := context.Background() //nolint:forbidigo // bound by the store
-	var err error
-	if t.revision, err = a.locker.store.SendOnce(ctx, t.change, a.locker.store.OpTimeout); err != nil {
-		return a.settle(t, err, t.began)
-	}
-	return nil
-}
-
-// settle is the rest of send, after a first try that ended with the error last. The time of the operation counts from since.
-func (a *agent) settle(t *transaction, last error, since time.Time) (err error) {
-	t.revision, _, err = a.locker.store.Settle(context.Background(), t.change, t.began, since, last) //nolint:forbidigo // bound by the store
-	return err
-}
-
 // serve runs the agent in the goroutine of a caller that became the worker, which saves a switch to another goroutine and back. It sends
 // one write at most, and waits no longer for it than ctx and bound allow. It leaves the rest to a new goroutine.
 func (a *agent) serve(ctx context.Context, bound time.Duration) {
-	a.locker.work.Add(1)
-	defer a.locker.work.Done()
+	work, turns, store := &a.locker.work, a.locker.turns, a.locker.store
+	work.Add(1)
+	defer work.Done()
 	if !a.follow() {
 		return
 	}
 	var t *transaction
-	if ctx.Err() == nil {
-		t = a.first()
+	select {
+	case turns <- struct{}{}:
+		a.mu.Lock()
+		now := time.Now()
+		if next := a.advance(now); next.do >= take && ctx.Err() == nil {
+			t = a.compose(next, now)
+		}
+		a.mu.Unlock()
+		if t == nil || t.err != nil { // the worker composes it again, and reports why it cannot be sent
+			<-turns
+			t = nil
+		}
+	default: // all turns are taken, and the caller's context may end before one is free
 	}
 	if t == nil {
-		a.spawn(a.run)
+		work.Go(a.run)
 		return
 	}
 	t.began = time.Now()
-	var err error
-	if t.revision, err = a.locker.store.SendOnce(ctx, t.change, bound); err != nil {
-		a.spawn(func() {
-			a.apply(t, a.settle(t, err, time.Now()))
-			<-a.locker.turns
+	if t.revision, t.err = store.SendOnce(ctx, t.change, bound); t.err != nil {
+		work.Go(func() {
+			ctx := context.Background() //nolint:forbidigo // bound by the store
+			t.revision, _, t.err = store.Settle(ctx, t.change, t.began, time.Now(), t.err)
+			a.apply(t)
+			<-turns
 			a.run()
 		})
 		return
 	}
-	a.apply(t, nil)
-	<-a.locker.turns
+	a.apply(t)
+	<-turns
 	if a.rests() {
 		a.locker.rest(a)
 	} else {
-		a.spawn(a.run)
+		work.Go(a.run)
 	}
 }
 
-// first returns the write that is to be sent now, nil if there is none or the agent has to wait for its turn.
-func (a *agent) first() *transaction {
-	select {
-	case a.locker.turns <- struct{}{}:
-	default:
-		return nil
-	}
+// apply applies the outcome of a write.
+func (a *agent) apply(t *transaction) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
-	if do, w, _ := a.decide(now); do != nothing && do != look && do != probe {
-		if t := a.compose(do, w, now); t.err == nil {
-			return t
+	var conflict *kv.ConflictError
+	switch {
+	case t.err == nil:
+		a.looked, a.failure, a.tries = t.began, nil, 0
+		if t.next == nil || !t.next.Granted || t.next.Member != a.member {
+			a.lastWrite = lastWrite{sent: t.began, at: t.revision}
+		}
+		a.acknowledged(t)
+	case errors.As(t.err, &conflict):
+		a.looked, a.failure = t.began, nil
+		t.read.revision = conflict.Revision
+		a.learn(t.read, a.at == t.change.Expect)
+		a.tries++
+		// A first refusal only shows that the record was old. After more of them others write all the time. Nobody else writes
+		// much over a record of this member.
+		if a.tries > 1 && !t.mine {
+			a.rest = time.Now().Add(rand.N(retry.Wait(a.tries, minContention, maxContention)))
+		}
+	default:
+		a.failed(t.err)
+	}
+}
+
+// acknowledged applies an acknowledged write.
+func (a *agent) acknowledged(t *transaction) {
+	if t.revision > a.at || t.change.Expect == a.at { // else a push of a later record has overtaken the acknowledgement
+		if !t.next.sameLease(a.rec) {
+			a.observed = newObservedLease(t.next, time.Now())
+		}
+		a.at, a.created, a.rec = t.revision, time.Time{}, t.next
+		a.held = t.began.Add(t.change.TTL - time.Second)
+	}
+	if t.lease != nil && t.lease == a.lease {
+		switch {
+		case t.next != nil && t.next.Lease == t.lease.id:
+			t.lease.extend(t.began)
+		case t.lease.releasing:
+			a.end(t.lease, nil)
+		default:
+			a.lose(t.lease, fmt.Errorf("%w: lock %q was taken by force in this process", ErrLost, a.name))
 		}
 	}
-	<-a.locker.turns
-	return nil
+	if t.taker == nil || t.taker.gone() || a.rec == nil || a.rec.Lease != t.next.Lease {
+		return // the next read of the record decides
+	}
+	until := kv.Deadline(t.began, t.next.TTL)
+	if !time.Now().Before(until) {
+		return // the acknowledgement came too late
+	}
+	a.hand(t.taker, &Lease{
+		id: t.next.Lease, ttl: t.next.TTL, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
+		token: Token{Epoch: a.generation, Revision: t.revision},
+	})
+}
+
+// lookAt reads the record, last known at revision at, from the stream's leader.
+func (a *agent) lookAt(at uint64) {
+	began := time.Now()
+	s, err := a.locker.ask(context.Background(), a.key) //nolint:forbidigo // bound by the store
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.failed(err)
+		return
+	}
+	a.looked = began
+	a.learn(s, a.at == at)
+}
+
+// probeAll finds out which members before this one are gone, for the lease in the record.
+func (a *agent) probeAll(lease string, before []string) {
+	gone := a.locker.liveness.Gone(a.locker.store.Closing, before)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rec != nil && a.rec.Lease == lease {
+		a.observed.probed, a.observed.gone = true, gone
+	}
+}
+
+// failed records an error that does not tell the state of the record. If another try cannot help, it ends all waits.
+func (a *agent) failed(err error) {
+	a.failure = err
+	a.rest = time.Now().Add(kv.RetryWait)
+	if jsapi.IsPermanent(err) || !errors.Is(err, ErrUnavailable) {
+		a.endAll(err)
+		if a.lease != nil && a.lease.releasing {
+			a.end(a.lease, err)
+		}
+	}
+}
+
+// learn applies a state of the record from a read, a push or a refused write. A state older than the last known one
+// counts only with force: an answer of the leader to a question that began at the last known revision. If that has changed since,
+// a push overtook the answer, and may already have this member as the holder.
+func (a *agent) learn(s state, force bool) {
+	if s.err != nil {
+		a.endAll(s.err)
+		return
+	}
+	a.stale = a.stale && !force
+	switch {
+	case s.revision == a.at && s.revision != 0 && s.record.sameLease(a.rec):
+		if a.created.IsZero() {
+			a.created = s.created
+			a.observed.shorten(a.rec, s)
+		}
+		if force {
+			a.generation = a.locker.store.Generation()
+		}
+		return
+	case !force && a.older(s):
+		return
+	}
+	switch {
+	case s.revision == 0 && !a.isMine(): // nobody released it: its holder may still have it, so the lease stays observed
+	case s.record == nil, !s.record.sameLease(a.rec):
+		a.observed = newObservedLease(s.record, s.seen)
+	}
+	a.at, a.generation, a.created, a.rec, a.held = s.revision, a.locker.store.Generation(), s.created, s.record, time.Time{}
+	a.observed.shorten(a.rec, s)
+	if l := a.lease; l != nil && (a.rec == nil || a.rec.Lease != l.id) {
+		if l.releasing {
+			a.end(l, nil)
+		} else {
+			a.lose(l, a.loss())
+		}
+	}
+	a.accept(s.seen)
+}
+
+// accept gives a lock that was handed to this member to the first waiter, without a write, if the lease holds for long enough to be
+// confirmed. The lease begins with a write of ours that is older than the hand-over: see rule 4. The generation in its token has to be
+// known.
+func (a *agent) accept(now time.Time) {
+	if a.phase == inLine || a.lease != nil || a.closing != nil || !a.isMine() || !a.rec.Granted || a.waiters.Len() == 0 ||
+		a.acceptedGrant == a.rec.Lease {
+		return
+	}
+	until := kv.Deadline(a.lastWrite.sent, grantTTL)
+	// A write after the hand-over proves nothing about when that was stored.
+	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.takenAt(a.at) || until.Sub(now) < acceptFor || !a.locker.isFresh() {
+		return
+	}
+	a.acceptedGrant = a.rec.Lease
+	w := front(&a.waiters)
+	a.hand(w, &Lease{
+		id: a.rec.Lease, ttl: w.TTL, deadline: until, renewAt: now.Add(confirmAfter),
+		token: Token{Epoch: a.generation, Revision: a.rec.takenAt(a.at)},
+	})
+}
+
+// older reports whether s is not later than the last known state. A state of a seemingly new bucket, or a record that is missing too
+// early, does not count either, but makes the agent ask the server. With a lease in hand it renews the lease, which proves more than a
+// read.
+func (a *agent) older(s state) bool {
+	switch {
+	case s.revision > a.at:
+		return false
+	case s.revision == a.at: // another record with the same revision
+	case s.revision == 0 && a.lease == nil && !time.Now().Before(a.held):
+		return false
+	case s.revision != 0 && (a.created.IsZero() || !s.created.After(a.created)):
+		return true
+	}
+	if a.lease != nil {
+		a.lease.renewAt = time.Time{}
+	} else {
+		a.stale = true
+	}
+	return true
+}
+
+// remade ends a lease that was taken in a former generation of the bucket.
+func (a *agent) remade() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l := a.lease; l != nil && !l.releasing && l.token.Epoch < a.locker.store.Generation() {
+		a.lose(l, fmt.Errorf("%w: the bucket of lock %q was made anew, or marked as restored", ErrLost, a.name))
+	}
+	a.stale = true
+	a.start()
+}
+
+func (a *agent) loss() error {
+	if a.rec == nil {
+		return fmt.Errorf("%w: lock %q was removed, or has expired", ErrLost, a.name)
+	}
+	how := "was taken over"
+	if a.rec.Stolen != "" {
+		how = "was taken by force"
+	}
+	return fmt.Errorf("%w: lock %q %s by %s", ErrLost, a.name, how, a.rec.Instance)
+}
+
+// hand gives a lease to a waiter.
+func (a *agent) hand(w *waiter, l *Lease) {
+	l.agent, l.metadata, l.taken, l.done = a, w.Metadata, time.Now(), make(chan struct{})
+	l.ctx, l.cancel = context.WithCancelCause(w.values)
+	l.timer = time.AfterFunc(time.Until(l.deadline), l.expire)
+	a.lease = l
+	a.finish(w, l, nil)
+}
+
+// finish ends a wait.
+func (a *agent) finish(w *waiter, l *Lease, err error) {
+	w.list.Remove(w.element)
+	w.list = nil
+	w.lease, w.err = l, err
+	close(w.done)
+}
+
+// endAll ends all waits.
+func (a *agent) endAll(err error) {
+	for w := cmp.Or(front(&a.waiters), front(&a.others)); w != nil; w = cmp.Or(front(&a.waiters), front(&a.others)) {
+		a.finish(w, nil, err)
+	}
+}
+
+// lose ends a lease that this member lost.
+func (a *agent) lose(l *Lease, cause error) {
+	l.cancel(cause)
+	a.end(l, cause)
+}
+
+// end ends the lease in hand. Release returns err.
+func (a *agent) end(l *Lease, err error) {
+	l.timer.Stop()
+	l.err = err
+	close(l.done)
+	a.lease, a.used = nil, time.Now()
+}
+
+// shut ends the use of the lock. The agent's goroutine then releases the lease.
+func (a *agent) shut(cause error, by time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closing, a.closeBy = cause, by
+	a.endAll(cause)
+	if l := a.lease; l != nil && !l.releasing {
+		l.release(cause)
+	}
+	a.start()
+}
+
+// giveUp ends a wait whose caller leaves, and reports whether it did: the wait may have ended already.
+func (a *agent) giveUp(w *waiter) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w.gone() {
+		return false
+	}
+	a.finish(w, nil, nil)
+	a.used = time.Now()
+	a.start()
+	return true
+}
+
+// unanswered returns the reason that no server answered since the waiter came; nil if one did.
+func (a *agent) unanswered(w *waiter) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	placed := a.rec != nil && a.queue().fits(a.member, a.waiters.Len())
+	if !w.now && (a.lease != nil || placed || !a.looked.Before(w.came)) {
+		return nil
+	}
+	return a.silence(w)
+}
+
+// silence returns the error for a waiter that no server has answered. The caller holds mu.
+func (a *agent) silence(w *waiter) error {
+	if errors.Is(a.failure, ErrUnavailable) {
+		return a.failure
+	}
+	return fmt.Errorf("%w: no answer within %s", ErrUnavailable, time.Since(w.came).Round(time.Millisecond))
+}
+
+// overdue returns the error for a waiter whose time is over: another member holds the lock, or the bucket has not answered since the
+// waiter came.
+func (a *agent) overdue(w *waiter) error {
+	heard := a.locker.store.Hub.Silence() < time.Since(w.came)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if heard || a.lease != nil || !a.looked.Before(w.came) {
+		return a.heldError()
+	}
+	return a.silence(w)
+}
+
+// heldError returns the error for a caller that wanted the lock while another member holds it. The caller holds mu.
+func (a *agent) heldError() error {
+	return &HeldError{Lock: a.locker.show(state{name: a.name, revision: a.at, created: a.created, record: a.rec})}
 }

@@ -32,7 +32,7 @@ func TestAccept(t *testing.T) {
 		{"and confirmed", func(a *agent) { a.rec.Granted = false }, false},
 		{"while it is held", func(a *agent) { a.lease = &Lease{} }, false},
 		{"while it closes", func(a *agent) { a.closing = ErrClosed }, false},
-		{"which cannot be confirmed soon", func(a *agent) { a.inLine = true }, false},
+		{"which cannot be confirmed soon", func(a *agent) { a.phase = inLine }, false},
 		{"in an unknown generation", func(a *agent) { a.locker.isFresh = func() bool { return false } }, false},
 		{"to nobody any more", func(a *agent) { a.waiters.Init() }, false},
 	}
@@ -42,8 +42,8 @@ func TestAccept(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // no time passes
 				now := time.Now()
 				a := &agent{
-					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 9, lastWrite: lastWrite{sent: now.Add(-grantTTL / 5), at: 7},
-					rec: &record{Lease: "lease", TTL: grantTTL, Member: "me", Granted: true},
+					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", lastWrite: lastWrite{sent: now.Add(-grantTTL / 5), at: 7},
+					situation: situation{member: "me", at: 9, rec: &record{Lease: "lease", TTL: grantTTL, Member: "me", Granted: true}},
 				}
 				w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
 				w.element = a.waiters.PushBack(w)
@@ -69,17 +69,17 @@ func TestOvertakenAnswer(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(*agent, state){
 		"to a write": func(a *agent, old state) {
-			a.apply(&transaction{change: kv.Change{Expect: 7}, found: old}, &kv.ConflictError{Revision: old.revision})
+			a.apply(&transaction{change: kv.Change{Expect: 7}, read: old, err: &kv.ConflictError{Revision: old.revision}})
 		},
-		"to a look": func(a *agent, old state) { a.found(old, 7) },
+		"to a look": func(a *agent, old state) { a.learn(old, a.at == 7) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { // no time passes
 				now := time.Now()
 				a := &agent{
-					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 7, lastWrite: lastWrite{sent: now, at: 7},
-					rec: &record{Lease: "first", TTL: time.Minute, Member: "first"},
+					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", lastWrite: lastWrite{sent: now, at: 7},
+					situation: situation{member: "me", at: 7, rec: &record{Lease: "first", TTL: time.Minute, Member: "first"}},
 				}
 				w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
 				w.element = a.waiters.PushBack(w)
@@ -90,7 +90,7 @@ func TestOvertakenAnswer(t *testing.T) {
 				err := context.Cause(w.lease.ctx)
 				check.That(t, err == nil && a.lease == w.lease && a.at == 9, "the lock is known at revision %d and lost: %v", a.at, err)
 				// An answer to a question of that revision or later is believed, however old the record: the bucket may have been made anew.
-				a.found(state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}}, 9)
+				a.learn(state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}}, true)
 				check.Is(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
 			})
 		})
@@ -131,7 +131,7 @@ func TestAgentThatLeavesSetsNoTimer(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for since, timed := range map[time.Duration]bool{0: true, lingering: false} {
-		a := &agent{used: now.Add(-since), watching: true, resting: true, working: true}
+		a := &agent{used: now.Add(-since), watching: true, resting: true, phase: working}
 		check.That(t, a.rests() && (a.timer != nil) == timed, "used %s ago: a timer: %v, want %v", since, a.timer != nil, timed)
 		if a.timer != nil {
 			a.timer.Stop()
@@ -306,10 +306,10 @@ func TestRecordAsStored(t *testing.T) {
 // The push of the record that this process wrote last shows that one, by its owner. Others are read.
 func TestPushOfARecord(t *testing.T) {
 	t.Parallel()
-	a := &agent{locker: &Locker{store: &kv.Store{}, member: "me"}, name: "l", key: "l"}
+	a := &agent{locker: &Locker{store: &kv.Store{}, member: "me"}, name: "l", key: "l", situation: situation{member: "me"}}
 	w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, list: &a.waiters}
 	w.element = a.waiters.PushBack(w)
-	former, last := a.compose(take, w, time.Now()), a.compose(take, w, time.Now())
+	former, last := a.compose(step{do: take, waiter: w}, time.Now()), a.compose(step{do: take, waiter: w}, time.Now())
 	for _, sent := range []*transaction{former, last} {
 		view := check.Must(a.locker.viewPushed(kv.Entry{Key: "l", Revision: 7, Data: sent.change.Data}))(t)
 		s := view.Value.(*state) //nolint:forcetypeassert // as view makes it

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"context"
-	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -13,189 +13,251 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// action is the next step of an agent.
+// situation is what one member knows about a lock, and what its callers want of it: all that decide reads.
+type situation struct {
+	member string // the name of this member in records
+
+	// The record as last read, pushed or written.
+	at         uint64    // its revision; before the first record, the last revision of an earlier agent
+	generation uint64    // the generation of the bucket in which at is a revision
+	created    time.Time // when the server stored it; zero when that is unknown
+	rec        *record   // nil while the lock is free, or nothing is known
+	observed   observedLease
+	held       time.Time // until then revision at, if it was acknowledged to this member, cannot have expired
+	looked     time.Time // when the last answered read or write of the record began
+	stale      bool      // the record may be another, older than the last known
+
+	// Callers, and the lease that one of them has.
+	lease        *Lease    // the one in hand
+	waiters      list.List // of *waiter: those that wait for their turn
+	others       list.List // of *waiter: those that want the lock now or not at all, or by force
+	taker        *waiter   // the one for which this member last tried to take the lock
+	pendingLease string    // with which lease
+
+	// Pauses, and the end.
+	failure error     // the error of the last write, unless another member wrote
+	rest    time.Time // the time of the next request that is not about a lock that this member has
+	closing error     // the reason that no waiter gets the lock any more
+	closeBy time.Time // when the attempts to give the lock back end
+}
+
+// observedLease is how long members that do not hold it leave the lease in a record alone.
+type observedLease struct {
+	askedAt   time.Time // when this process first saw that the holder was asked for a renewal
+	expiresAt time.Time
+
+	probed bool     // the members before this one were probed after that
+	gone   []string // those of them that are gone
+}
+
+func newObservedLease(rec *record, seen time.Time) observedLease {
+	if rec == nil {
+		return observedLease{}
+	}
+	return observedLease{expiresAt: seen.Add(rec.TTL)}
+}
+
+// shorten ends a lease earlier by the server's own times: by the time between the last renewal in the record and the storing of s.
+func (o *observedLease) shorten(rec *record, s state) {
+	// A server's clock may have been set, by hours. So its times count only after the holder was asked for a renewal, and had
+	// the time to answer: a live holder has then renewed.
+	if rec == nil || rec.Renewed == 0 || !rec.Asked {
+		return
+	}
+	if o.askedAt.IsZero() {
+		o.askedAt = s.seen
+	}
+	age := time.Duration(s.created.UnixNano() - rec.Renewed)
+	expiresAt := s.seen.Add(rec.TTL + skew(rec.TTL) - age)
+	if answered := o.askedAt.Add(answerTime); expiresAt.Before(answered) {
+		expiresAt = answered
+	}
+	if expiresAt.Before(o.expiresAt) {
+		o.expiresAt = expiresAt
+	}
+}
+
+// skew returns the largest expected difference between the clocks of servers.
+func skew(ttl time.Duration) time.Duration { return time.Second + ttl/4 }
+
+// action is what an agent does next.
 type action uint8
 
 const (
 	nothing action = iota
-	look           // look at the record, for a caller that does not wait
-	probe          // probe the members before this one
-	take           // the lock, for a waiter
-	renew          // the lease in hand
-	pass           // pass the lock on to the next in the queue, or release it
-	queueUp        // or leave the queue
-	touch          // touch the record, to learn the server's time
+
+	// These need no request.
+	surrender // stop the attempts to give the lease in hand back
+	forget    // forget a record of this member that the server may have removed
+	refuse    // refuse the callers that do not wait
+
+	// These read.
+	look  // read the record, for a caller that does not wait
+	probe // probe the members before this one
+
+	// These write the record.
+	take    // take the lock, for a waiter
+	renew   // renew the lease in hand
+	pass    // pass the lock on to the next in the queue, or release it
+	queueUp // take or leave places in the queue
+	touch   // learn the server's time by a write
 )
 
-// decide returns the action that is due now and its waiter, or the time of the next decision. A zero time means: with the next push or
-// answer.
-func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
-	if a.closing != nil && !now.Before(a.closeBy) {
-		if a.lease != nil {
-			a.end(a.lease, errors.Join(ErrUnavailable, a.failure))
+// step is an action, or nothing until a time.
+type step struct {
+	do     action
+	waiter *waiter   // the caller for which take or touch is done
+	own    bool      // it is about a lock that this member has: other members' writes do not delay it
+	when   time.Time // when to decide again if nothing is done; zero for the next push or answer
+}
+
+// decide returns the step that is due now. It reads the situation and the time, and changes nothing.
+func (s *situation) decide(now time.Time) step {
+	next := s.due(now)
+	// After a refusal another request would only add to the contention, and after a failure to the load of a server that does
+	// not answer. What concerns a lock in hand waits for failures only: nobody else can write it for long.
+	if next.do < look || !now.Before(s.rest) || next.own && s.failure == nil {
+		return next
+	}
+	if next.when.IsZero() || s.rest.Before(next.when) {
+		next.when = s.rest
+	}
+	return step{when: next.when}
+}
+
+// due is decide as if there were no pauses.
+func (s *situation) due(now time.Time) step {
+	if s.closing != nil && !now.Before(s.closeBy) {
+		if s.lease != nil {
+			return step{do: surrender}
 		}
-		return nothing, nil, time.Time{}
+		return step{} // a lock that was not given back is free when its TTL has passed
 	}
-	if a.isMine() && a.lease == nil && !a.held.IsZero() && now.After(a.held) {
-		a.at, a.rec, a.observed, a.held = 0, nil, observedLease{}, time.Time{} // the lease that was ours is gone, or another member's
+	mine := s.isMine()
+	// Without a lease in hand nobody renews the record. From here on the server may have removed it, and another member may
+	// have the lock.
+	if mine && s.lease == nil && !s.held.IsZero() && now.After(s.held) {
+		return step{do: forget}
 	}
-	switch force := a.forced(); {
-	case force != nil:
-		return a.unlessResting(now, take, force)
-	case a.lease != nil:
-		a.refuse()
-		return a.decideInHand(now)
-	case a.stale && a.next() != nil:
-		return a.unlessResting(now, look, nil)
-	case a.isMine():
-		return a.decideMine(now)
-	case a.rec != nil:
-		return a.decideWaiting(now)
-	case now.Before(a.observed.expiresAt):
-		a.refuse()
-		return nothing, nil, a.observed.expiresAt
-	case a.next() != nil:
-		return a.unlessResting(now, take, a.next())
+	next := cmp.Or(front(&s.waiters), front(&s.others))
+	switch force := s.forced(); {
+	case force != nil: // also while a caller of this process has the lease
+		return step{do: take, waiter: force}
+	case s.lease != nil:
+		return s.dueInHand(now)
+	case s.stale && next != nil:
+		return step{do: look}
+	case mine:
+		return s.dueMine()
+	case s.rec != nil:
+		return s.dueWaiting(now, next)
+	case now.Before(s.observed.expiresAt): // the record is gone, but nobody released the lock: its holder may still have it
+		if s.others.Len() > 0 {
+			return step{do: refuse}
+		}
+		return step{when: s.observed.expiresAt}
+	case next != nil:
+		return step{do: take, waiter: next}
 	default:
-		return nothing, nil, time.Time{}
+		return step{}
 	}
+}
+
+// dueInHand is due while a lease is in hand.
+func (s *situation) dueInHand(now time.Time) step {
+	switch l := s.lease; {
+	case s.others.Len() > 0:
+		return step{do: refuse}
+	case l.releasing:
+		return step{do: pass, own: true}
+	case !now.Before(l.renewAt) || s.rec != nil && s.rec.Asked:
+		return step{do: renew, own: true}
+	case !s.queue().fits(s.member, s.waiters.Len()):
+		return step{do: queueUp, when: l.renewAt} // the renewal does the same, if the queue has to wait for that long
+	default:
+		return step{when: l.renewAt}
+	}
+}
+
+// dueMine is due when this member has the lock without a lease in hand: the lock was handed over, or the outcome of a write is
+// unknown, or came too late.
+func (s *situation) dueMine() step {
+	switch {
+	case s.rec.Granted && s.waiters.Len() > 0:
+		return step{do: take, waiter: front(&s.waiters), own: true}
+	case s.pendingLease == s.rec.Lease && !s.taker.gone(): // our write, after all: the lock is for the waiter that it was sent for
+		return step{do: take, waiter: s.taker, own: true}
+	default:
+		return step{do: pass, own: true}
+	}
+}
+
+// dueWaiting is due while another member holds the lock, and next is the first caller here.
+func (s *situation) dueWaiting(now time.Time, next *waiter) step {
+	var until time.Time
+	if next != nil {
+		until = s.observed.expiresAt
+		if !now.Before(until) {
+			// All waiters see the end of the lease at the same time. Each leaves those before it in the queue a moment, so that
+			// one of them writes, and not all. Members that are found to be gone get none.
+			before := len(s.before())
+			if before > 0 && !s.observed.probed {
+				return step{do: probe}
+			}
+			until = until.Add(time.Duration(before-len(s.observed.gone)) * takeOverStep)
+		}
+		if !now.Before(until) {
+			return step{do: take, waiter: next}
+		}
+	}
+	if s.others.Len() > 0 {
+		doubter := s.doubter(now)
+		switch {
+		case s.lookDue(): // a refusal has to name the present holder
+			return step{do: look}
+		case doubter != nil:
+			return step{do: touch, waiter: doubter}
+		case s.rec.Asked && s.observed.expiresAt.Sub(now) <= answerTime: // the holder may answer, or be found dead
+			return step{when: until}
+		}
+		return step{do: refuse}
+	}
+	if s.queue().fits(s.member, s.waiters.Len()) {
+		return step{when: until}
+	}
+	return step{do: queueUp}
 }
 
 // isMine reports whether the record has this member as the holder.
-func (a *agent) isMine() bool { return a.rec != nil && a.rec.Member == a.locker.member }
+func (s *situation) isMine() bool { return s.rec != nil && s.rec.Member == s.member }
 
-// decideMine is decide when this member has the lock without a lease in hand: the lock was handed over, or the outcome of a write is
-// unknown, or came too late. Only the waiter for which the lock is meant takes it; otherwise it is passed on.
-func (a *agent) decideMine(now time.Time) (action, *waiter, time.Time) {
-	switch {
-	case a.rec.Granted && a.waiters.Len() > 0:
-		return a.unlessFailing(now, take, front(&a.waiters))
-	case a.pendingLease == a.rec.Lease && !a.taker.gone():
-		return a.unlessFailing(now, take, a.taker)
-	default:
-		return a.unlessFailing(now, pass, nil)
+// queue returns the queue in the record.
+func (s *situation) queue() queue {
+	if s.rec == nil {
+		return nil
 	}
-}
-
-// decideInHand is decide while a lease is in hand.
-func (a *agent) decideInHand(now time.Time) (action, *waiter, time.Time) {
-	switch l := a.lease; {
-	case l.releasing:
-		return a.unlessFailing(now, pass, nil)
-	case !now.Before(l.renewAt) || a.rec != nil && a.rec.Asked:
-		return a.unlessFailing(now, renew, nil)
-	case !a.queue().fits(a.locker.member, a.waiters.Len()):
-		if do, _, when := a.unlessResting(now, queueUp, nil); do != nothing || when.Before(l.renewAt) {
-			return do, nil, when
-		}
-		fallthrough
-	default:
-		return nothing, nil, l.renewAt
-	}
-}
-
-// decideWaiting is decide while another member holds the lock.
-func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
-	q := a.queue()
-	fits := q.fits(a.locker.member, a.waiters.Len())
-	var when time.Time
-	if w := a.next(); w != nil {
-		if when = a.observed.expiresAt; !now.Before(when) { // and only then count the members before this one
-			before := len(a.before())
-			if before > 0 && !a.observed.probed {
-				return a.unlessResting(now, probe, nil)
-			}
-			when = when.Add(time.Duration(before-len(a.observed.gone)) * takeOverStep)
-		}
-		if !now.Before(when) {
-			return a.unlessResting(now, take, w)
-		}
-	}
-	if a.others.Len() > 0 && a.lookDue() {
-		return a.unlessResting(now, look, nil)
-	}
-	if w := a.doubter(now); w != nil {
-		return a.unlessResting(now, touch, w)
-	}
-	if a.others.Len() > 0 && a.rec.Asked && a.observed.expiresAt.Sub(now) <= answerTime {
-		return nothing, nil, when // the holder may answer
-	}
-	a.refuse()
-	if fits {
-		return nothing, nil, when
-	}
-	return a.unlessResting(now, queueUp, nil)
+	return s.rec.queue
 }
 
 // before returns the members that may take the lock of a dead holder before this one, the last first.
-func (a *agent) before() []string {
-	members := a.rec.queue.without(a.rec.Member).before(a.locker.member)
+func (s *situation) before() []string {
+	members := s.rec.queue.without(s.rec.Member).before(s.member)
 	slices.Reverse(members)
 	return members
 }
 
 // doubter returns a caller that does not wait, if by this process's clock the lock was not renewed for longer than its TTL. A write can
 // prove that, by the server's time. Each of these callers causes one write.
-func (a *agent) doubter(now time.Time) *waiter {
-	if now.Sub(a.renewed()) <= a.rec.TTL+skew(a.rec.TTL) {
+func (s *situation) doubter(now time.Time) *waiter {
+	renewed := s.created // by the server's clock
+	if s.rec.Renewed != 0 {
+		renewed = time.Unix(0, s.rec.Renewed)
+	}
+	if now.Sub(renewed) <= s.rec.TTL+skew(s.rec.TTL) {
 		return nil
 	}
-	for e := a.others.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); !w.touched { //nolint:forcetypeassert // only waiters are in it
-			return w
-		}
-	}
-	return nil
-}
-
-// renewed returns the time at which the server stored the last renewal, by the server's clock.
-func (a *agent) renewed() time.Time {
-	if a.rec.Renewed != 0 {
-		return time.Unix(0, a.rec.Renewed)
-	}
-	return a.created
-}
-
-// unlessResting returns the action, or the time from which it may be taken.
-func (a *agent) unlessResting(now time.Time, do action, w *waiter) (action, *waiter, time.Time) {
-	if now.Before(a.rest) {
-		return nothing, nil, a.rest
-	}
-	return do, w, time.Time{}
-}
-
-// unlessFailing is unlessResting for actions that do not wait because other members wrote.
-func (a *agent) unlessFailing(now time.Time, do action, w *waiter) (action, *waiter, time.Time) {
-	if a.failure != nil {
-		return a.unlessResting(now, do, w)
-	}
-	return do, w, time.Time{}
-}
-
-func (a *agent) queue() queue {
-	if a.rec == nil {
-		return nil
-	}
-	return a.rec.queue
-}
-
-// next returns the waiter of this process whose turn it is.
-func (a *agent) next() *waiter {
-	return cmp.Or(front(&a.waiters), front(&a.others))
-}
-
-// front returns the first waiter in a list, nil when it is empty.
-func front(of *list.List) *waiter {
-	if e := of.Front(); e != nil {
-		return e.Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
-	}
-	return nil
-}
-
-// forced returns a waiter that wants the lock by force.
-func (a *agent) forced() *waiter {
-	for e := a.others.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); w.force { //nolint:forcetypeassert // only waiters are in it
+	for w := range callers(&s.others) {
+		if !w.touched {
 			return w
 		}
 	}
@@ -204,27 +266,50 @@ func (a *agent) forced() *waiter {
 
 // lookDue reports whether the record has to be read: for a caller that does not wait and came after the last read, or to learn the
 // server's time of a write.
-func (a *agent) lookDue() bool {
-	if a.created.IsZero() {
+func (s *situation) lookDue() bool {
+	if s.created.IsZero() {
 		return true
 	}
-	for e := a.others.Front(); e != nil; e = e.Next() {
-		if e.Value.(*waiter).came.After(a.looked) { //nolint:forcetypeassert // only waiters are in it
+	for w := range callers(&s.others) {
+		if w.came.After(s.looked) {
 			return true
 		}
 	}
 	return false
 }
 
-// refuse ends the waits of the callers that do not wait: the lock is held.
-func (a *agent) refuse() {
-	for w := front(&a.others); w != nil; w = front(&a.others) {
-		a.finish(w, nil, a.heldError())
+// forced returns a caller that wants the lock by force.
+func (s *situation) forced() *waiter {
+	for w := range callers(&s.others) {
+		if w.force {
+			return w
+		}
+	}
+	return nil
+}
+
+// front returns the first caller in a list, nil when it is empty.
+func front(of *list.List) *waiter {
+	for w := range callers(of) {
+		return w
+	}
+	return nil
+}
+
+// callers yields the callers in a list. The loop must not remove them.
+func callers(of *list.List) iter.Seq[*waiter] {
+	return func(yield func(*waiter) bool) {
+		for e := of.Front(); e != nil; e = e.Next() {
+			if !yield(e.Value.(*waiter)) { //nolint:forcetypeassert // only waiters are in it
+				return
+			}
+		}
 	}
 }
 
 // transaction is a write whose outcome is not known yet.
 type transaction struct {
+	// Set by compose.
 	agent  *agent
 	change kv.Change
 	next   *record // nil: the lock is free
@@ -233,46 +318,46 @@ type transaction struct {
 	mine   bool    // the replaced record was this member's
 	owner  string  // unique for this write
 	pushes bool    // a push may prove the outcome
-	found  state   // the state of the lock, read when the write was not acknowledged
-	began  time.Time
-	err    error // it cannot be sent
 
+	// Set by the goroutine that sends it.
+	began    time.Time // when it was first sent: a lease counts from then
+	read     state     // the state of the lock, read when the write was not acknowledged
 	revision uint64
+	err      error // why it was not made, or could not be composed
 }
 
-// Found compares the lock's record with the record that this transaction wrote, for the store.
-func (t *transaction) Found(ctx context.Context, e kv.Entry) kv.Found {
-	t.found = t.agent.locker.state(ctx, e)
-	return t.outcome()
+// Judge compares the lock's record with the record that this transaction wrote, for the store.
+func (t *transaction) Judge(ctx context.Context, e kv.Entry) kv.Verdict {
+	t.read = t.agent.locker.state(ctx, e)
+	return t.verdict()
 }
 
-// Pushed is Found with the last state that was pushed.
-func (t *transaction) Pushed() kv.Found {
+// Pushed is Judge of the last state that was pushed.
+func (t *transaction) Pushed() kv.Verdict {
 	if !t.pushes {
-		return kv.Found{}
+		return kv.Verdict{}
 	}
 	t.agent.mu.Lock()
 	pushed := t.agent.pushed
 	t.agent.mu.Unlock()
 	if pushed.revision <= t.change.Expect {
-		return kv.Found{}
+		return kv.Verdict{}
 	}
-	t.found = pushed
-	return t.outcome()
+	t.read = pushed
+	return t.verdict()
 }
 
-func (t *transaction) outcome() kv.Found {
-	r := t.found.record
-	return kv.Found{Revision: t.found.revision, Ours: r != nil && r.writer != "" && r.writer == t.owner, Err: t.found.err}
+func (t *transaction) verdict() kv.Verdict {
+	r := t.read.record
+	return kv.Verdict{Revision: t.read.revision, Ours: r != nil && r.writer != "" && r.writer == t.owner, Err: t.read.err}
 }
 
-// compose computes the write for an action. Each write also gives this member the places in the queue that its waiters
-// need.
-func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
-	m := a.locker
+// compose computes the write for a step. Each write also gives this member the places in the queue that its waiters need.
+func (a *agent) compose(next step, now time.Time) *transaction {
+	m, w := a.locker, next.waiter
 	t := &transaction{agent: a, lease: a.lease, mine: a.isMine()}
 	q := a.queue()
-	switch do {
+	switch next.do {
 	case take:
 		if a.rec != nil && !t.mine {
 			if !w.force {
@@ -288,27 +373,30 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 		if len(q) > 0 {
 			q = a.handOver(t, q, now)
 		}
-	case renew, queueUp, touch:
+	default: // renew, queueUp, touch
 		if w != nil {
 			w.touched = true
 		}
 		t.next = a.sameHolder()
-	case nothing, look, probe:
 	}
 	t.change = kv.Change{
-		Key: a.key, Expect: a.at, Held: a.held, Within: a.sendTimeout(t.next), Writer: t, Generation: a.generation,
-		Token: t.taker != nil || do == queueUp, // a place in the queue may lead to a lease without another write
+		Key: a.key, Expect: a.at, Held: a.held, Writer: t, Generation: a.generation,
+		Token: t.taker != nil || next.do == queueUp, // a place in the queue may lead to a lease without another write
 	}
 	t.pushes = a.others.Len() == 0 // a refusal of a caller needs the present state, not a pushed one
 	if t.next == nil {
+		// The marker outlives the record that it hides: a server that was killed may restore that record when it restarts.
 		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.ttl))
 		return t
+	}
+	if t.mine && a.rec.Granted && t.next.Lease == a.rec.Lease {
+		t.change.Within = acceptFor / 2 // it confirms the lease in hand: there has to be time for another try
 	}
 	places := a.waiters.Len()
 	if t.taker != nil {
 		a.taker, a.pendingLease = t.taker, t.next.Lease
 		if t.taker.list == &a.waiters {
-			places--
+			places-- // it needs no place any more
 		}
 	}
 	t.next.queue = q.fit(m.member, m.store.Instance, places)
@@ -319,18 +407,10 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	return t
 }
 
-// sendTimeout returns the bound of each try to confirm the lease in hand, so that there is time for another try.
-func (a *agent) sendTimeout(next *record) time.Duration {
-	if next != nil && a.isMine() && a.rec.Granted && next.Lease == a.rec.Lease {
-		return acceptFor / 2
-	}
-	return 0
-}
-
 // handOver gives the lock to the first in the queue. A waiter of this process gets the lease at once.
 func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 	head := q[0]
-	if head.member == a.locker.member {
+	if head.member == a.member {
 		w := front(&a.waiters)
 		t.next, t.taker = a.newRecord(w, now), w
 	} else {
@@ -345,7 +425,7 @@ func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 func (a *agent) sameHolder() *record {
 	next := *a.rec
 	next.Token = next.takenAt(a.at)
-	if l := a.lease; l != nil {
+	if l := a.lease; l != nil { // a renewal, which also answers those who asked for it
 		next.Renewal++
 		next.Renewed, next.Asked = 0, false
 		if next.Granted {
@@ -354,6 +434,7 @@ func (a *agent) sameHolder() *record {
 		}
 		return &next
 	}
+	// Others count the lease from the holder's last renewal, so that record keeps its time, whoever writes about the queue.
 	if next.Renewed == 0 && !a.created.IsZero() {
 		next.Renewed = a.created.UnixNano()
 	}
@@ -365,7 +446,7 @@ func (a *agent) sameHolder() *record {
 // newRecord returns the record in which w holds the lock.
 func (a *agent) newRecord(w *waiter, now time.Time) *record {
 	next := &record{
-		Lease: nuid.Next(), Instance: a.locker.store.Instance, TTL: w.TTL, Member: a.locker.member, Metadata: w.Metadata,
+		Lease: nuid.Next(), Instance: a.locker.store.Instance, TTL: w.TTL, Member: a.member, Metadata: w.Metadata,
 		Since: now.UnixMilli(),
 	}
 	if w.force && a.rec != nil {

@@ -94,7 +94,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	ctx, cancel := s.boundSince(ctx, begun)
 	defer cancel()
 	over := base // the record to replace: base, or a found record of this call
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
+	for n := 0; ; n++ {
 		found, readErr := s.latest(ctx, w.Subject)
 		if readErr == nil {
 			switch {
@@ -110,7 +110,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 				}
 			}
 		}
-		if isPermanent(readErr) || !retry.Jitter(ctx, wait) {
+		if isPermanent(readErr) || !retry.Backoff(ctx, n, minWait, maxWait) {
 			return Record{}, s.failed(ctx, "put "+shown.Quote(w.Subject), errors.Join(err, readErr))
 		}
 		if stored, err = s.send(ctx, w, over, writer); err == nil {
@@ -274,12 +274,12 @@ func (s *Stream) read(ctx context.Context, name string, once func(context.Contex
 func (s *Stream) persist(ctx context.Context, op, name string, try func(context.Context) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
+	for n := 0; ; n++ {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
-		if isPermanent(err) || !retry.Jitter(ctx, wait) {
+		if isPermanent(err) || !retry.Backoff(ctx, n, minWait, maxWait) {
 			return s.refused(ctx, op+" "+shown.Quote(name), err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -133,18 +134,18 @@ func (r *Relay) idle(ctx context.Context) (time.Duration, error) {
 	}
 	defer r.abandon(ctx, tx)
 	var busy bool
-	var retry *float64
-	if err := tx.QueryRow(ctx, waitingSQL).Scan(&busy, &retry); err != nil {
+	var due *float64
+	if err := tx.QueryRow(ctx, waitingSQL).Scan(&busy, &due); err != nil {
 		return 0, wrap("look for rows", err)
 	}
 	wait := r.cfg.Poll
-	if retry != nil {
-		wait = min(wait, max(time.Duration(*retry*float64(time.Second)), minBackoff))
+	if due != nil {
+		wait = min(wait, max(time.Duration(*due*float64(time.Second)), minBackoff))
 	}
 	if busy { // another batch holds the lanes and publishes their rows, unless its process dies
 		wait = min(wait, time.Second)
 	}
-	return jitter(wait), nil
+	return retry.Spread(wait, jitter), nil
 }
 
 // abandon ends a transaction that failed.

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -91,15 +92,15 @@ func TestBackoffGrowsToItsLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &Relay{cfg: Config{Logger: slog.New(slog.DiscardHandler)}}
-		var wait time.Duration
+		var failures int
 		for range 100 {
 			begun := time.Now()
-			r.failed(t.Context(), "test", errSession, &wait)
+			r.failed(t.Context(), "test", errSession, &failures)
 			if d := time.Since(begun); d < minBackoff/2 || d > maxBackoff*3/2 {
 				t.Fatalf("waits %s", d)
 			}
 		}
-		if wait != maxBackoff {
+		if wait := retry.Wait(failures-1, minBackoff, maxBackoff); wait != maxBackoff {
 			t.Errorf("the last wait is %s", wait)
 		}
 	})

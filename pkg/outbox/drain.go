@@ -22,15 +22,15 @@ const (
 
 // drain publishes batch after batch. When no row is left it rests until it is woken.
 func (r *Relay) drain(ctx context.Context, s *session, from int) {
-	var wait time.Duration
+	var failures int
 	for barren := 0; ctx.Err() == nil; {
 		did, err := r.batch(ctx, s, from)
 		if err != nil && !s.alive() {
 			return
 		}
 		from = did.next // also after an error, which other lanes may not have
-		if err == nil && wait > 0 {
-			wait = 0
+		if err == nil && failures > 0 {
+			failures = 0
 			r.hook("Ready", func() { r.cfg.Hooks.Ready(true, nil) })
 		}
 		if barren += did.lanes; err != nil || did.rows > 0 {
@@ -41,7 +41,7 @@ func (r *Relay) drain(ctx context.Context, s *session, from int) {
 		}
 		if err != nil && ctx.Err() == nil {
 			r.hook("Ready", func() { r.cfg.Hooks.Ready(false, err) })
-			r.failed(ctx, "publish", err, &wait)
+			r.failed(ctx, "publish", err, &failures)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
 )
 
@@ -186,7 +187,7 @@ func (r *Relay) refuse(f failure, results *outcome) {
 		results.setAside = append(results.setAside, f)
 		return
 	}
-	f.delay = jitter(min(firstRetry<<min(f.row.Attempts, 20), longestRetry))
+	f.delay = retry.Spread(retry.Wait(f.row.Attempts, firstRetry, longestRetry), jitter)
 	results.refused = append(results.refused, f)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,9 @@ const (
 	// minBackoff and maxBackoff are the first and the longest wait after a failure of the database or the server.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 10 * time.Second
+
+	// jitter is the share by which the waits of many relays differ, so that they do not fall together.
+	jitter = 0.2
 )
 
 // Relay publishes the rows of an outbox. Any number of relays may run on one table, in any number of processes.
@@ -96,11 +98,11 @@ func (r *Relay) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { r.listen(ctx) })
-	var wait time.Duration
+	var failures int
 	for ctx.Err() == nil {
 		s, err := r.connect(ctx)
 		if err == nil {
-			wait = 0
+			failures = 0
 			r.cfg.Logger.InfoContext(ctx, "outbox.connected", "server", s.nc.ConnectedServerName(), "stream", s.stream)
 			r.hook("Ready", func() { r.cfg.Hooks.Ready(true, nil) })
 			r.serve(ctx, s)
@@ -108,7 +110,7 @@ func (r *Relay) Run(ctx context.Context) {
 		}
 		if ctx.Err() == nil {
 			r.hook("Ready", func() { r.cfg.Hooks.Ready(false, err) })
-			r.failed(ctx, "publish", err, &wait)
+			r.failed(ctx, "publish", err, &failures)
 		}
 	}
 }
@@ -147,19 +149,16 @@ func (r *Relay) hook(name string, call func()) {
 	call()
 }
 
-// failed logs an error of what the relay does, and waits: twice as long as the last time, ±50 %.
-func (r *Relay) failed(ctx context.Context, doing string, err error, wait *time.Duration) {
+// failed logs an error of what the relay does, counts it in failures, and waits: twice as long as the last time, ±50 %.
+func (r *Relay) failed(ctx context.Context, doing string, err error, failures *int) {
 	if ctx.Err() != nil {
 		return
 	}
-	*wait = min(max(2**wait, minBackoff), maxBackoff)
+	wait := retry.Wait(*failures, minBackoff, maxBackoff)
+	*failures++
 	r.counters.failed(fmt.Errorf("%s: %w", doing, err))
-	r.cfg.Logger.WarnContext(ctx, "outbox.failed", "doing", doing, "error", err, "delay", *wait)
-	retry.Jitter(ctx, *wait)
-}
-
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+	r.cfg.Logger.WarnContext(ctx, "outbox.failed", "doing", doing, "error", err, "delay", wait)
+	retry.Jitter(ctx, wait)
 }
 
 // Hooks observe a relay. Each may be nil. They are called from the goroutines that do the work, so they must be quick and must

@@ -150,15 +150,15 @@ const closeTimeout = time.Second
 
 // listen wakes a batch when rows are committed. While it cannot listen, batches look for rows every Config.Poll.
 func (r *Relay) listen(ctx context.Context) {
-	var wait time.Duration
+	var failures int
 	for ctx.Err() == nil {
-		err := r.listenOnce(ctx, &wait)
-		r.failed(ctx, "listen", err, &wait)
+		err := r.listenOnce(ctx, &failures)
+		r.failed(ctx, "listen", err, &failures)
 	}
 }
 
 // listenOnce listens on one connection until the connection fails. It pings the connection every Config.Poll.
-func (r *Relay) listenOnce(ctx context.Context, wait *time.Duration) error {
+func (r *Relay) listenOnce(ctx context.Context, failures *int) error {
 	asking, answered := context.WithTimeout(ctx, r.cfg.answer)
 	defer answered()
 	pooled, err := r.cfg.Pool.Acquire(asking)
@@ -174,7 +174,7 @@ func (r *Relay) listenOnce(ctx context.Context, wait *time.Duration) error {
 	if _, err := conn.Exec(asking, "LISTEN event_outbox"); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	*wait = 0
+	*failures = 0
 	for {
 		r.notify() // also for rows that were committed before LISTEN
 		if err := r.awaitNotification(ctx, conn); err != nil {

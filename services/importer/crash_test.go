@@ -30,6 +30,7 @@ import (
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -342,7 +343,7 @@ func (c *run) noteWasted() {
 func (c *run) shared(video int) bool {
 	c.Helper()
 	id := check.Must(c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)}))(c)
-	key := check.Must(contracts.ImportStepKey(id, "transcript-v1-"+source.Version))(c)
+	key := check.Must(subject.Join("", subject.ID("scope", id), subject.Name("step", "transcript-v1-"+source.Version)))(c)
 	slot := check.Must(c.flight.Get(c.Context(), key))(c)
 	return slot.State == flight.Done
 }

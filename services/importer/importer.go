@@ -11,9 +11,8 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
+	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
-	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
@@ -78,13 +77,12 @@ func (i *Importer) spec() service.Spec {
 		Close:       i.close,
 		Config:      i.cfg.BaseConfig,
 		Description: "Turns recipe videos and pages into recipes",
-		OpenAPI:     httpapi.OpenAPI,
-		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(i.service, i.recipes) },
+		OpenAPI:     api.OpenAPI,
 		Errors:      imports.Problem,
 		Name:        name,
 		Open:        i.open,
 		Routes: func(r *service.Router) {
-			httpapi.Add(r, i.service, i.files, i.recipes)
+			r.Add(api.Operations(i.service, i.files, i.recipes)...)
 		},
 		Streams: i.cfg.streams(),
 	}

@@ -33,7 +33,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
+	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -115,7 +115,7 @@ var client = &http.Client{Transport: &http.Transport{}}
 // described returns the client with a transport that holds the answers against the description of the API.
 func described(t *testing.T) *http.Client {
 	t.Helper()
-	return &http.Client{Transport: servicetest.Described(t, httpapi.OpenAPI).Transport(t, client.Transport)}
+	return &http.Client{Transport: servicetest.Described(t, api.OpenAPI).Transport(t, client.Transport)}
 }
 
 // reply is an answer without its body.
@@ -221,7 +221,7 @@ func TestAJobIsFollowedOverWebSocket(t *testing.T) {
 	t.Cleanup(site.Close)
 	srv := natstest.Server(t)
 	i, _ := start(t, srv)
-	description := servicetest.Described(t, httpapi.OpenAPI)
+	description := servicetest.Described(t, api.OpenAPI)
 	open := func(i *importer.Importer, id, last string) (next func() (id string, job importer.Job, end websocket.StatusCode)) {
 		conn, _, err := websocket.Dial(t.Context(), i.URL()+"/v1/imports/"+id+"/ws?last_event_id="+last, &websocket.DialOptions{HTTPClient: client})
 		check.Require(t, err == nil, "%v", err)
@@ -396,7 +396,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 func TestEveryRouteKnowsItsCaller(t *testing.T) {
 	t.Parallel()
 	job := `{"owner_id":"theirs","url":"https://example.org/soup.vtt","source_type":"captions","job_id":"j"}`
-	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &store.Bucket{}) },
+	servicetest.Callers(t, func(r *service.Router) { r.Add(api.Operations(nil, nil, &store.Bucket{})...) },
 		map[string]servicetest.Foreign{"POST /v1/imports": {Body: job}, "GET /v1/recipes": {Query: "?owner=theirs"}},
 		// The owner of these is in the store, see TestACallerReachesItsOwnImportsOnly.
 		"GET /v1/imports/{job}", "GET /v1/imports/{job}/events", "GET /v1/imports/{job}/ws", "POST /v1/imports/{job}/cancel", "POST /v1/imports/{job}/retry",
@@ -405,7 +405,7 @@ func TestEveryRouteKnowsItsCaller(t *testing.T) {
 
 func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
 	t.Parallel()
-	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &store.Bucket{}) }, "GET /health")
+	servicetest.Listeners(t, func(r *service.Router) { r.Add(api.Operations(nil, nil, &store.Bucket{})...) }, "GET /health")
 }
 
 var errSeen = errors.New("seen")

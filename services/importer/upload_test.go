@@ -37,8 +37,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
-	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
+	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
@@ -643,12 +642,6 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 	}
 }
 
-func TestEveryRouteIsDescribed(t *testing.T) {
-	t.Parallel()
-	d := servicetest.Described(t, httpapi.OpenAPI)
-	d.Routes(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &store.Bucket{}) })
-}
-
 // The job of the examples runs until it is cancelled, and has a recipe when it is tried again.
 func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	t.Parallel()
@@ -663,7 +656,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	}))
 	t.Cleanup(site.Close)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
-	d := servicetest.Described(t, httpapi.OpenAPI)
+	d := servicetest.Described(t, api.OpenAPI)
 	i, nc := startHere(t, func(c *importer.Config) { c.Exports = exports })
 	body := fmt.Sprintf(`{"job_id":"soup","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/soup.vtt")
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body)
@@ -675,7 +668,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 			"POST /v1/imports 422":              {Body: `{"owner_id":"ada","url":"https://example.org/soup","source_type":"scroll"}`},
 			"POST /v1/imports/{job}/cancel 409": {}, "POST /v1/imports/{job}/retry 409": {},
 		})
-	servicetest.Answers(t, nc, natsapi.Endpoints(nil, nil), [][2]string{
+	servicetest.Answers(t, nc, service.Endpoints(api.Operations(nil, nil, nil)), [][2]string{
 		{"submit", `{"job_id":"soup-2","owner_id":"ada","url":"https://example.org/soup.vtt","source_type":"captions"}`},
 		{"cancel", `{"job_id":"soup-2"}`},
 		{"get", `{"job_id":"soup"}`},

@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush/webpushtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // manner is how a provider deals with a call.
@@ -138,7 +139,7 @@ func (f *far) called(row contracts.Notification, id string) manner {
 	if addresses(row.UserID, row.Channel) == nil {
 		row.Address = ""
 	}
-	key, err := row.Key()
+	key, err := keys.Of(&row)
 	if err != nil || deliveries.MessageID(key) != id {
 		f.strangerf("%q has the id %q: %v", key, id, err)
 		return refuses

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -303,7 +304,7 @@ func (c *cell) judgeStream() {
 		return err
 	})
 	for subject, n := range info.State.Subjects {
-		key, _, _ := contracts.RowKey(subject)
+		key, _, _ := keys.OfSubject(subject)
 		rows[key] = true
 		check.Same(c, subject+" is there, times", n, 1)
 	}

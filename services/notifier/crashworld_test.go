@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 var kinds = []contracts.RecipientType{
@@ -194,7 +195,7 @@ func (c *cell) rowsOf(e contracts.Event) map[string]want {
 			for _, channel := range channels {
 				for _, address := range append(addresses(user, channel), "") {
 					n := contracts.Notification{Address: address, Channel: channel, EventID: e.EventID, RecipientType: kind, UserID: user}
-					key := check.Must(n.Key())(c)
+					key := check.Must(keys.Of(&n))(c)
 					rows[key] = want{n, e.EventType == "ALARM"}
 				}
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // moody is a channel that fails as its mood is, which the test may change, and not at all with "".
@@ -170,7 +171,7 @@ func TestRowsAreFound(t *testing.T) {
 		tell("planned")
 		tell("without a plan")
 		natstest.Pass(2 * time.Minute) // until it is certain whom they concern
-		plans := check.Must(contracts.NotifyPlanSubject("without a plan"))(t)
+		plans := check.Must(keys.Plan("without a plan"))(t)
 		check.OK(t, check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t).Purge(t.Context(), jetstream.WithPurgeSubject(plans)))
 
 		for _, of := range everyone[:cancelled] {

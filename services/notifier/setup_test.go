@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -187,7 +188,7 @@ func (p *place) rows() map[string]uint64 {
 	p.Helper()
 	all := maps.Clone(p.stored())
 	for _, row := range p.atOnce() {
-		all[check.Must(row.Subject())(p)]++
+		all[check.Must(keys.Send(&row))(p)]++
 	}
 	return all
 }
@@ -257,7 +258,7 @@ func (p *place) deliveries() map[string]*deliveries.Delivery {
 	p.Helper()
 	all := map[string]*deliveries.Delivery{}
 	for subject := range p.rows() {
-		key, _, _ := contracts.RowKey(subject)
+		key, _, _ := keys.OfSubject(subject)
 		var err error
 		if all[key], err = p.store.Get(p.Context(), key); err != nil {
 			p.Fatal(err)

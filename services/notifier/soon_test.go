@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -189,7 +190,7 @@ func (n *Notifier) expandNews(within time.Duration) error {
 func (p *place) inboxRows() (subjects []string) {
 	p.Helper()
 	for subject := range p.stored() {
-		if key, _, _ := contracts.RowKey(subject); check.Must(contracts.RowOfKey(key))(p).Channel == deliveries.Inbox {
+		if key, _, _ := keys.OfSubject(subject); check.Must(keys.Parse(key))(p).Channel == deliveries.Inbox {
 			subjects = append(subjects, subject)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -43,7 +44,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	p := newPlace(t, srv)
 	_, js := natstest.Connect(t, srv)
 	for i := range audience {
-		key := check.Must(contracts.DirectoryMemberKey("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i)))(t)
+		key := check.Must(keys.Member("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i)))(t)
 		check.OK(t, check.Err(js.PublishAsync("$KV."+contracts.BucketDirectory+"."+key, nil, jetstream.WithStallWait(patience))))
 	}
 	select {

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // hopeless are messages that no plan can be made of: the fields of an event, or the headers and the data of a CloudEvent.
@@ -55,7 +56,7 @@ func TestEventsThatCannotBePlanned(t *testing.T) {
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	const kind = "FOR_ALL"
-	damaged := check.Must(contracts.EventRecordKey("damaged"))(t)
+	damaged := check.Must(keys.Event("damaged"))(t)
 	check.OK(t, check.Err(p.js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+"."+damaged, []byte("{"))))
 	p.publish(event("damaged", kind)) // its record cannot be read, nor written
 	sent := 1

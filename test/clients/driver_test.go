@@ -107,10 +107,12 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 		return func(_ context.Context, in *input) (any, error) { return f(in) }
 	}
 	g.ops = map[string]func(context.Context, *input) (any, error){
-		"token.encode":  str(func(in *input) (string, error) { return contracts.EncodeToken(in.ID) }),
-		"token.decode":  str(func(in *input) (string, error) { return contracts.DecodeToken(in.Token) }),
-		"message.id":    str(func(in *input) (string, error) { return contracts.DomainEventMsgID(in.ID), nil }),
-		"cloudevent.id": str(func(in *input) (string, error) { return contracts.EventMsgID(in.Source, in.ID), nil }),
+		"token.encode": str(func(in *input) (string, error) { return contracts.EncodeToken(in.ID) }),
+		"token.decode": str(func(in *input) (string, error) { return contracts.DecodeToken(in.Token) }),
+		"message.id":   str(func(in *input) (string, error) { return contracts.MsgID(in.ID), nil }),
+		"cloudevent.id": str(func(in *input) (string, error) {
+			return contracts.CloudEvent{Source: in.Source, ID: in.ID}.MsgID(), nil
+		}),
 		"subject.import": str(func(in *input) (string, error) {
 			return contracts.ImportJobSubject(contracts.ImportPriority(in.Priority), in.ID)
 		}),

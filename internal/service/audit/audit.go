@@ -30,6 +30,7 @@ import (
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/service/access"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -220,10 +221,10 @@ func (l *Log) record(ctx context.Context, action, target string, outcome Outcome
 // attempt after a lost answer adds no message.
 func (l *Log) write(ctx context.Context, r Record) error {
 	stream := contracts.StreamAudit
-	subject, err := contracts.AuditSubject(r.Source)
+	to, err := subject.Join("audit", subject.Name("source", r.Source), subject.Name("class", "operators"))
 	if c := access.From(ctx); len(c.Scopes) > 0 && !c.IsOperator() {
 		stream = contracts.StreamAuditUsers
-		subject, err = contracts.AuditUsersSubject(r.Source, r.Action)
+		to, err = subject.Join("audit", subject.Name("source", r.Source), subject.Name("class", "users"), subject.Name("action", r.Action))
 	}
 	if err != nil {
 		return err
@@ -233,7 +234,7 @@ func (l *Log) write(ctx context.Context, r Record) error {
 		return fmt.Errorf("encode: %w", err)
 	}
 	return jsapi.Retry(ctx, writeTime, func(ctx context.Context) error {
-		msg := nats.NewMsg(subject)
+		msg := nats.NewMsg(to)
 		msg.Data = data
 		id := r.ID + "." + string(r.Outcome)
 		_, err := l.cfg.JetStream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))

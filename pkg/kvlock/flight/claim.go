@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/shown"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
@@ -143,16 +144,23 @@ func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*cl
 	return entry, err
 }
 
+// replace is apply without the events.
 func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Entry, error) {
-	c.write.Lock()
+	c.write.Lock() // from here on nobody else changes the fields that mu guards
 	defer c.write.Unlock()
 	if err := c.checkTTL(ch.TTL); err != nil {
 		return Entry{}, err
 	}
-	next, err := c.prepare(&ch, edit)
-	if err != nil {
-		return Entry{}, err
+	c.mu.Lock()
+	next, over, held, gone := c.record, c.revision, c.deadline, c.ended
+	c.mu.Unlock()
+	if gone != nil {
+		return Entry{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
 	}
+	next.HandOff, next.Value = false, packed{} // a hand-off ends when its claim is written, unless edit repeats it
+	edit(&next)
+	c.flight.sign(&next)
+	ch.Key, ch.Expect, ch.record, ch.Held, ch.Generation = c.key, over, next, held, c.token.Epoch
 	era := c.flight.store.Hub.Era()
 	revision, sent, err := c.flight.write(ctx, &ch)
 
@@ -162,7 +170,7 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	case errors.As(err, new(*kv.ConflictError)):
 		c.ended = kvlock.ErrLost
 		return Entry{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, err)
-	case err != nil:
+	case err != nil: // the next write, over the same revision, finds out whether this one was stored
 		return Entry{}, err
 	}
 	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, ch.TTL), ended
@@ -170,7 +178,7 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 		c.pending = revision
 	}
 	entry := next.entry(c.key, ch.value, revision, time.Now())
-	if entry.sealed {
+	if entry.sealed { // the caller's own value need not be opened
 		entry.Value, entry.sealed = ch.opened, false
 	}
 	entry.asOf, entry.inner.era = revision, era
@@ -183,21 +191,6 @@ func (c *Claim) checkTTL(ttl time.Duration) error {
 		return fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
 	}
 	return nil
-}
-
-// prepare adds the present state of the claim to the change.
-func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended != nil {
-		return next, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
-	}
-	next = c.record
-	next.HandOff, next.Value = false, packed{}
-	edit(&next)
-	c.flight.sign(&next)
-	ch.Key, ch.Expect, ch.record, ch.Held, ch.Generation = c.key, c.revision, next, c.deadline, c.token.Epoch
-	return next, nil
 }
 
 // BeginOptions are the options of one [Flight.Begin]. The zero value is valid.
@@ -250,7 +243,11 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, HandOff: opts.HandOff,
 		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, func(now Entry) (claimRecord, bool) {
+	var over uint64 // the revision of a key that was never written
+	if opts.Seen.readable().State == Absent {
+		over = opts.Seen.Revision
+	}
+	return f.take(ctx, key, over, r, opts.TTL, func(now Entry) (claimRecord, bool) {
 		return r, now.State == Absent
 	})
 }
@@ -305,7 +302,7 @@ func (f *Flight) take(
 	}
 	bounded, cancel := f.store.Bound(ctx)
 	defer cancel()
-	owner := nuid.Next()
+	owner := nuid.Next() // the same for all tries: an earlier one, whose outcome is unknown, is ours too
 	for {
 		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
@@ -321,7 +318,8 @@ func (f *Flight) take(
 		case !errors.As(err, new(*kv.ConflictError)):
 			return nil, err
 		}
-		now, err := f.unseal(ctx, ch.found.readable())
+		// The entry comes from the leader, with the refusal: at most one more write decides, unless others write too.
+		now, err := f.unseal(ctx, ch.present.readable())
 		if err != nil {
 			return nil, err
 		}
@@ -344,4 +342,102 @@ func checkFingerprint(fingerprint string) error {
 		return fmt.Errorf("fingerprint %s is not UTF-8: write it in hexadecimal", shown.Quote(fingerprint))
 	}
 	return nil
+}
+
+// reportStaying reports a claim that could not be ended.
+func (c *Claim) reportStaying(ctx context.Context, err error) {
+	if err != nil && !errors.Is(err, kvlock.ErrLost) {
+		c.flight.store.Log.WarnContext(ctx, "kvlock: claim stays until it expires", "key", c.key, "claim", c.id, "error", err)
+	}
+}
+
+// AutoRenew renews the claim every third of ttl, 0 for Config.ClaimTTL, until stop is called, ctx ends or the claim is ended. The context
+// held ends with ctx, and with the cause ErrLost when the claim is lost: because the server refused a renewal, or because no renewal was
+// acknowledged in time, even if the server cannot be reached. held ends before another process can claim the key: at the TTL, less a
+// margin, after the last acknowledged renewal was sent.
+//
+// stop returns when the renewals have ended; it leaves the claim as it is. For a ttl that is not in whole seconds, or out of range, held
+// has ended from the beginning, with a cause that says so.
+func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
+	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
+	inner, cancel := context.WithCancelCause(ctx)
+	if err := c.checkTTL(ttl); err != nil {
+		cancel(err)
+	}
+	var both sync.WaitGroup
+	both.Go(func() { c.renew(inner, cancel, ttl) })
+	expire := func() {
+		err := fmt.Errorf("%w: claim %s of %q: no renewal was acknowledged in time", kvlock.ErrLost, c.id, c.key)
+		cancel(err)
+		c.tellLost(inner, err)
+	}
+	both.Go(func() { c.guard(inner, expire) })
+	late := func() {
+		if until, ended := c.heldUntil(); ended == nil && !time.Now().Before(until) {
+			expire()
+		}
+	}
+	return kv.DeadlineContext(inner, late), func() {
+		cancel(context.Canceled)
+		both.Wait()
+	}
+}
+
+// renew renews until ctx ends or the claim does. If a value in ctx panics, the renewals end, and in time the claim.
+func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
+	defer shown.Catch(c.flight.store.Log, "a value in the context of AutoRenew")
+	until, _ := c.heldUntil() // renewing finds out
+	// A claim that was begun for less than ttl, or a while ago, is due earlier.
+	for wait := min(ttl/3, time.Until(until)/2); retry.Sleep(ctx, wait); {
+		_, err := c.replace(ctx, change{Change: kv.Change{TTL: ttl}}, nil, renewal(ttl))
+		_, ended := c.heldUntil()
+		switch {
+		case err == nil:
+			wait = ttl / 3
+		case ctx.Err() != nil || errors.Is(ended, errEnded):
+			return
+		case errors.Is(err, kvlock.ErrLost):
+			lost(err) // before an observer, which may take long
+			c.tellLost(ctx, err)
+			return
+		default:
+			c.flight.store.Log.WarnContext(ctx, "kvlock: renewal failed, trying again", "key", c.key, "claim", c.id, "error", err)
+			c.publish(ctx, EventRenewalFailed, err)
+			wait = min(ttl/10, time.Second)
+		}
+	}
+}
+
+// guard calls expire when the claim may no longer be ours. It shares no lock with a renewal under way, so it is on time when a renewal
+// hangs.
+func (c *Claim) guard(ctx context.Context, expire func()) {
+	for left := time.Duration(0); retry.Sleep(ctx, left); {
+		until, ended := c.heldUntil()
+		if ended != nil {
+			return
+		}
+		if left = time.Until(until); left <= 0 {
+			expire()
+			return
+		}
+	}
+}
+
+func (c *Claim) heldUntil() (until time.Time, ended error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deadline, c.ended
+}
+
+// sign writes the name of this process into a claim, if others can find out whether the process is alive.
+func (f *Flight) sign(r *claimRecord) {
+	r.Member, r.Server = "", ""
+	if !r.HandOff && r.State == Pending.String() {
+		r.Member, r.Server = f.liveness.Self()
+	}
+}
+
+// isDead reports whether the process that holds the claim in entry is known to be gone.
+func (f *Flight) isDead(ctx context.Context, entry Entry) bool {
+	return entry.State == Pending && f.liveness.IsGone(ctx, entry.in().member, entry.in().server)
 }

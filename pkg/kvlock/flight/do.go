@@ -1,13 +1,18 @@
 package flight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/expediter-io/expediter/internal/shown"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -79,6 +84,7 @@ func (f *Flight) Do(
 		return Result{}, fmt.Errorf("kvlock: do %s: %w", shown.Quote(key), err)
 	}
 	start := time.Now()
+	// Results in memory take the short way: no computation to join, and no allocation.
 	if f.memory == nil || !f.remembered(key, &opts, &result) {
 		err = f.obtain(ctx, key, fn, &opts, &result)
 	}
@@ -100,7 +106,12 @@ func (f *Flight) remembered(key string, opts *DoOptions, r *Result) bool {
 // returned counts and reports the end of a call that began at start.
 func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err error) error {
 	elapsed := time.Since(start)
-	f.counts.returned(r, err)
+	switch {
+	case err != nil:
+		f.counts.errors.Add(1)
+	case !r.Memory: // the memory counts its answers, for each core separately
+		f.counts.outcomes[r.Outcome].Add(1)
+	}
 	f.emit(ctx, Event{
 		Kind: EventReturned, Key: r.Key, Claim: r.Claim, Owner: r.Owner, Outcome: r.Outcome, Elapsed: elapsed, Err: err,
 	})
@@ -136,14 +147,14 @@ func (f *Flight) obtain(
 }
 
 //go:noinline // see obtain
-func (f *Flight) tellJoined(ctx context.Context, c *call) {
+func (f *Flight) tellJoined(ctx context.Context, c *computation) {
 	f.emit(ctx, Event{Kind: EventWaiting, Key: c.key, Owner: f.store.Instance})
 }
 
 // shared returns the result of a computation to one of its callers.
 //
 //go:noinline // see obtain
-func (f *Flight) shared(ctx context.Context, c *call, joined bool, start time.Time, r *Result) error {
+func (f *Flight) shared(ctx context.Context, c *computation, joined bool, start time.Time, r *Result) error {
 	*r = c.decision.result
 	if joined {
 		f.emit(ctx, Event{
@@ -158,7 +169,7 @@ func (f *Flight) shared(ctx context.Context, c *call, joined bool, start time.Ti
 // gaveUp returns the error of a caller whose context ended while it waited.
 //
 //go:noinline // see obtain
-func (f *Flight) gaveUp(ctx context.Context, c *call, start time.Time) error {
+func (f *Flight) gaveUp(ctx context.Context, c *computation, start time.Time) error {
 	err := fmt.Errorf("kvlock: wait for %q: %w", c.key, context.Cause(ctx))
 	f.emit(ctx, Event{Kind: EventWaitTimeout, Key: c.key, Elapsed: time.Since(start), Err: err})
 	return err
@@ -191,4 +202,539 @@ func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, 
 	}()
 	<-done
 	return value, err
+}
+
+// computation is a run of a function in this process, joined by every caller of the key.
+type computation struct {
+	key      string
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{} // closed when it has ended
+	decision *decision     // owned by the goroutine in proceed, but for its options; read by callers after done
+	state    atomic.Int32  // of that goroutine
+
+	// Guarded by Flight.mu.
+	callers int
+	waits   map[*computation]int // those for which its function waits, with the number of waiting calls
+}
+
+// The states of a computation's goroutine.
+const (
+	resting int32 = iota // it has no goroutine
+	running
+	woken // running, and wake was called
+)
+
+// wake makes the computation proceed.
+func (c *computation) wake() {
+	if c.state.Swap(woken) == resting {
+		go c.proceed()
+	}
+}
+
+// proceed continues the computation until it has ended, or has nothing to do before wake is called. It ends the computation even if a
+// value of the user, which the context holds, panics or ends the goroutine: the claim then stays until its TTL.
+func (c *computation) proceed() {
+	rests, cut := false, errExited
+	defer func() {
+		if v := recover(); v != nil {
+			cut = &PanicError{Key: c.key, Value: v, Stack: debug.Stack()}
+		}
+		if !rests {
+			c.end(cut)
+		}
+	}()
+	for !rests {
+		c.state.Store(running) // before the step: a wake from here on is not lost
+		if c.decision.step(c.ctx, c.wake) {
+			break
+		}
+		rests = c.rests()
+	}
+	cut = nil
+}
+
+// end ends the computation with its decision, or with the error cut, if that is not nil.
+func (c *computation) end(cut error) {
+	d := c.decision
+	if cut != nil {
+		d.result, d.err = Result{}, cut
+		if d.awaiting != nil {
+			d.awaiting.end()
+		}
+	}
+	f := d.flight
+	c.cancel(nil)
+	f.mu.Lock()
+	f.forget(c)
+	f.mu.Unlock()
+	close(c.done)
+	f.work.Done()
+}
+
+// rests reports whether the goroutine may end, because wake was not called since its last look.
+func (c *computation) rests() bool { return c.state.CompareAndSwap(running, resting) }
+
+// stop ends the computation.
+func (c *computation) stop(cause error) {
+	c.cancel(cause)
+	c.wake()
+}
+
+// callKey is the context key of the computations in which a function runs, innermost first.
+type callKey struct{}
+
+// nesting is a computation within another.
+type nesting struct {
+	call  *computation
+	outer *nesting
+}
+
+// nested returns the computations to which ctx belongs, innermost first.
+func nested(ctx context.Context) *nesting {
+	n, _ := ctx.Value(callKey{}).(*nesting)
+	return n
+}
+
+// each yields the computations, innermost first.
+func (n *nesting) each(yield func(*computation) bool) {
+	for ; n != nil; n = n.outer {
+		if !yield(n.call) {
+			return
+		}
+	}
+}
+
+// count adds calls to the number of calls by which the functions of these computations wait for c. A negative number ends waits. The
+// caller holds Flight.mu.
+func (n *nesting) count(c *computation, calls int) {
+	for outer := range n.each {
+		if outer.waits == nil {
+			outer.waits = map[*computation]int{}
+		}
+		if outer.waits[c] += calls; outer.waits[c] <= 0 {
+			delete(outer.waits, c)
+		}
+	}
+}
+
+// circle returns the keys by which c waits for one of these computations: the key of c first, the key of that computation last. It returns
+// nil if c waits for none of them. The caller holds Flight.mu.
+func (n *nesting) circle(c *computation) []string {
+	seen := map[*computation]bool{}
+	var to func(c *computation) []string
+	to = func(c *computation) []string {
+		for outer := range n.each {
+			if outer == c {
+				return []string{strconv.Quote(c.key)}
+			}
+		}
+		seen[c] = true
+		for next := range c.waits {
+			if seen[next] {
+				continue
+			}
+			if keys := to(next); keys != nil {
+				return append([]string{strconv.Quote(c.key)}, keys...)
+			}
+		}
+		return nil
+	}
+	if n == nil {
+		return nil
+	}
+	return to(c)
+}
+
+// errNobodyWaits is the cause of a computation's end when all its callers have gone.
+var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
+
+// join joins the computation of the key that runs in this process, or starts one.
+func (f *Flight) join(
+	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts *DoOptions,
+) (c *computation, joined bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := context.Cause(f.store.Closing); err != nil {
+		return nil, false, err
+	}
+	outer := nested(ctx)
+	if c := f.local[key]; c != nil {
+		if err := f.refuses(c, outer, opts.Fingerprint); err != nil {
+			return nil, false, err
+		}
+		c.callers++
+		outer.count(c, 1)
+		return c, true, nil
+	}
+	d := &decision{flight: f, key: key, fn: fn, opts: *opts}
+	c = &computation{key: key, decision: d, callers: 1, done: make(chan struct{})}
+	outer.count(c, 1)
+	// The first caller may leave before the others: the computation ends with the last of them.
+	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
+	c.ctx, c.cancel = context.WithCancelCause(own)
+	c.state.Store(running)
+	f.local[key] = c
+	f.work.Add(1)
+	go c.proceed()
+	return c, false, nil
+}
+
+// refuses returns the error of a caller within other computations that cannot join c, or nil. The caller holds Flight.mu.
+//
+//go:noinline // see obtain
+func (f *Flight) refuses(c *computation, within *nesting, fingerprint string) error {
+	circle := within.circle(c)
+	switch {
+	case circle != nil:
+		return fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
+	case c.decision.opts.Fingerprint != fingerprint:
+		return fmt.Errorf("%w: key %q is being computed with fingerprint %s, not %s",
+			kvlock.ErrMismatch, c.key, shown.Quote(c.decision.opts.Fingerprint), shown.Quote(fingerprint))
+	default:
+		return nil
+	}
+}
+
+// leave ends the computation when its last caller has left; a new caller starts another. ctx is the context of the join.
+func (f *Flight) leave(ctx context.Context, c *computation) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	nested(ctx).count(c, -1)
+	c.callers--
+	if c.callers > 0 {
+		return
+	}
+	// A caller that comes while this computation ends must not get its cancellation.
+	f.forget(c)
+	c.stop(errNobodyWaits)
+}
+
+// forget makes the next caller start another computation. The caller holds mu.
+func (f *Flight) forget(c *computation) {
+	if f.local[c.key] == c {
+		delete(f.local, c.key)
+	}
+}
+
+// decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. It has no
+// goroutine while it waits: thousands may wait.
+type decision struct {
+	// Set at the start.
+	flight *Flight
+	key    string
+	fn     func(context.Context) ([]byte, error)
+	opts   DoOptions
+
+	// Where it stands.
+	entry    *Entry    // the last read state of the key
+	err      error     // why it could not be read
+	gone     bool      // the holder of the claim in entry is gone
+	lost     bool      // our own claim was lost, and not one of the function: another process took over, or the key was invalidated
+	outcome  Outcome   // the outcome of a value that is there now
+	awaiting *awaiting // nil while it does not wait
+	since    time.Time // the time at which the wait for holder began
+	holder   *Entry    // the last claim for which it waited; nil for none
+
+	result Result // with err, when the decision is made
+}
+
+// step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
+func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
+	if d.entry == nil { // in this goroutine, so that callers wait with small stacks
+		entry, err := d.flight.Get(ctx, d.key)
+		d.entry, d.err = &entry, err
+	}
+	for {
+		if d.awaiting == nil {
+			if !d.waits(ctx) {
+				return true
+			}
+			d.outcome, d.since, d.holder = Coalesced, time.Now(), d.entry
+			d.flight.emit(ctx, d.entry.event(EventWaiting))
+			var err error
+			if d.awaiting, err = d.flight.startWait(d.entry, d.opts.FailOpen, wake); err != nil {
+				d.waited(nil, err)
+				continue
+			}
+		}
+		entry, over, err := d.awaiting.check(ctx)
+		if !over {
+			if shared := d.awaiting.entry; shared.Revision == d.entry.Revision { // shared by all watchers; the copy is dropped
+				d.entry, d.holder = shared, shared
+			}
+			return false
+		}
+		d.awaiting.end()
+		d.awaiting = nil
+		d.waited(entry, err)
+	}
+}
+
+// turn is what a decision does next.
+type turn uint8
+
+const (
+	toClaim turn = iota // claim the key
+	toWait              // wait for the end of the claim in entry
+	decided             // the result or the error is there
+)
+
+// waits takes the next step without waiting, and reports whether the decision has to wait for the claim in entry. If not, the decision is
+// made.
+func (d *decision) waits(ctx context.Context) bool {
+	for {
+		if next := d.ready(ctx); next != toClaim {
+			return next == toWait
+		}
+		claim, err := d.claim(ctx)
+		var taken *TakenError
+		switch {
+		case errors.As(err, &taken): // another call was faster: its entry decides
+			d.entry = &taken.Entry
+			d.outcome = Coalesced
+			continue
+		case err != nil:
+			d.err = err
+			continue
+		}
+		d.tellTakeOver(ctx, claim)
+		d.result, d.err = d.compute(ctx, claim)
+		if !d.lost || ctx.Err() != nil {
+			return false
+		}
+		// Another process has the claim now, or the key was invalidated. The lost entry does not tell which: the wait begins with a read.
+		d.entry, d.err, d.result = &Entry{Key: d.key}, nil, Result{}
+		return true
+	}
+}
+
+// ready returns what entry, or the error in its place, asks for.
+func (d *decision) ready(ctx context.Context) turn {
+	if d.gone { // the claim is pending, and its owner will not end it
+		d.gone = false
+		return toClaim
+	}
+	if d.err != nil {
+		d.result, d.err = d.degrade(ctx, d.err)
+		return decided
+	}
+	// Before the state: neither a result nor a wait for one is of use to a caller with another input.
+	if d.err = d.entry.mismatch(d.opts.Fingerprint); d.err != nil {
+		return decided
+	}
+	switch d.entry.State {
+	case Done:
+		d.tellCoalesced(ctx, nil)
+		d.result = d.entry.result(cmp.Or(d.outcome, Cached))
+		return decided
+	case Failed:
+		d.err = &FailedError{Key: d.key, Reason: d.entry.Reason, Owner: d.entry.Owner}
+		d.tellCoalesced(ctx, d.err)
+		return decided
+	case Pending:
+		return toWait
+	default:
+		return toClaim
+	}
+}
+
+// tellCoalesced emits EventCoalesced if the call waited for the result, or the failure, in entry.
+func (d *decision) tellCoalesced(ctx context.Context, failure error) {
+	if d.holder == nil {
+		return
+	}
+	e := d.entry.event(EventCoalesced)
+	e.Elapsed, e.Err = time.Since(d.since), failure
+	if failure == nil {
+		e.Outcome = Coalesced
+	}
+	d.flight.emit(ctx, e)
+}
+
+// claim claims the key: held by a process that is gone, or absent.
+func (d *decision) claim(ctx context.Context) (*Claim, error) {
+	if d.entry.State == Pending {
+		return d.flight.takeOver(ctx, *d.entry, d.opts)
+	}
+	return d.flight.Begin(ctx, d.key, BeginOptions{
+		Fingerprint: d.opts.Fingerprint, Job: d.opts.Job, Seen: *d.entry, TTL: d.opts.ClaimTTL,
+	})
+}
+
+// degrade ends a Do that JetStream did not answer, for the reason cause: with that error, or by computing without JetStream if the caller
+// asked for that.
+func (d *decision) degrade(ctx context.Context, cause error) (Result, error) {
+	if !d.opts.FailOpen || !errors.Is(cause, kvlock.ErrUnavailable) || ctx.Err() != nil {
+		return Result{}, cause
+	}
+	f := d.flight
+	f.store.Log.WarnContext(ctx, "kvlock: computing without coordination", "key", d.key, "error", cause)
+	value, err := protect(ctx, d.key, d.fn)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Job: d.opts.Job, Key: d.key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
+}
+
+// waited applies the end of a wait to the decision.
+func (d *decision) waited(now *Entry, err error) {
+	d.gone, d.err = errors.Is(err, errOwnerDead) && !d.lost, err
+	d.lost = false
+	switch {
+	case err == nil:
+		d.entry = now
+	case errors.Is(err, errOwnerDead):
+		d.entry, d.err = now, nil
+	}
+}
+
+// tellTakeOver emits EventTakeOver when claim replaces a claim for which this call waited and which its holder did not end: the claim in
+// entry is still pending, or has expired.
+func (d *decision) tellTakeOver(ctx context.Context, claim *Claim) {
+	if d.entry.State == Pending {
+		d.holder = d.entry
+	}
+	if d.holder == nil || d.holder.State != Pending || d.entry.marker {
+		return
+	}
+	e := d.holder.event(EventTakeOver)
+	e.Attempt, e.Elapsed = claim.record.Attempt, time.Since(d.since)
+	d.flight.emit(ctx, e)
+}
+
+// awaiting is a wait for the end of a key's claim, or of its holder. It has no goroutine: wake is called when check may find that the wait
+// is over.
+type awaiting struct {
+	watcher *Watcher
+	entry   *Entry      // the last entry seen: pending, or unseen
+	bounded bool        // the wait ends when nothing was received from the bucket for long
+	probe   *kv.Probe   // of the holder; nil when there is none, or it cannot be probed
+	timer   *time.Timer // calls wake; nil when that was never needed
+}
+
+// startWait begins a wait for the claim in entry. wake is called when check may find an end.
+func (f *Flight) startWait(entry *Entry, bounded bool, wake func()) (*awaiting, error) {
+	w := newWatcher(f, []string{entry.Key}, wake)
+	if err := f.store.Hub.Add(&w.watch); err != nil {
+		return nil, err
+	}
+	a := &awaiting{watcher: w, entry: entry, bounded: bounded}
+	a.probeHolder()
+	return a, nil
+}
+
+// check reports whether the wait is over, and returns the entry after the claim. With errOwnerDead it returns the entry of the claim, which
+// is over although the server still has it.
+func (a *awaiting) check(ctx context.Context) (entry *Entry, over bool, err error) {
+	for {
+		switch now, err := a.watcher.news(); {
+		case err != nil:
+			return nil, true, err
+		case now == nil:
+			return a.ended(ctx)
+		case now.State != Pending:
+			entry, err := a.watcher.flight.forWaiters(ctx, now, a.entry.Claim)
+			return entry, true, err
+		default:
+			a.entry = now
+		}
+		a.probeHolder()
+	}
+}
+
+// ended is check when no change was received.
+func (a *awaiting) ended(ctx context.Context) (*Entry, bool, error) {
+	hub := a.watcher.flight.store.Hub
+	switch {
+	case ctx.Err() != nil:
+		return nil, true, context.Cause(ctx)
+	case a.probe.IsDead():
+		return a.entry, true, errOwnerDead
+	case !a.bounded:
+		return nil, false, nil
+	}
+	if silence := hub.Silence(); silence > hub.MaxSilence() {
+		return nil, true, fmt.Errorf("kvlock: wait for %q: %w: nothing heard for %s", a.entry.Key, kvlock.ErrUnavailable, silence)
+	}
+	if a.timer == nil {
+		a.timer = time.AfterFunc(kv.PollEvery, (*receiver)(a.watcher).Wake)
+	} else {
+		a.timer.Reset(kv.PollEvery)
+	}
+	return nil, false, nil
+}
+
+// probeHolder probes the process that holds the claim.
+func (a *awaiting) probeHolder() {
+	in, f := a.entry.in(), a.watcher.flight
+	if a.probe.IsOf(in.member, in.server) {
+		return
+	}
+	f.liveness.Unwatch(a.probe)
+	if a.probe = nil; a.entry.State == Pending {
+		a.probe = f.liveness.Watch(in.member, in.server, false, (*receiver)(a.watcher).Wake)
+	}
+}
+
+// end ends the wait.
+func (a *awaiting) end() {
+	a.watcher.Close()
+	a.watcher.flight.liveness.Unwatch(a.probe)
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// compute runs the function under the claim and ends the claim with its result.
+func (d *decision) compute(ctx context.Context, claim *Claim) (result Result, err error) {
+	held, stop := claim.AutoRenew(ctx, d.opts.ClaimTTL)
+	value, err := protect(held, claim.key, d.fn)
+	// Before stop, which ends held: the claim was lost only if held ended by itself.
+	lost := held.Err() != nil && ctx.Err() == nil
+	cause := context.Cause(held)
+	stop()
+	failure := shown.Error(err) // callers get err as it is; here its methods might panic
+	if errors.As(failure, new(*PanicError)) {
+		claim.publish(ctx, EventPanic, err)
+	}
+	// A caller must not cancel the end of the claim: others wait for it.
+	end := context.WithoutCancel(ctx)
+	switch {
+	case err == nil: // even if the claim seems lost: only the server knows
+		result, err = d.complete(end, claim, value)
+		d.lost = errors.Is(err, kvlock.ErrLost)
+		return result, err
+	case lost:
+		d.lost = true
+		return Result{}, cause
+	case ctx.Err() != nil:
+		claim.reportStaying(end, claim.Release(end))
+		return Result{}, err
+	default:
+		claim.reportStaying(end, claim.Fail(end, failureReason(failure), d.failureTTL(err)))
+		return Result{}, err
+	}
+}
+
+// complete stores the value. If the value can never be stored, the waiters in other processes get a failure.
+func (d *decision) complete(ctx context.Context, claim *Claim, value []byte) (Result, error) {
+	f, opts := d.flight, &d.opts
+	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.store.Instance, Value: value}
+	entry, err := claim.Complete(ctx, value, jitter(cmp.Or(opts.TTL, f.cfg.ResultTTL), opts.Jitter))
+	switch {
+	case err == nil:
+		result.Job, result.Owner, result.Stored = entry.Job, entry.Owner, true
+		return result, nil
+	case errors.Is(err, kvlock.ErrLost):
+		return Result{}, err
+	case errors.Is(err, kvlock.ErrUnavailable):
+	default:
+		claim.reportStaying(ctx, claim.Fail(ctx, err.Error(), 0))
+	}
+	if opts.FailOpen && errors.Is(err, kvlock.ErrUnavailable) {
+		f.store.Log.WarnContext(ctx, "kvlock: result is not stored", "key", claim.key, "claim", claim.id, "error", err)
+		return result, nil
+	}
+	return Result{}, err
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/internal/shown"
@@ -123,14 +126,6 @@ func (s Entry) readable() Entry {
 		return Entry{Key: s.Key, Revision: s.Revision, Created: s.Created, seen: s.seen, marker: true}
 	}
 	return s
-}
-
-// freeAt returns the revision over which the key may be claimed, by the knowledge of s: 0 when the key of s is not absent.
-func (s Entry) freeAt() uint64 {
-	if s.readable().State != Absent {
-		return 0
-	}
-	return s.Revision
 }
 
 // awaited returns the entry as the waiters for claim see it: they get its failure, unless the claim was given back.
@@ -262,15 +257,15 @@ func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.en
 type change struct {
 	kv.Change
 
-	flight *Flight
-	record claimRecord
-	value  []byte // as it is stored
-	opened []byte // the same value as callers see it
-	found  Entry  // the entry that was found after a try that was not acknowledged
+	flight  *Flight
+	record  claimRecord
+	value   []byte // as it is stored
+	opened  []byte // the same value as callers see it
+	present Entry  // the entry of the key after a try that was not acknowledged
 }
 
-// write makes the change, or returns a [kv.ConflictError] when the key has another revision, that of c.found. It returns the new revision,
-// and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was unknown.
+// write makes the change, or returns a [kv.ConflictError] when the key has another revision, that of c.present. It returns the new
+// revision, and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was unknown.
 func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent time.Time, err error) {
 	if c.Data, err = kv.Encode(c.record, c.value); err != nil {
 		return 0, time.Time{}, err
@@ -278,19 +273,185 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	c.flight, c.Writer = f, c
 	revision, sent, err = f.store.Write(ctx, c.Change)
 	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
-		c.found.Revision = conflict.Revision
+		c.present.Revision = conflict.Revision
 	}
 	return revision, sent, err
 }
 
-// Found compares a key's entry with the record of the change, for the store.
-func (c *change) Found(ctx context.Context, e kv.Entry) kv.Found {
-	c.found = c.flight.entry(ctx, e)
-	now := &c.found
+// Judge compares a key's entry with the record of the change, for the store.
+func (c *change) Judge(ctx context.Context, e kv.Entry) kv.Verdict {
+	c.present = c.flight.entry(ctx, e)
+	now := &c.present
 	same := now.State == parseState(c.record.State) && now.Claim == c.record.Claim
 	ours := now.in().writer != "" && now.in().writer == c.record.Owner && (now.State == Pending || same)
-	return kv.Found{Revision: now.Revision, Ours: ours, Err: now.in().err}
+	return kv.Verdict{Revision: now.Revision, Ours: ours, Err: now.in().err}
 }
 
 // Pushed returns nothing: claims are read back.
-func (c *change) Pushed() kv.Found { return kv.Found{} }
+func (c *change) Pushed() kv.Verdict { return kv.Verdict{} }
+
+// Get reads one key. The entry is a hint: the replica that answers may lag behind, without a bound: only a write, as
+// in [Flight.Begin], decides.
+// One round trip, or none when the entry is in memory.
+func (f *Flight) Get(ctx context.Context, key string) (Entry, error) {
+	if entry, ok := f.memory.recall(key); ok {
+		return entry, nil
+	}
+	found, err := f.read(ctx, []string{key})
+	if err != nil {
+		return Entry{}, err
+	}
+	entry, err := f.asRead(ctx, found[0])
+	f.memory.remember(entry)
+	return entry, err
+}
+
+// asRead counts an entry that was read, and returns the entry as readers see it.
+func (f *Flight) asRead(ctx context.Context, found Entry) (Entry, error) {
+	if err := found.in().err; err != nil {
+		return Entry{}, err
+	}
+	entry, err := f.unseal(ctx, found.readable())
+	if entry.State == Done || entry.State == Failed {
+		f.counts.hits.Add(1)
+	} else {
+		f.counts.misses.Add(1)
+	}
+	return entry, err
+}
+
+// GetMany reads keys and returns their entries in the same order; a key may be given twice. The entries are hints: the
+// replica that answers may lag behind, so only [Flight.Begin] decides. One round trip for each 512 keys that are not in
+// memory, and one more for each 64 MB of values.
+//
+// A record that cannot be decoded is reported to the Logger once, removed, and returned as absent. A record of a newer version of this
+// package stays, and makes the whole call fail with ErrVersion.
+func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Entry, error) {
+	entries := make([]Entry, len(keys))
+	missing, at := keys, []int(nil)
+	if f.memory != nil {
+		missing = nil
+		for i, key := range keys {
+			var ok bool
+			if entries[i], ok = f.memory.recall(key); !ok {
+				missing, at = append(missing, key), append(at, i)
+			}
+		}
+		if len(missing) == 0 {
+			return entries, nil
+		}
+	}
+	found, err := f.read(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	for i, entry := range found {
+		if entry, err = f.asRead(ctx, entry); err != nil {
+			return nil, err
+		}
+		f.memory.remember(entry)
+		if at != nil {
+			i = at[i]
+		}
+		entries[i] = entry
+	}
+	return entries, nil
+}
+
+// read is GetMany without the memory.
+func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
+	stored, err := f.store.Read(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]Entry, len(keys))
+	for i, e := range stored {
+		entries[i] = f.entry(ctx, e)
+	}
+	return entries, nil
+}
+
+// List yields the entries of the keys that begin with prefix and a dot, or of all keys if prefix is "", that are pending,
+// done or failed. They come in the order of their last writes. To see the owner of one key, and the start
+// of its computation, [Flight.Get] is enough.
+//
+// A key that exists all the time is yielded at least once, and again when it is written in that time. On a cluster a replica that lags
+// behind yields older entries, and may leave out a key that was written in the last moments. A record that
+// cannot be read is yielded with its key and the reason. An error with an empty entry ends the iteration, as does the end of ctx.
+//
+// It makes no consumer, and reads 10,000 records at a time, or 8 MB.
+func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for e, err := range f.store.Scan(ctx, prefix) {
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			entry, err := decode(&e)
+			if errors.Is(err, kvlock.ErrMismatch) { // a lock, or a guarded value
+				continue
+			}
+			read := entry
+			if err == nil {
+				read, err = f.unseal(ctx, entry.readable())
+			}
+			switch {
+			case err != nil:
+				read = Entry{Key: entry.Key, Revision: entry.Revision, Created: entry.Created}
+			case read.State == Absent:
+				continue
+			}
+			if !yield(read, err) {
+				return
+			}
+		}
+	}
+}
+
+// Invalidate makes key absent, whatever it held. A computation under way loses its claim: its result, which may rest on
+// outdated data, is not kept, and waiters compute again.
+//
+// It always writes, because a key may exist although a read shows it as absent. It leaves a marker, which expires after two minutes, or
+// after twice the TTL of the replaced record. Two round trips.
+func (f *Flight) Invalidate(ctx context.Context, key string) error {
+	if err := kv.CheckKey(key); err != nil {
+		return err
+	}
+	ctx, cancel := f.store.Bound(ctx)
+	defer cancel()
+	var unreadable error
+	err := f.store.Persist(ctx, "invalidate", key, func() error {
+		e, err := f.store.Leader(ctx, key)
+		if err != nil {
+			return err
+		}
+		entry := f.entry(ctx, e)
+		if unreadable = entry.in().err; unreadable != nil {
+			return nil //nolint:nilerr // another try would not help
+		}
+		return f.store.Mark(ctx, key, entry.Revision, kv.MarkerTTL(entry.TTL))
+	})
+	return errors.Join(unreadable, err)
+}
+
+// formatRef makes the reference of a claim.
+func formatRef(id string, revision uint64, attempt int) string {
+	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)
+}
+
+// parseRef parses a reference that Ref returned. References come from outside, in messages.
+func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
+	parts := strings.Split(ref, ".")
+	if len(ref) <= 2*kv.MaxIDBytes && len(parts) == 3 && kv.IsID(parts[0]) {
+		var errs [2]error
+		revision, errs[0] = strconv.ParseUint(parts[1], 10, 64)
+		attempt, errs[1] = strconv.Atoi(parts[2])
+		if errors.Join(errs[:]...) == nil && attempt > 0 && attempt < maxAttempt {
+			return parts[0], revision, attempt, nil
+		}
+	}
+	return "", 0, 0, fmt.Errorf("%w: %.64q: want a reference that Ref of a claim or entry returned", ErrInvalidRef, ref)
+}
+
+// maxAttempt bounds the attempt in a reference that is accepted; it does not bound attempts.
+const maxAttempt = 1 << 30

@@ -259,7 +259,7 @@ func TestContentIsOpenedOnce(t *testing.T) {
 // A computation that is woken while it looks looks again.
 func TestWakeWhileRunning(t *testing.T) {
 	t.Parallel()
-	c := &call{}
+	c := &computation{}
 	c.state.Store(running)
 	c.wake()
 	check.That(t, !c.rests(), "it rests though it was woken")

@@ -227,7 +227,7 @@ func (f *Flight) Wait(ctx context.Context, key string) (Entry, error) {
 		case err != nil:
 			return Entry{}, err
 		case news != nil:
-			entry, err := f.found(ctx, news, w.claim)
+			entry, err := f.forWaiters(ctx, news, w.claim)
 			if err != nil {
 				return Entry{}, err
 			}
@@ -252,8 +252,8 @@ func (w *Watcher) settled() (*Entry, error) {
 	}
 }
 
-// found converts entry for the waiters for claim. They do not get a failure that was over before they came.
-func (f *Flight) found(ctx context.Context, entry *Entry, claim string) (*Entry, error) {
+// forWaiters converts entry for the waiters for claim. They do not get a failure that was over before they came.
+func (f *Flight) forWaiters(ctx context.Context, entry *Entry, claim string) (*Entry, error) {
 	opened, err := f.unseal(ctx, entry.awaited(claim))
 	f.memory.remember(opened)
 	return &opened, err

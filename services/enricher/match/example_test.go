@@ -32,10 +32,10 @@ func ExampleCompare() {
 	// phone.same
 }
 
-func ExamplePrepare() {
-	p := match.Prepare(match.Place{Name: "Café Ginger (גינגר)", Phone: "+972 3-522-5005"})
-	fmt.Println(p.Tokens, p.PhoneKeys)
-	// Output: [ginger גינגר gingerגינגר] [225005]
+func ExamplePrepared_Keys() {
+	p := match.Prepare(match.Place{Name: "Café Ginger (גינגר)", Address: "Balfour 3", Phone: "+972 3-522-5005"})
+	fmt.Println(p.Keys())
+	// Output: [a3 blbr a3 balfour p225005]
 }
 
 func ExamplePrepared_Best() {

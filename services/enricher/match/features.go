@@ -219,7 +219,7 @@ func (v *vector) distance(a, b Point) {
 		v[geoBlock] = 1
 	case d <= quarter:
 		v[geoQuarter] = 1
-	case mirrored(a, b): // one source made a mistake
+	case d > 2*quarter && Mirrored(a, b): // one source made a mistake
 	case v[addressSame] > 0.9 && v[cityDiffers] == 0:
 		v[geoFarSameAddress] = 1
 	default:
@@ -272,8 +272,8 @@ func (p *Point) usable() bool {
 	return p != nil && math.Abs(p.Lat) <= 90 && math.Abs(p.Lng) <= 180 && p.Lat != 0 && p.Lng != 0
 }
 
-// mirrored reports whether two points are neighbours but for a lost sign or for latitude and longitude in the wrong order.
-func mirrored(a, b Point) bool {
+// Mirrored reports whether two points are neighbours but for a lost sign or for latitude and longitude in the wrong order.
+func Mirrored(a, b Point) bool {
 	near := func(x, y float64) bool { return math.Abs(math.Abs(x)-math.Abs(y)) < mirroredDegrees }
 	return near(a.Lat, b.Lat) && near(a.Lng, b.Lng) || near(a.Lat, b.Lng) && near(a.Lng, b.Lat)
 }

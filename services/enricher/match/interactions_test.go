@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -179,27 +180,49 @@ func TestMoreOfTheNameIsNeverWorse(t *testing.T) {
 	}
 }
 
-// TestBlockingKeysMeet checks that places that match share a key by which candidates are found.
-func TestBlockingKeysMeet(t *testing.T) {
+// TestKeysMeet checks that words that are alike share a key under which an index finds them, in all scripts, also when a letter is lost.
+func TestKeysMeet(t *testing.T) {
 	t.Parallel()
-	met, all := 0, 0
-	for _, g := range goldens(t) {
-		if g.Want != match.Found {
-			continue
-		}
-		all++
-		p, q := match.Prepare(g.A), match.Prepare(g.B)
-		if share(p.Tokens, q.Tokens) || share(p.Skeletons, q.Skeletons) || share(p.PhoneKeys, q.PhoneKeys) {
-			met++
-		} else {
-			t.Logf("%q and %q share nothing: %v %v and %v %v", g.A.Name, g.B.Name, p.Tokens, p.Skeletons, q.Tokens, q.Skeletons)
+	words := map[string]match.Word{}
+	for _, file := range []string{"brands", "fresh", "sounds"} {
+		for i, row := range check.Rows(t, "testdata/"+file+".tsv") {
+			for _, name := range row {
+				runes := []rune(name)
+				for _, name := range []string{name, string(slices.Delete(runes, i%len(runes), i%len(runes)+1))} {
+					for _, f := range match.Prepare(match.Place{Name: name}).Forms() {
+						for _, w := range f.Words {
+							words[w.ID()] = w
+						}
+					}
+				}
+			}
 		}
 	}
-	check.That(t, met*100 >= all*95, "%d of %d pairs share a key", met, all)
-}
-
-func share(a, b []string) bool {
-	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
+	list := slices.Collect(maps.Values(words))
+	stored := make([][]string, len(list))
+	for i := range list {
+		stored[i] = list[i].Stored()
+	}
+	alike, apart := 0, 0
+	for i := range list {
+		asked := map[int][]string{}
+		for j := range list {
+			likeness := list[i].Likeness(&list[j])
+			if likeness < 0.8 {
+				continue
+			}
+			alike++
+			c := list[j].Class
+			if asked[c] == nil {
+				asked[c] = list[i].Asked(c)
+			}
+			if !slices.ContainsFunc(asked[c], func(key string) bool { return slices.Contains(stored[j], key) }) {
+				apart++
+				t.Logf("%.2f: %q and %q", likeness, asked[c], stored[j])
+			}
+		}
+	}
+	check.That(t, alike > len(list) && apart*200 <= alike, "%d of %d pairs of words share no key", apart, alike)
 }
 
 // sounded is how the names of one script were told apart.

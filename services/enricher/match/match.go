@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
 
 // Outcome is the outcome of a decision.
@@ -58,20 +61,9 @@ type Decision struct {
 
 // Prepared is a place taken apart once, so that comparing it with many others is cheap. It is read-only and may be shared
 // between goroutines.
-//
-// Tokens, Skeletons and PhoneKeys are for finding candidates in a large catalogue: two places that match nearly always
-// share one of them.
 type Prepared struct {
 	// Place is the place as given.
 	Place Place
-	// Tokens are the folded words of the names that tell places apart, each once. A word of the tables is its meaning, the
-	// same in every language.
-	Tokens []string
-	// Skeletons are the consonant classes of each word of the names, and of the names as one word, in each plausible reading. They
-	// are equal across scripts, or nearly.
-	Skeletons []string
-	// PhoneKeys are the last digits of the telephone numbers.
-	PhoneKeys []string
 
 	address address.Address
 	city    address.City
@@ -111,6 +103,9 @@ func (p *Prepared) Best(candidates []*Prepared) Decision {
 	for i, c := range candidates {
 		v := observe(p, c)
 		odds[i] = v.logOdds()
+		if v.reached() { // undecided, so likelier than what is not the place
+			odds[i] = max(odds[i], math.Log(NotFoundScore/(1-NotFoundScore)))
+		}
 		if best < 0 || odds[i] > odds[best] {
 			best, winner = i, v
 		}
@@ -257,35 +252,7 @@ func Prepare(p Place) *Prepared {
 	q := &Prepared{Place: p, address: a, city: c, phones: parsePhones(p.Phone)}
 	q.local = appendNew(appendNew(appendNew(nil, c.Words...), c.Canonical), a.Words...)
 	q.name = name.Parse(p.Name, p.Aliases, q.local)
-	q.block()
 	return q
-}
-
-// block collects the keys by which candidates are found.
-func (p *Prepared) block() {
-	for i := range p.name.Variants {
-		v := &p.name.Variants[i]
-		var joined strings.Builder // A name whose space was lost is one word.
-		for j, t := range v.Tokens {
-			if v.Words[j].Kind <= lexicon.Food || len(v.Tokens) == 1 {
-				p.Tokens = appendNew(p.Tokens, cmp.Or(t.Concept, t.Text))
-				joined.WriteString(t.Text)
-			}
-			if v.Words[j].Kind != lexicon.Stop {
-				p.Skeletons = appendNew(p.Skeletons, phonetic.Skeletons(t.Row.Sounds)...)
-			}
-		}
-		p.Tokens = appendNew(p.Tokens, joined.String())
-		p.Skeletons = appendNew(appendNew(p.Skeletons, phonetic.Skeletons(v.Row.Sounds)...), phonetic.Skeletons(v.Whole.Sounds)...)
-	}
-	if len(p.Tokens) == 0 && len(p.name.Variants) > 0 {
-		for _, t := range p.name.Variants[0].Tokens {
-			p.Tokens = appendNew(p.Tokens, cmp.Or(t.Concept, t.Text))
-		}
-	}
-	for _, n := range p.phones {
-		p.PhoneKeys = appendNew(p.PhoneKeys, n.Key())
-	}
 }
 
 // after reports whether p comes after q in a fixed order. Comparing pairs in this order makes the comparison
@@ -349,21 +316,28 @@ type phoneNumber struct {
 	brand  bool // see lexicon.BrandNumber
 }
 
-// Key is the end of the number, which has at least minDigits: numbers that are the same have the same key.
+// Key is the end of the number: numbers that are the same have the same key.
 func (n phoneNumber) Key() string {
-	return n.digits[len(n.digits)-minDigits:]
+	return n.digits[max(0, len(n.digits)-minDigits):]
 }
 
 // parsePhones returns the numbers in a field, which may list several.
 func parsePhones(field string) []phoneNumber {
 	var out []phoneNumber
-	for _, part := range splitPhones(text.Fold(field)) {
+	field = text.Fold(field)
+	for _, star := range stars.FindAllString(field, maxNumbers) {
+		out = append(out, phoneNumber{digits: "*" + digits(star), brand: true})
+	}
+	for _, part := range splitPhones(stars.ReplaceAllString(field, ";")) {
 		if n := cleanPhone(part); n.digits != "" && len(out) < maxNumbers {
 			out = append(out, n)
 		}
 	}
 	return out
 }
+
+// stars are the short numbers of Israeli brands: "*2222", or "2222*" where the star was written first.
+var stars = regexp.MustCompile(`\* ?-?[0-9]{3,5}\b|\b[0-9]{3,5}\*`)
 
 // splitPhones cuts a field at words and separators between numbers, and drops extensions. A slash separates numbers only when
 // there are enough digits on both sides: "310/652-4025" is one number.
@@ -492,4 +466,163 @@ func trunkPrefix(national, international string) bool {
 		}
 	}
 	return false
+}
+
+// Form is one way to read the names of a place. An index of many places finds candidates by the words of their forms.
+type Form struct {
+	// Words are the words of the name. Articles and the like are missing, unless there are no other words.
+	Words []Word
+	// Whole are the ways to write or say the name as one word.
+	Whole []Word
+	// Weight is the sum of the weights of Words.
+	Weight float64
+}
+
+// Word is a word of a name, or a name as one word.
+type Word struct {
+	// Weight is the weight of the word in its name.
+	Weight float64
+	// Alone reports whether the word is the whole name.
+	Alone bool
+	// Class is what an index keeps apart: the number of the script, and below zero names as one word.
+	Class int
+
+	token token.Token
+}
+
+// Forms returns the forms of the names of the place.
+func (p *Prepared) Forms() (forms []Form) {
+	for i := range p.name.Variants {
+		forms = append(forms, formOf(&p.name.Variants[i]))
+	}
+	return forms
+}
+
+func formOf(v *name.Variant) (f Form) {
+	texts := []string{string(v.Joined), "", ""}
+	named := slices.ContainsFunc(v.Words, func(w name.Word) bool { return w.Kind != lexicon.Stop })
+	for i, t := range v.Tokens {
+		if texts[2] += t.Text; !named || v.Words[i].Kind != lexicon.Stop {
+			texts[1] += t.Text
+			f.Words = append(f.Words, Word{Weight: v.Words[i].Weight, Class: int(t.Script), token: t})
+			f.Weight += v.Words[i].Weight
+		}
+	}
+	for i, row := range []phonetic.Row{v.Row, v.Whole, v.Said} {
+		if slices.Contains(texts[:i], texts[i]) {
+			continue
+		}
+		t := token.New(text.Word{Text: texts[i], Raw: texts[i], Script: v.Script}, "")
+		t.Row = row
+		f.Whole = append(f.Whole, Word{Class: -int(t.Script), token: t})
+	}
+	if len(f.Words) == 1 && texts[0] == texts[1] {
+		f.Words[0].Alone = true
+		f.Whole[0] = f.Words[0]
+	}
+	return f
+}
+
+// City is the same for cities that have the same name.
+func (p *Prepared) City() string { return p.city.Canonical }
+
+// maxKeys bounds the keys of one address.
+const maxKeys = 64
+
+// Keys returns keys by which a place is found whatever its name: the ends of the telephone numbers, with a p before them, and each house
+// number with each word of the street and its consonants, with an a before them.
+func (p *Prepared) Keys() []string {
+	var keys []string
+	for _, n := range p.address.Numbers {
+		for number := n.Low; number <= n.High && len(keys) < maxKeys; number++ {
+			for _, t := range slices.Concat(p.address.Street, p.address.Also) {
+				for _, word := range append(phonetic.Skeletons(t.Row.Sounds), cmp.Or(t.Concept, t.Text)) {
+					keys = appendNew(keys, "a"+strconv.Itoa(number)+" "+word)
+				}
+			}
+		}
+	}
+	for _, n := range p.phones {
+		keys = appendNew(keys, "p"+n.Key())
+	}
+	return keys
+}
+
+// ID is the same for words that are alike to the same words.
+func (w *Word) ID() string {
+	return fmt.Sprint(w.token.Text, "\x00", w.token.Concept, w.token.Row.Sounds, w.Class)
+}
+
+// Likeness returns how likely two words are one word, in [0,1].
+func (w *Word) Likeness(other *Word) float64 { return token.Similarity(&w.token, &other.token) }
+
+// Stored returns the keys under which an index stores a word.
+func (w *Word) Stored() []string { return w.keys(true, true, "k", "x") }
+
+// Asked returns keys one of which every word of a class has that is alike: the word, its meaning, how it begins, or its consonants,
+// which are alike across scripts. Two spellings that differ in one letter have a key in common when it is left out.
+func (w *Word) Asked(class int) []string {
+	switch {
+	case max(class, -class) != max(w.Class, -w.Class):
+		return w.keys(false, true, "x", "k")
+	case class < 0 && w.Class >= 0 && !w.Alone:
+		return []string{"t" + w.token.Text} // the name is two words that are written as one
+	}
+	return w.keys(true, false, "x", "k")
+}
+
+// The bounds of keys.
+const (
+	keyLength  = 4  // letters of the beginning of a word, and consonants of the beginning and the end of a long one
+	fewSounds  = 4  // consonants up to which the letters of a word tell more in its own script
+	maxSounds  = 7  // consonants of a word up to which it is found with any one of them left out
+	maxLetters = 12 // letters of which one is left out, in words of few consonants
+)
+
+// keys returns the keys by which a word is found in its own script, and those by which it is heard in others. There, one of the words may
+// have a consonant more: the shorter word has the prefix full before its consonants, and the longer has it where it leaves one out.
+func (w *Word) keys(written, heard bool, full, left string) []string {
+	t := &w.token
+	keys := []string{"t" + t.Text}
+	if t.Concept != "" {
+		keys = append(keys, "c"+t.Concept)
+	}
+	skeletons := phonetic.Skeletons(t.Row.Sounds)
+	if written && len(t.Runes) >= keyLength {
+		if w.Class >= 0 {
+			keys = append(keys, "f"+string(t.Runes[:keyLength]))
+		}
+		if few := len(skeletons) == 0 || len(skeletons[0]) <= fewSounds+1; few && len(t.Runes) <= maxLetters {
+			keys = append(keys, shorter("t", t.Text)...)
+		}
+	}
+	for _, s := range append(skeletons, phonetic.Skeletons(t.Spelled.Sounds)...) {
+		keys = append(keys, "k"+s)
+		if heard {
+			keys = append(append(keys, full+s), shorter(left, s)...)
+		}
+		switch {
+		case len(s) > maxSounds && w.Class >= 0:
+			keys = append(keys, "b"+s[:keyLength], "e"+s[len(s)-keyLength:])
+		case len(s) > fewSounds && len(s) <= maxSounds+1:
+			keys = append(keys, shorter("y", s)...)
+			fallthrough
+		case len(s) == fewSounds:
+			keys = append(keys, "y"+s)
+		}
+	}
+	return keys
+}
+
+// shorter returns keys for a word of up to maxLetters with each of its runes left out. A skeleton has no class twice in a row.
+func shorter(kind, word string) (keys []string) {
+	runes := []rune(word)
+	for i := range runes[:min(len(runes), maxLetters)] {
+		rest := slices.Concat(runes[:i], runes[i+1:])
+		if kind != "t" {
+			rest = slices.Compact(rest)
+		}
+		keys = append(keys, kind+string(rest))
+	}
+	return keys
 }

@@ -106,16 +106,18 @@ type Times struct {
 // Details are what the structured data of a page says about a dish, as the publisher wrote it. No extractor reads them from
 // speech or text.
 type Details struct {
-	// Image is the address of a photo of the dish, and Video that of the video in which the steps have their timestamps. Both
-	// are http or https, without credentials.
-	Image string `json:"image,omitempty"`
-	Video string `json:"video,omitempty"`
+	// Image is the http or https address of a photo of the dish, without credentials.
+	Image string `json:"image,omitempty" jsonschema:"format=uri"`
+	// Video is the http or https address of the video in which the steps have their timestamps, without credentials.
+	Video string `json:"video,omitempty" jsonschema:"format=uri"`
 	// Authors are the names of people or organizations.
 	Authors []string `json:"authors,omitempty"`
-	// Keywords, Categories and Cuisines: "quick", "main course", "Italian".
-	Keywords   []string `json:"keywords,omitempty"`
+	// Keywords are words such as "quick".
+	Keywords []string `json:"keywords,omitempty"`
+	// Categories are such as "main course".
 	Categories []string `json:"categories,omitempty"`
-	Cuisines   []string `json:"cuisines,omitempty"`
+	// Cuisines are such as "Italian".
+	Cuisines []string `json:"cuisines,omitempty"`
 	// Nutrition has the amounts in one serving, "270 kcal", by the names in [Nutrients].
 	Nutrition map[string]string `json:"nutrition,omitempty"`
 	// Notes are the publisher's remarks, such as tips, variations and storage.

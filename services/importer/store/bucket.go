@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/importer/caption"
@@ -69,7 +70,7 @@ func (*Bucket) SaveTranscript(context.Context, string, []caption.Segment) error 
 func (s *Bucket) Create(ctx context.Context, d Draft) (string, error) {
 	id := RecipeID(d.JobID)
 	stored := Stored{ID: id, JobID: d.JobID, OwnerID: d.OwnerID, CreatedAt: time.Now().UTC(), Recipe: d.Recipe}
-	key, err := contracts.RecipeKey(id)
+	key, err := subject.Join("recipe", subject.ID("recipe_id", id))
 	if err != nil {
 		return "", &Error{Op: "create recipe", Err: err}
 	}
@@ -77,7 +78,7 @@ func (s *Bucket) Create(ctx context.Context, d Draft) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key, err = contracts.RecipeOwnerKey(kept.OwnerID, id)
+	key, err = subject.Join("owner", subject.ID("owner_id", kept.OwnerID), subject.ID("recipe_id", id))
 	if err != nil {
 		return "", &Error{Op: "create recipe", Err: err}
 	}
@@ -134,7 +135,7 @@ func (s *Bucket) index(ctx context.Context, key string, stored Stored) error {
 
 // Get returns a recipe. The error wraps [ErrNotFound] when there is none. One round trip.
 func (s *Bucket) Get(ctx context.Context, id string) (Stored, error) {
-	key, err := contracts.RecipeKey(id)
+	key, err := subject.Join("recipe", subject.ID("recipe_id", id))
 	if err != nil {
 		return Stored{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Drop removes an address that is never to be used again, if the channel still has it, and reports whether it had. A new
@@ -172,7 +173,7 @@ func (d *Directory) rewrite(
 func (d *Directory) rewriteOf(
 	ctx context.Context, who contracts.Recipient, f func(over kvrecord.Record) (*kvrecord.Write, error),
 ) (stored kvrecord.Record, err error) {
-	key, err := contracts.DirectoryKey(who.RecipientType, who.UserID)
+	key, err := keys.Recipient(who.RecipientType, who.UserID)
 	if err != nil {
 		return stored, permanent(err)
 	}

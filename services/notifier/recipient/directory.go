@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -49,7 +50,7 @@ func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]
 	at := make(map[string][]int, len(all)) // the places of the subjects
 	subjects := make([]string, 0, len(all))
 	for i, r := range all {
-		key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
+		key, err := keys.Recipient(r.RecipientType, r.UserID)
 		if err != nil {
 			return nil, permanent(err)
 		}
@@ -110,13 +111,13 @@ func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Re
 		if id == "" {
 			return failed(permanent(ErrNoAggregate))
 		}
-		keys, err := contracts.DirectoryMembersKeys(kind, id, q.Type)
+		keys, err := keys.Members(kind, id, q.Type)
 		if err != nil {
 			return failed(permanent(err))
 		}
 		return d.list(ctx, keys, q.Type)
 	case rules.ScopeAll:
-		keys, err := contracts.DirectoryKeys(q.Type)
+		keys, err := keys.Recipients(q.Type)
 		if err != nil {
 			return failed(permanent(err))
 		}

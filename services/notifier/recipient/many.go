@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 const (
@@ -64,7 +65,7 @@ func ValidateMembers(lists map[string][]Member) error {
 			continue
 		}
 		for i, m := range lists[path] {
-			if _, err := contracts.DirectoryMemberKey(m.Type, m.ID, "one", "one"); err != nil {
+			if _, err := keys.Member(m.Type, m.ID, "one", "one"); err != nil {
 				mistakes.Add(true, fmt.Sprintf("%s/%d", path, i), "is no aggregate: "+err.Error())
 			}
 		}
@@ -244,7 +245,7 @@ func join(over kvrecord.Record) (*kvrecord.Write, error) {
 func (d *Directory) member(
 	ctx context.Context, kind contracts.RecipientType, userID string, m Member, f func(over kvrecord.Record) (*kvrecord.Write, error),
 ) (changed bool, err error) {
-	key, err := contracts.DirectoryMemberKey(m.Type, m.ID, kind, userID)
+	key, err := keys.Member(m.Type, m.ID, kind, userID)
 	if err != nil {
 		return false, permanent(err)
 	}
@@ -259,7 +260,7 @@ func (d *Directory) member(
 // Memberships returns the aggregates whose events concern a recipient, in the order of their types and ids. Two round trips; the
 // server searches all memberships of the directory, which takes it 10 ms for a million.
 func (d *Directory) Memberships(ctx context.Context, kind contracts.RecipientType, userID string) ([]Member, error) {
-	keys, err := contracts.DirectoryMembershipsKeys(kind, userID)
+	keys, err := keys.Memberships(kind, userID)
 	if err != nil {
 		return nil, permanent(err)
 	}

@@ -25,25 +25,17 @@ import (
 // subjectsOf are the subjects of all that is kept of a user.
 func subjectsOf(t *testing.T, kind contracts.RecipientType, user string) (subjects []string) {
 	t.Helper()
-	add := func(prefix string) func(string, error) {
-		return func(key string, err error) {
-			check.OK(t, err)
-			subjects = append(subjects, prefix+key)
-		}
+	of := string(kind) + "." + check.Must(contracts.EncodeToken(user))(t)
+	subjects = []string{
+		"$KV.directory." + of, "$KV.directory.member.RESTAURANT.r1." + of, "$KV.deliveries.digest.d1.email." + of,
+		"$KV.deliveries.throttle.news.email." + of, "$KV.deliveries./cancelled.e1.one." + of,
 	}
-	add("$KV.directory.")(contracts.DirectoryKey(kind, user))
-	add("$KV.directory.")(contracts.DirectoryMemberKey("RESTAURANT", "r1", kind, user))
 	for n := range 3 {
-		add("$KV.inbox.")(contracts.InboxKey(kind, user, fmt.Sprint("e", n)))
+		subjects = append(subjects, fmt.Sprintf("$KV.inbox.%s.e%d", of, n))
 	}
-	add("$KV.deliveries.")(contracts.DigestKey("d1", "email", kind, user))
-	add("$KV.deliveries.")(contracts.ThrottleKey("news", "email", kind, user))
-	add("$KV.deliveries.")(contracts.CancelledUserKey("e1", kind, user))
-	for _, address := range []string{"", "phone"} {
-		row := contracts.Notification{EventID: "e2", UserID: user, RecipientType: kind, Channel: "email", Address: address}
-		add("$KV.deliveries.")(row.Key())
-		add("")(row.Subject())
-		add("")(row.ReplaySubject(1))
+	for _, address := range []string{"", "./phone"} {
+		send := "notify.send.email." + of + ".e2" + address
+		subjects = append(subjects, "$KV.deliveries.e2.email"+address+"."+of, send, send+".1")
 	}
 	return subjects
 }

@@ -86,8 +86,7 @@ const (
 // follow sends the request and listens until every place is known. It repeats the request when the service was busy:
 // status 503, or an answer that was not recorded.
 func (u *user) follow(ctx context.Context) error {
-	longest := askPause
-	for range maxAsks {
+	for n := range maxAsks {
 		err := u.ask(ctx)
 		if err == nil && u.pending > 0 {
 			err = u.listen(ctx)
@@ -95,10 +94,9 @@ func (u *user) follow(ctx context.Context) error {
 		if !errors.Is(err, api.ErrBusy) {
 			return err
 		}
-		if !retry.Sleep(ctx, rand.N(longest)) {
+		if !retry.Sleep(ctx, rand.N(retry.Wait(n, askPause, longestPause))) {
 			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
 		}
-		longest = min(2*longest, longestPause)
 	}
 	return fmt.Errorf("ask %s %d times: %w", u.asked.URL, maxAsks, api.ErrBusy)
 }

@@ -209,11 +209,10 @@ func (t Tally) Open() int {
 // the last known states of the rows that were read. For a refused event, which has no rows, the error wraps
 // ErrUnplanned.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
-	wait := firstPause
+	looks := 0
 	again := func() bool {
-		waited := wait
-		wait = min(2*wait, lastPause)
-		return retry.Sleep(ctx, waited)
+		looks++
+		return retry.Sleep(ctx, retry.Wait(looks-1, firstPause, lastPause))
 	}
 	for {
 		e, err := c.Event(ctx, eventID)
@@ -238,7 +237,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		}
 		if err == nil && of.Open() == 0 {
 			tally.add(of)
-			if q.Cursor, wait = page.Next, firstPause; q.Cursor == "" {
+			if q.Cursor, looks = page.Next, 0; q.Cursor == "" {
 				return nil
 			}
 			continue

@@ -22,7 +22,7 @@ type node = map[string]any
 // streams. schemas are the files of the schemas.
 func descriptions(root string, schemas map[string][]byte) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	for _, service := range []string{contracts.ServiceImporter, contracts.ServiceNotifier} {
+	for _, service := range []string{contracts.ServiceNotifier} {
 		folder := "services/" + service + "/internal/httpapi/"
 		doc, err := read(root, folder+"openapi.yaml")
 		if err != nil {

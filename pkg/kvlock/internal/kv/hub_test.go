@@ -112,9 +112,9 @@ func TestEarlierReadDoesNotDeferTheNext(t *testing.T) {
 	heap.Push(&h.due, k)
 	h.reads = 7 // the last one is under way
 	h.readSoon("k")
-	h.deliver(&Entry{Key: "k"}, View{}, 7)
+	h.update(&Entry{Key: "k"}, View{}, 7)
 	check.That(t, k.next.IsZero(), "the key is not due any more")
-	h.deliver(&Entry{Key: "k"}, View{}, 8)
+	h.update(&Entry{Key: "k"}, View{}, 8)
 	check.That(t, !k.next.IsZero(), "the key is still due")
 }
 
@@ -131,11 +131,11 @@ func TestEarlierReadDoesNotUndoAPush(t *testing.T) {
 		if expires != 0 {
 			v.Expires = time.Now().Add(expires)
 		}
-		h.deliver(&Entry{Key: "k", Revision: 5, Created: time.Now()}, v, 0)
-		h.deliver(&Entry{Key: "k", AsOf: 9}, View{}, 7)
+		h.update(&Entry{Key: "k", Revision: 5, Created: time.Now()}, v, 0)
+		h.update(&Entry{Key: "k", AsOf: 9}, View{}, 7)
 		check.That(t, k.revision == want && (want == 0 || k.asOf != 9),
 			"a claim that ends in %s: revision %d as of %d, want %d", expires, k.revision, k.asOf, want)
-		h.deliver(&Entry{Key: "k", AsOf: 9}, View{}, 8)
+		h.update(&Entry{Key: "k", AsOf: 9}, View{}, 8)
 		check.That(t, k.revision == 0 && k.asOf == 9,
 			"a claim that ends in %s: revision %d as of %d after a later read", expires, k.revision, k.asOf)
 	}
@@ -169,7 +169,7 @@ func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 				if tt.claim {
 					v = View{Polled: true, Expires: Expiry(500*time.Millisecond, 0, now)}
 				}
-				h.deliver(&Entry{Key: "k", Revision: 1}, v, 0)
+				h.update(&Entry{Key: "k", Revision: 1}, v, 0)
 				check.Same(t, "woken", len(h.wake) == 1, tt.woken)
 				d := h.untilDue()
 				check.That(t, h.until.Equal(k.next) && d > 0 && d <= 2*PollEvery, "sleeps until %s, for %s, and the key is due %s", h.until, d, k.next)

@@ -12,9 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,7 +173,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 	if err := CheckBucket(bucket); err != nil {
 		return nil, err
 	}
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	for n := 0; ; n++ {
 		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
 		stream, err := js.Stream(try, name)
 		cancel()
@@ -184,7 +185,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: make it with %s", bucket, err, maker)
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
-		case retry.Jitter(ctx, wait):
+		case retry.Backoff(ctx, n, minSettleWait, maxSettleWait):
 		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
 		default:
@@ -300,28 +301,27 @@ var (
 	ErrUnavailable = errors.New("kvlock: JetStream unavailable")
 )
 
-// MaxKeyBytes bounds a key.
-const MaxKeyBytes = 1024
-
-// reservedPrefix begins the keys that are not for callers (ADR-8).
-const reservedPrefix = "_kv"
-
-// CheckKey returns an error for a text that is not a KV key of NATS (ADR-8), in particular for the wildcards '*' and '>'.
-func CheckKey(key string) error {
-	switch {
-	case key == "":
-		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
-	case len(key) > MaxKeyBytes:
-		return fmt.Errorf("%w: %d bytes, the limit is %d: hash it", ErrInvalidKey, len(key), MaxKeyBytes)
-	case strings.HasPrefix(key, reservedPrefix):
-		return fmt.Errorf("%w %q: keys that begin with %q are reserved", ErrInvalidKey, key, reservedPrefix)
-	case key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, ".."):
-		return fmt.Errorf("%w %q: a dot separates two parts, none of which is empty", ErrInvalidKey, key)
+// MarkRestored makes the generation of a bucket greater than all earlier ones. Two round trips.
+func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
+	look, cancel := context.WithTimeout(ctx, jsapi.RetryWait) // operators seldom set a deadline
+	defer cancel()
+	info, err := StreamInfo(look, js, bucket, StreamName(bucket), Maker)
+	if err != nil {
+		return err
 	}
-	for i := range len(key) {
-		if c := key[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-/_=.", c) >= 0) {
-			return fmt.Errorf("%w %q: byte %d is %q, only letters, digits and -/_=. are allowed: encode or hash it", ErrInvalidKey, key, i, c)
-		}
+	cfg := info.Config
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	generation := max(generationOf(info)+1, uint64(max(0, time.Now().UnixNano())))
+	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
+	err = jsapi.Retry(ctx, jsapi.RetryWait, func(ctx context.Context) error {
+		_, err := js.UpdateStream(ctx, cfg)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
 	}
 	return nil
 }

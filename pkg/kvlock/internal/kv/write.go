@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,15 +54,15 @@ type Change struct {
 
 // Writer decides, for a [Change], whether this writer wrote the key's present entry.
 type Writer interface {
-	// Found interprets the entry of the key after a try that was not acknowledged.
-	Found(ctx context.Context, e Entry) Found
+	// Judge interprets the entry of the key after a try that was not acknowledged.
+	Judge(ctx context.Context, e Entry) Verdict
 
-	// Pushed returns the last pushed entry of the key, which saves a read if it is later than Change.Expect. The zero value is none.
-	Pushed() Found
+	// Pushed is Judge of the last pushed entry of the key, which saves a read if it is later than Change.Expect. The zero value is none.
+	Pushed() Verdict
 }
 
-// Found is the entry of a key after a try of a write that was not acknowledged.
-type Found struct {
+// Verdict is what a [Writer] finds in the entry of its key, after a try that was not acknowledged.
+type Verdict struct {
 	Revision uint64
 	Ours     bool  // this write stored it, or an earlier write of the same writer whose outcome was unknown
 	Err      error // it cannot be decoded: the write ends with this error
@@ -107,35 +109,25 @@ var errRemade = errors.New("kvlock: the bucket was made anew, or marked as resto
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
+	// After a lost connection the bucket may be another: a condition on a revision would be true there by chance.
 	if !s.isSteady() {
-		if err := s.confirmWithin(ctx, bound); err != nil {
+		if err := s.confirm(ctx, bound); err != nil {
 			return 0, err
 		}
 	}
 	generation := s.Generation()
-	if !c.isOf(generation) {
+	if c.Generation != 0 && c.Generation != generation {
 		return 0, errRemade
 	}
 	within := min(cmp.Or(c.Within, SendTimeout), SendTimeout, bound-time.Since(began))
 	revision, err = s.publish(ctx, s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge), within)
 	if err == nil && c.Token {
-		if err = s.confirmWithin(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
+		// Asked only now: before the write the answer would not say in which generation it was stored.
+		if err = s.confirm(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
 			err = errRemade // the bucket was made anew before or after the write was stored
 		}
 	}
 	return revision, err
-}
-
-// isOf reports whether the change is valid in a generation.
-func (c Change) isOf(generation uint64) bool { return c.Generation == 0 || c.Generation == generation }
-
-func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
-	if s.IsFresh() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	return s.confirm(ctx)
 }
 
 // Settle is the rest of Write, after a first try at the time sent that failed with the error last. The time of the operation counts from
@@ -143,11 +135,11 @@ func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
 func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, last error) (uint64, time.Time, error) {
 	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
 	defer cancel()
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	for n := 0; ; n++ {
 		if jsapi.IsPermanent(last) {
 			return 0, sent, s.final("write", c.Key, last)
 		}
-		now, err := s.found(ctx, c)
+		now, err := s.judge(ctx, c)
 		if err == nil && now.Err == nil {
 			err = s.replaced(ctx, c, now.Revision)
 		}
@@ -159,10 +151,10 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 			return 0, sent, now.Err
 		case applied && !now.Ours:
 			return 0, sent, &ConflictError{Key: c.Key, Revision: now.Revision}
-		case applied:
+		case applied: // but a deposed leader may have said so: only an acknowledgement confirms it
 			c.Expect = now.Revision
 		default: // not applied, or not yet, or not seen
-			if !retry.Jitter(ctx, wait) {
+			if !retry.Backoff(ctx, n, minSettleWait, maxSettleWait) {
 				return 0, sent, s.Unavailable(ctx, "write", []string{c.Key}, errors.Join(last, err))
 			}
 		}
@@ -179,7 +171,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	outdated := c.outdated(revision)
 	switch {
-	case !c.isOf(s.Generation()), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
+	case c.Generation != 0 && c.Generation != s.Generation(), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
 	case outdated && revision == 0:
 		var err error
 		if revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
@@ -191,8 +183,8 @@ func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	return &ConflictError{Key: c.Key, Revision: revision}
 }
 
-// found returns the entry of a change's key after the change was not acknowledged.
-func (s *Store) found(ctx context.Context, c Change) (Found, error) {
+// judge returns the verdict on the entry of a change's key after the change was not acknowledged.
+func (s *Store) judge(ctx context.Context, c Change) (Verdict, error) {
 	if now := c.Writer.Pushed(); now.Revision > c.Expect {
 		return now, nil
 	}
@@ -203,9 +195,9 @@ func (s *Store) found(ctx context.Context, c Change) (Found, error) {
 	}
 	entry, err := s.Leader(ctx, c.Key)
 	if err != nil {
-		return Found{}, err
+		return Verdict{}, err
 	}
-	return c.Writer.Found(ctx, entry), nil
+	return c.Writer.Judge(ctx, entry), nil
 }
 
 // Mark replaces revision expect of a key by a marker: readers find the key absent. A ttl of 0 is none. Mark sends one request, once. One
@@ -232,13 +224,13 @@ func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, 
 
 // Persist calls try until it succeeds, fails for good, or ctx ends. op and key name the operation in errors.
 func (s *Store) Persist(ctx context.Context, op, key string, try func() error) error {
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	for n := 0; ; n++ {
 		switch err := try(); {
 		case err == nil:
 			return nil
 		case jsapi.IsPermanent(err):
 			return s.final(op, key, err)
-		case !retry.Jitter(ctx, wait):
+		case !retry.Backoff(ctx, n, minSettleWait, maxSettleWait):
 			return s.Unavailable(ctx, op, []string{key}, err)
 		}
 	}
@@ -290,4 +282,199 @@ func (s *Store) final(op, key string, err error) error {
 		err = fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
 	return fmt.Errorf("kvlock: %s %q in bucket %q: %w", op, key, s.Bucket, err)
+}
+
+// headerGeneration has the generation of the bucket, as the writer of the message knew it, in base 36. Name and value are short, because
+// the server copies the header of an entry six times for each read: 25 bytes more cost a tenth of the server's CPU.
+const headerGeneration = "Kv-Gen"
+
+const generationBase = 36
+
+// generationMetadata is the metadata of a stream that was marked as restored: its generation, in nanoseconds since 1970.
+const generationMetadata = "kvlock-epoch"
+
+// Confirmed is the time for which the generation of the bucket counts as known after a question to the server.
+const Confirmed = time.Second
+
+// generation is the generation of a bucket as a store knows it. It grows when the bucket is created again, or marked as restored: a
+// generation and a revision order all writes of a key. A process learns a greater generation from the header of an entry that another
+// process wrote, from the stream's leader, and from the leader check of a hub with many keys. The leader is asked before a revision
+// becomes a token, unless it answered within [Confirmed].
+type generation struct {
+	known atomic.Pointer[knownGeneration]
+	raise sync.Mutex  // held while known changes
+	again atomic.Bool // a question because of a push is under way
+
+	asks    chan struct{} // has an element while the server is asked, and guards the fields below
+	failed  time.Time     // the time at which the last question failed
+	failure error         // and why
+}
+
+// knownGeneration is never changed.
+type knownGeneration struct {
+	number     uint64
+	header     []string  // the generation as messages have it
+	asked      time.Time // the time of the last question to the server; zero when it has to be asked again
+	reconnects uint64    // of the connection, then
+}
+
+func known(number uint64, asked time.Time, reconnects uint64) *knownGeneration {
+	header := []string{strconv.FormatUint(number, generationBase)}
+	return &knownGeneration{number: number, header: header, asked: asked, reconnects: reconnects}
+}
+
+// generationOf returns the generation of a stream: the time at which it was created, or marked as restored.
+func generationOf(info *jetstream.StreamInfo) uint64 {
+	created := uint64(max(0, info.Created.UnixNano()))
+	marked, err := strconv.ParseUint(info.Config.Metadata[generationMetadata], 10, 64)
+	if err != nil {
+		return created
+	}
+	return max(created, marked)
+}
+
+// maxAhead bounds the time by which a generation in an entry may be ahead of the server's time, so that a wrong one is soon exceeded.
+const maxAhead = time.Minute
+
+// IsFresh reports whether the server was asked for the generation within [Confirmed], on the present connection. Then a revision may
+// become a token.
+func (s *Store) IsFresh() bool {
+	return s.isSteady() && time.Since(s.generation.known.Load().asked) < Confirmed
+}
+
+// isSteady reports whether nothing has hinted at another generation since the server was asked.
+func (s *Store) isSteady() bool {
+	k := s.generation.known.Load()
+	return k != nil && !k.asked.IsZero() && k.reconnects == s.Conn.Stats().Reconnects
+}
+
+// Generation returns the generation of the bucket, in nanoseconds since 1970; 0 for a store that was not opened.
+func (s *Store) Generation() uint64 {
+	if k := s.generation.known.Load(); k != nil {
+		return k.number
+	}
+	return 0
+}
+
+// confirm asks the stream's leader for the generation, unless it has answered within [Confirmed], and waits no longer than bound for the
+// answer. Callers that wait for the same question share its answer. One round trip.
+func (s *Store) confirm(ctx context.Context, bound time.Duration) error {
+	if s.IsFresh() {
+		return nil
+	}
+	g, came := &s.generation, time.Now()
+	ctx, cancel := context.WithTimeout(ctx, min(bound, SendTimeout))
+	defer cancel()
+	g.asks <- struct{}{}
+	defer func() { <-g.asks }()
+	if s.IsFresh() { // the answer to another caller's question
+		return nil
+	}
+	if g.failed.After(came) {
+		return g.failure
+	}
+	sent, reconnects := time.Now(), s.Conn.Stats().Reconnects
+	stream, err := s.JS.Stream(ctx, s.Stream)
+	if err != nil {
+		g.failed = time.Now()
+		// The error is not wrapped: a missing stream, say, does not decide about a write.
+		g.failure = fmt.Errorf("kvlock: ask for the generation of bucket %q: %w: %s", s.Bucket, ErrUnavailable, err.Error())
+		return g.failure
+	}
+	s.answered(stream.CachedInfo(), sent, reconnects)
+	return nil
+}
+
+// answered records the generation in the server's answer to a request of the time sent.
+func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects uint64) {
+	s.setGeneration(func(now *knownGeneration) *knownGeneration {
+		return known(max(generationOf(info), now.number), sent, reconnects)
+	})
+}
+
+// invalidate makes the next write ask for the generation.
+func (s *Store) invalidate() {
+	s.setGeneration(func(now *knownGeneration) *knownGeneration { return known(now.number, time.Time{}, 0) })
+}
+
+// setGeneration replaces the known generation, and calls [Config.Remade] when it has grown.
+func (s *Store) setGeneration(next func(now *knownGeneration) *knownGeneration) {
+	g := &s.generation
+	g.raise.Lock()
+	defer g.raise.Unlock()
+	now := g.known.Load()
+	then := next(now)
+	g.known.Store(then)
+	if then.number > now.number && s.remade != nil {
+		s.work.Go(s.remade)
+	}
+}
+
+// later returns the generation in the header of an entry if it is greater than the known generation, and 0 otherwise.
+func (s *Store) later(h nats.Header) uint64 {
+	values, k := h[headerGeneration], s.generation.known.Load()
+	if len(values) != 1 || values[0] == k.header[0] {
+		return 0
+	}
+	number, err := strconv.ParseUint(values[0], generationBase, 64)
+	if err != nil || number <= k.number || number > uint64(max(0, s.Clock.Now().Add(maxAhead).UnixNano())) {
+		return 0
+	}
+	return number
+}
+
+// adopt takes over a greater generation from an entry that was read.
+func (s *Store) adopt(h nats.Header) {
+	if number := s.later(h); number > 0 {
+		s.setGeneration(func(now *knownGeneration) *knownGeneration {
+			return known(max(number, now.number), time.Time{}, 0)
+		})
+	}
+}
+
+// suspect asks the server, in the background, when a push has a greater generation. The push itself proves nothing: anybody could have
+// published it. One question is under way at a time.
+func (s *Store) suspect(h nats.Header) {
+	if s.later(h) == 0 || s.Closing.Err() != nil || !s.generation.again.CompareAndSwap(false, true) {
+		return
+	}
+	s.work.Go(func() {
+		defer s.generation.again.Store(false)
+		s.invalidate()
+		if err := s.confirm(s.Closing, SendTimeout); err != nil {
+			s.Log.Debug("kvlock: the generation of the bucket is asked for by the next write", "error", err)
+		}
+	})
+}
+
+// isRemade reports whether the bucket has a later generation than then. One round trip.
+func (s *Store) isRemade(ctx context.Context, then uint64) bool {
+	s.invalidate()
+	return s.confirm(ctx, SendTimeout) == nil && s.Generation() > then
+}
+
+// acknowledged records the revision of an acknowledged write. before is the highest known revision at the time the write was sent. A
+// stream never acknowledges a lower revision, unless the bucket was deleted and created again, or restored from a backup. Then it has
+// another generation, and acknowledged makes one more round trip, until by; otherwise none.
+func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by time.Time) {
+	for revision > before {
+		now := s.highest.Load()
+		if revision <= now || s.highest.CompareAndSwap(now, revision) {
+			return
+		}
+	}
+	ctx, cancel := s.boundBy(ctx, by)
+	defer cancel()
+	then := s.Generation()
+	s.invalidate()
+	switch err := s.confirm(ctx, SendTimeout); {
+	case err != nil:
+		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)
+	case s.Generation() == then:
+		// Each write asks again, until the bucket is marked or the old sequence is reached.
+		s.Log.ErrorContext(ctx, "kvlock: bucket was restored from a backup and gives tokens again that it has given: call MarkRestored",
+			"revision", revision, "before", before)
+	default:
+		s.highest.Store(revision)
+	}
 }

@@ -191,14 +191,14 @@ func (s *Service) insert(ctx context.Context, t *lookup, claimID, ref string) (r
 	if err != nil {
 		return receipt, err
 	}
-	subject = contracts.EnrichVariant(subject, job.Variant)
+	subject = variantKey(subject, job.Variant)
 	header, body, err := jobMessage(job, claimID)
 	if err != nil {
 		return receipt, err
 	}
 	ctx, sending := s.cfg.Telemetry.Send(ctx, contracts.StreamEnrichJobs, header)
 	receipt, err = s.client.Insert(ctx, worker.NewJob{
-		Args: body, Header: header, ID: contracts.EnrichJobMsgID(claimID), Subject: subject, Unique: &worker.Unique{Unrecorded: true},
+		Args: body, Header: header, ID: contracts.MsgID(claimID), Subject: subject, Unique: &worker.Unique{Unrecorded: true},
 	})
 	sending.EndSend(err)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/service/access"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -64,7 +65,7 @@ const saveTries = 10
 // save records the lookups of a request, under its id, for Subscribe. A second request of the same caller with the same id adds
 // its places. The errors are [ErrRequestTaken], [ErrRequestFull], and those of the store. One round trip for a new id, two otherwise.
 func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup) error {
-	key, err := contracts.RequestKey(requestID)
+	key, err := subject.Join("", subject.ID("requestId", requestID))
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (r *requestRecord) add(lookups []*lookup) bool {
 
 // load reads the record of a request, and links the span of ctx to it. One round trip, two for an unknown request.
 func (s *Service) load(ctx context.Context, requestID string) (requestRecord, error) {
-	key, err := contracts.RequestKey(requestID)
+	key, err := subject.Join("", subject.ID("requestId", requestID))
 	if err != nil {
 		return requestRecord{}, fmt.Errorf("%w: %w", ErrUnknownRequest, err)
 	}
@@ -335,7 +336,16 @@ func (t *lookup) key() string {
 	if t.at == 0 {
 		return t.first
 	}
-	return contracts.EnrichVariant(t.first, t.other())
+	return variantKey(t.first, t.other())
+}
+
+// variantKey returns the key or subject of the n-th variant of a place: a description that differs from that of the first
+// entry. 0 is the first entry itself.
+func variantKey(key string, n int) string {
+	if n == 0 {
+		return key
+	}
+	return key + "." + strconv.Itoa(n)
 }
 
 // unread stands for an entry that was not read.
@@ -401,7 +411,7 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 			return nil, err
 		}
 		for n := range contracts.EnrichVariants + 1 {
-			keys, known = append(keys, contracts.EnrichVariant(first, n)), append(known, Lookup{Provider: p.Name(), Variant: n})
+			keys, known = append(keys, variantKey(first, n)), append(known, Lookup{Provider: p.Name(), Variant: n})
 		}
 	}
 	entries, err := s.flight.GetMany(ctx, keys)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
@@ -37,9 +38,9 @@ type watch struct {
 	byKey   map[string][]*lookup
 	watcher *flight.Watcher
 
-	free  map[*lookup]bool // places that no worker has
-	due   time.Time        // when to claim them
-	pause time.Duration    // until the next attempt, after a failure
+	free     map[*lookup]bool // places that no worker has
+	due      time.Time        // when to claim them
+	failures int              // in a row, of claiming them
 
 	handed map[*lookup]handedOff // places that wait for the worker of a job
 }
@@ -48,10 +49,10 @@ type watch struct {
 func (s *Service) startWatch(lookups []*lookup) (*watch, error) {
 	f := &watch{
 		service: s, lookups: lookups, byKey: make(map[string][]*lookup, 2*len(lookups)),
-		free: map[*lookup]bool{}, handed: map[*lookup]handedOff{}, pause: minReclaim,
+		free: map[*lookup]bool{}, handed: map[*lookup]handedOff{},
 	}
 	for _, t := range lookups {
-		for _, key := range []string{t.first, contracts.EnrichVariant(t.first, t.other())} {
+		for _, key := range []string{t.first, variantKey(t.first, t.other())} {
 			f.byKey[key] = append(f.byKey[key], t)
 		}
 	}
@@ -144,7 +145,7 @@ func (f *watch) record(ctx context.Context, t *lookup, entry *flight.Entry) bool
 	case entry.State == flight.Absent, entry.State == flight.Done && !t.settled: // free, or about another description
 		f.release(t, chance(gather))
 	case entry.State == flight.Failed: // the process that claimed it could not queue it
-		f.release(t, f.pause)
+		f.release(t, f.pause())
 	case isHandedOff(*entry) && !t.foreign():
 		f.handed[t] = handedOff{*entry, time.Now().Add(max(0, requeueAge-entry.Age()) + chance(requeueSpread))}
 		delete(f.free, t)
@@ -174,19 +175,22 @@ func (f *watch) reclaim(ctx context.Context) {
 	defer cancel()
 	f.service.claimAll(ctx, list)
 	clear(f.free)
-	failed := false
+	failed, pause := false, f.pause()
 	for _, t := range list {
 		if t.unclaimed {
 			failed = true
-			f.release(t, f.pause+chance(f.pause/2))
+			f.release(t, pause+chance(pause/2))
 		}
 	}
 	if failed {
-		f.pause = min(2*f.pause, maxReclaim)
+		f.failures++
 	} else {
-		f.pause = minReclaim
+		f.failures = 0
 	}
 }
+
+// pause returns the time until the next attempt after a failure.
+func (f *watch) pause() time.Duration { return retry.Wait(f.failures, minReclaim, maxReclaim) }
 
 // chance returns a random part of d.
 func chance(d time.Duration) time.Duration {

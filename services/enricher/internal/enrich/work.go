@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -236,8 +235,7 @@ func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	case contracts.OutcomeAmbiguous, contracts.OutcomeError:
 		return unresolvedTTL
 	}
-	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
-	return max(jittered.Truncate(time.Second), time.Second)
+	return max(retry.Spread(d, 0.1).Truncate(time.Second), time.Second)
 }
 
 // failed decides the outcome of a job whose look-up failed. The end of the worker or of the claim is no failure.
@@ -309,7 +307,7 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	var claim *flight.Claim
 	switch {
 	case err != nil:
-	case entry.State == flight.Pending && (entry.HandOff || contracts.EnrichJobMsgID(entry.Claim) == jobID):
+	case entry.State == flight.Pending && (entry.HandOff || contracts.MsgID(entry.Claim) == jobID):
 		claim, err = s.flight.Resume(ctx, key, entry.Ref(), flight.ResumeOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})
 	default:
 		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})

@@ -18,11 +18,11 @@
 //
 // # Search
 //
-// The file is loaded once, into an index in memory: words of the names and their meanings, their consonants (which are alike
-// across scripts) and these without one of them (which are alike across misspellings), telephone numbers, house numbers with
-// their streets, and squares of the map of about 500 m. A search weighs the keys that a place shares with each venue by their
-// rarity, and returns the best 50. On 100,000 venues that takes one to five milliseconds, on one core. Building the index costs
-// some 40 µs for each venue.
+// The file is loaded once, into an index in memory: the words of the names, telephone numbers, house numbers with their streets, and
+// squares of the map of about 500 m. The words are found by their letters, their meaning, and their consonants, which are alike across
+// scripts, also when one letter differs; then each is compared as the matcher compares it. A search adds up what the place and each
+// venue have in common, about as the matcher does, and returns the best 50. It leaves out no venue that has anything in common. On
+// 100,000 venues that takes a few milliseconds, on one core. The index takes some 1,300 bytes and 50 µs for each venue.
 //
 // The search is meant to miss no venue. The matcher decides which of the candidates is the place.
 package catalog
@@ -118,7 +118,7 @@ func load(name string, records iter.Seq2[rows.Record, error]) (*Catalog, error) 
 		return nil, errors.New("load the catalogue: it has no venues")
 	}
 	c := &Catalog{index: newIndex(venues), name: name, venues: venues}
-	c.tallies.New = func() any { return &tally{hitOf: make([]int32, len(venues))} }
+	c.tallies.New = func() any { return &tally{hitOf: make([]int32, len(venues)), seen: make([]bool, len(c.index.words))} }
 	return c, nil
 }
 

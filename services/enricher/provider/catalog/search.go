@@ -3,48 +3,48 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"hash/maphash"
 	"math"
 	"slices"
-	"strings"
-	"unicode"
-
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// maxScan bounds the entries that are read for the keys of one search. The rarest keys come first, and all entries of
-// the first key are read.
-const maxScan = 50_000
-
 // maxCandidates bounds the venues that a search returns.
 const maxCandidates = 50
 
-// The values of agreements. Names that agree completely have the value namesWorth. The values only order candidates;
-// the matcher judges them.
+// The values of agreements, about as the matcher weighs them. They only order candidates; the matcher judges them.
 const (
-	namesWorth   = 10
-	phoneWorth   = 10
-	addressWorth = 6
-	nearWorth    = 5 // at the same spot, half as much at 200 m
-	cityWorth    = 1
-	farWorth     = -4 // in another region
+	overlapWorth = 2.2
+	partWorth    = 2.2
+	exactWorth   = 3.4
+	phoneWorth   = 3.8
+	addressWorth = 3.3
+	cityWorth    = 0.5
+	nearWorth    = 3.2 // at the same spot, half as much at 200 m
+	farWorth     = -4  // in another quarter
 	sameSpot     = 200.0
-	otherRegion  = 50_000.0
+	otherQuarter = 1500.0
 )
 
 // hit is a venue with the worth of its agreements.
 type hit struct {
-	at    int32
-	names float32 // the weights of the names' common keys
-	other float32
+	at     int32
+	word   int32   // the last word that agrees
+	common float32 // the weights of the words of the form in hand that agree
+	joined float32 // the likeness of the form in hand and the name, each as one word
+	names  float32 // the worth of the best form
+	other  float32
+	score  float64
 }
 
 // tally adds up the hits of one search. Later searches use it again.
 type tally struct {
 	hits  []hit
 	hitOf []int32 // by venue: 1 + the index in hits, or 0
+	seen  []bool  // by word, in alike
 }
 
 func (t *tally) hit(at int32) *hit {
@@ -62,14 +62,21 @@ func (t *tally) reset() {
 	t.hits = t.hits[:0]
 }
 
-// Search returns the venues likeliest to be the place, the best first, at most maxCandidates. They share a word or sound of
-// the name, the telephone, the house number with the street, or the neighbourhood. None, with a nil error, means that no
-// venue shares any of these. Search makes no request and takes a few milliseconds at most, so it does not look at its context.
+// Search returns the venues likeliest to be the place, the best first, at most maxCandidates. They have a word of the name that is
+// alike, the telephone, the house number with the street, or the neighbourhood. None, with a nil error, means that no venue has any of
+// these. Search looks at all venues that do. It makes no request and takes a few milliseconds at most, so it does not look at its
+// context.
 //
 // The venues share memory with the catalogue: do not change the data that they point to.
 func (c *Catalog) Search(_ context.Context, place match.Place) ([]provider.Venue, error) {
-	k := keysOf(match.Prepare(place))
-	if len(k.names)+len(k.others) == 0 && place.Location == nil {
+	p := match.Prepare(place)
+	forms, others := p.Forms(), p.Keys()
+	if place.Location != nil {
+		for i := range 9 { // the cell of the place and those around it
+			others = append(others, cellKey(*place.Location, float64(i/3-1), float64(i%3-1)))
+		}
+	}
+	if len(forms)+len(others) == 0 {
 		return nil, &provider.Error{
 			Detail: "the place has no name, telephone, address or location to search by", Kind: provider.KindUnsupported, Provider: c.name,
 		}
@@ -77,265 +84,213 @@ func (c *Catalog) Search(_ context.Context, place match.Place) ([]provider.Venue
 	t, _ := c.tallies.Get().(*tally)
 	defer c.tallies.Put(t)
 	defer t.reset()
-	querySum := c.index.collect(t, k)
-	c.index.collectNear(t, place.Location)
-	city := strings.Join(wordsOf(place.City), " ")
-	return c.best(t.hits, place.Location, func(h hit) float64 {
-		score := float64(h.other)
-		if union := querySum + c.index.nameSums[h.at] - h.names; union > 0 {
-			score += namesWorth * float64(h.names/union)
-		}
-		if city != "" && city == c.index.cities[h.at] {
-			score += cityWorth
-		}
-		return score
-	}), nil
+	for i := range forms {
+		c.index.collect(t, &forms[i])
+	}
+	c.index.collectOthers(t, others)
+	return c.best(t.hits, p), nil
 }
 
-// index finds venues by their keys. It is built once and then only read.
+// index finds venues by the words of their names and by other keys. It is built once and then only read.
 type index struct {
-	cells    map[cell][]int32
-	cities   []string  // folded, by venue
-	nameSums []float32 // the weights of all name keys of a venue
-	postings map[string][]int32
-	size     int
+	cities []string
+	keyed  map[int][]uint64   // by class: hashed keys with their words, sorted
+	least  []float32          // by venue: the weight of the shortest form
+	others map[string][]int32 // venues by keys that are no words
+	seed   maphash.Seed
+	spots  []match.Point // by venue
+	words  []word
 }
 
-// collect tallies the venues that share keys, and returns the weight of the place's
-// own names.
-func (x *index) collect(t *tally, k keys) (querySum float32) {
-	type lookup struct {
-		key  string
-		list []int32
+// hash returns the hash of a key in the upper half. A word is kept in the lower half. Keys with one hash only cost a comparison.
+func (x *index) hash(key string) uint64 { return maphash.String(x.seed, key) &^ math.MaxUint32 }
+
+// word is a word of names, with the venues whose name has it or is it.
+type word struct {
+	match.Word
+
+	in, whole []int32
+}
+
+// likeness is how likely a word of the index is a given one.
+type likeness struct {
+	word  int32
+	alike float32
+}
+
+// alike returns the words that may be a given one, the likeliest first.
+func (x *index) alike(t *tally, w *match.Word) (list []likeness) {
+	for class, stored := range x.keyed {
+		for _, key := range w.Asked(class) {
+			hash := x.hash(key)
+			at, _ := slices.BinarySearch(stored, hash)
+			for ; at < len(stored) && stored[at]&^math.MaxUint32 == hash; at++ {
+				if id := int32(stored[at]); !t.seen[id] {
+					t.seen[id] = true
+					list = append(list, likeness{word: id})
+				}
+			}
+		}
 	}
-	keys := slices.Concat(k.names, k.others)
-	lookups := make([]lookup, 0, len(keys))
+	for i := range list {
+		t.seen[list[i].word] = false
+		list[i].alike = float32(w.Likeness(&x.words[list[i].word].Word))
+	}
+	list = slices.DeleteFunc(list, func(l likeness) bool { return l.alike == 0 })
+	slices.SortFunc(list, func(a, b likeness) int { return cmp.Compare(b.alike, a.alike) })
+	return list
+}
+
+// collect tallies the venues whose names have words that are alike to those of a form.
+func (x *index) collect(t *tally, f *match.Form) {
+	var list []likeness
+	for i := range f.Words {
+		list = x.alike(t, &f.Words[i])
+		for _, l := range list {
+			for _, at := range x.words[l.word].in {
+				if h := t.hit(at); h.word != int32(i+1) { // The first word that is alike is the likeliest
+					h.word = int32(i + 1)
+					h.common += float32(f.Words[i].Weight) * l.alike
+				}
+			}
+		}
+	}
+	for i := range f.Whole {
+		if !f.Whole[i].Alone { // else it has just been looked up
+			list = x.alike(t, &f.Whole[i])
+		}
+		for _, l := range list {
+			for _, at := range x.words[l.word].whole {
+				h := t.hit(at)
+				h.joined = max(h.joined, l.alike)
+			}
+		}
+	}
+	for i := range t.hits {
+		h := &t.hits[i]
+		least, sum := min(float32(f.Weight), x.least[h.at]), float32(f.Weight)+x.least[h.at]
+		common := max(min(h.common, least), least*h.joined)
+		overlap := max(2*common/sum, 0.95*h.joined)
+		h.names = max(h.names, overlapWorth*overlap+partWorth*common/least+exactWorth*max(0, (overlap-0.8)/0.2))
+		h.word, h.common, h.joined = 0, 0, 0
+	}
+}
+
+// collectOthers tallies the venues that share keys that are no words. A number with a word that many streets have says less.
+func (x *index) collectOthers(t *tally, keys []string) {
 	for _, key := range keys {
-		lookups = append(lookups, lookup{key, x.postings[key]})
-	}
-	for _, key := range k.names {
-		querySum += x.weight(key)
-	}
-	slices.SortStableFunc(lookups, func(a, b lookup) int { return cmp.Compare(len(a.list), len(b.list)) })
-	left := maxScan
-	most := float32(math.Log(float64(x.size + 1)))
-	for _, l := range lookups {
-		if left < len(l.list) && left < maxScan {
-			break
-		}
-		left -= len(l.list)
-		weight := x.weight(l.key)
-		for _, at := range l.list {
+		list := x.others[key]
+		rarity := 1 - math.Log(float64(len(list)+1))/math.Log(float64(len(x.least)+2))
+		worth := map[byte]float64{'a': addressWorth * rarity, 'p': phoneWorth}[key[0]]
+		for _, at := range list {
 			h := t.hit(at)
-			switch l.key[0] {
-			case 'p':
-				h.other = max(h.other, phoneWorth)
-			case 'a':
-				h.other = max(h.other, addressWorth*weight/max(most, 1))
-			default:
-				h.names += weight
-			}
+			h.other = max(h.other, float32(worth))
 		}
 	}
-	return querySum
 }
 
-// collectNear tallies the venues in the cell of a point and those around it.
-func (x *index) collectNear(t *tally, to *match.Point) {
-	if to == nil {
-		return
-	}
-	middle := cellOf(*to)
-	for lat := middle.lat - 1; lat <= middle.lat+1; lat++ {
-		for lng := middle.lng - 1; lng <= middle.lng+1; lng++ {
-			for _, at := range x.cells[cell{lat, lng}] {
-				t.hit(at)
-			}
+// best returns the venues of the hits with the highest scores, of equal hits the first in the file.
+func (c *Catalog) best(hits []hit, p *match.Prepared) []provider.Venue {
+	better := func(a, b hit) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at)) }
+	list := make([]hit, 0, maxCandidates+1)
+	city, here := p.City(), spotOf(p.Place.Location)
+	for _, h := range hits {
+		h.score = float64(h.names+h.other) + nearness(here, c.index.spots[h.at])
+		if city != "" && city == c.index.cities[h.at] {
+			h.score += cityWorth
+		}
+		if len(list) < maxCandidates || better(list[maxCandidates-1], h) > 0 {
+			at, _ := slices.BinarySearchFunc(list, h, better)
+			list = slices.Insert(list, at, h)
+			list = list[:min(len(list), maxCandidates)]
 		}
 	}
+	venues := make([]provider.Venue, len(list))
+	for i, h := range list {
+		venues[i] = c.venues[h.at]
+	}
+	return venues
+}
+
+// spotOf returns a point, NaN when it is not known: a zero is an unset field.
+func spotOf(p *match.Point) match.Point {
+	if p == nil || p.Lat == 0 || p.Lng == 0 {
+		return match.Point{Lat: math.NaN()}
+	}
+	return *p
 }
 
 const metresPerDegree = 111_195
 
-// nearness returns the value of the distance of two points, 0 when one is unknown.
-func nearness(a, b *match.Point) float64 {
-	if a == nil || b == nil {
+// nearness returns the value of the distance of two spots, 0 when one is not known, or by mistake in another place.
+func nearness(a, b match.Point) float64 {
+	lng := math.Abs(a.Lng - b.Lng)
+	// The distance on a flat map is exact enough to order candidates.
+	d := metresPerDegree * math.Hypot(a.Lat-b.Lat, min(lng, 360-lng)*math.Cos(a.Lat*math.Pi/180))
+	switch {
+	case d <= otherQuarter:
+		return nearWorth * sameSpot / (sameSpot + d)
+	case math.IsNaN(d) || d > 2*otherQuarter && match.Mirrored(a, b):
 		return 0
 	}
-	// The distance on a flat map is exact enough to order candidates.
-	lng := math.Abs(a.Lng - b.Lng)
-	lng = min(lng, 360-lng) * math.Cos((a.Lat+b.Lat)/2*math.Pi/180)
-	d := metresPerDegree * math.Hypot(a.Lat-b.Lat, lng)
-	if d > otherRegion {
-		return farWorth
-	}
-	return nearWorth * sameSpot / (sameSpot + d)
-}
-
-// best returns the venues of the hits with the highest scores, of equal hits the first in the file. It measures the distance only where
-// that decides.
-func (c *Catalog) best(hits []hit, to *match.Point, score func(hit) float64) []provider.Venue {
-	type scored struct {
-		at    int32
-		score float64
-	}
-	better := func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at)) }
-	list := make([]scored, 0, maxCandidates+1)
-	for _, h := range hits {
-		s := scored{h.at, score(h)}
-		if len(list) == maxCandidates && list[maxCandidates-1].score > s.score+nearWorth {
-			continue
-		}
-		s.score += nearness(to, c.venues[h.at].Location)
-		if len(list) == maxCandidates && better(list[maxCandidates-1], s) < 0 {
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(list, s, better)
-		list = slices.Insert(list, at, s)
-		list = list[:min(len(list), maxCandidates)]
-	}
-	venues := make([]provider.Venue, len(list))
-	for i, s := range list {
-		venues[i] = c.venues[s.at]
-	}
-	return venues
+	return farWorth - d/1e9 // the nearest first
 }
 
 // cellSize is the edge of a geographic cell in degrees: 550 m from south to north.
 const cellSize = 0.005
 
-// cell is a square of the map.
-type cell struct{ lat, lng int32 }
-
-func cellOf(p match.Point) cell {
-	return cell{int32(math.Floor(p.Lat / cellSize)), int32(math.Floor(p.Lng / cellSize))}
+// cellKey is the key of the cell of a point, or of one so many cells to the north and east.
+func cellKey(p match.Point, north, east float64) string {
+	return fmt.Sprint("g", math.Floor(p.Lat/cellSize)+north, " ", math.Floor(p.Lng/cellSize)+east)
 }
 
 // newIndex takes every venue apart, which costs some tens of microseconds each.
 func newIndex(venues []provider.Venue) *index {
 	x := &index{
-		cells:    make(map[cell][]int32),
-		cities:   make([]string, len(venues)),
-		nameSums: make([]float32, len(venues)),
-		postings: make(map[string][]int32),
-		size:     len(venues),
+		cities: make([]string, len(venues)), keyed: make(map[int][]uint64), least: make([]float32, len(venues)),
+		others: make(map[string][]int32), seed: maphash.MakeSeed(), spots: make([]match.Point, len(venues)),
 	}
-	names := make([][]string, len(venues))
-	folded := make(map[string]string) // one copy of each city
+	ids := make(map[string]int32) // of words
 	for i := range venues {
 		at := int32(i)
-		k := keysOf(match.Prepare(venues[i].Place))
-		names[i] = k.names
-		for _, key := range slices.Concat(k.names, k.others) {
-			x.postings[key] = append(x.postings[key], at)
+		p := match.Prepare(venues[i].Place)
+		for _, f := range p.Forms() {
+			if weight := float32(f.Weight); x.least[at] == 0 || weight < x.least[at] {
+				x.least[at] = weight
+			}
+			for _, w := range slices.Concat(f.Words, f.Whole) {
+				word := x.word(ids, w)
+				if word.in = append(word.in, at); w.Class < 0 || w.Alone {
+					word.whole = append(word.whole, at)
+				}
+			}
 		}
-		if p := venues[i].Location; p != nil {
-			c := cellOf(*p)
-			x.cells[c] = append(x.cells[c], at)
+		others := p.Keys()
+		if p.Place.Location != nil {
+			others = append(others, cellKey(*p.Place.Location, 0, 0))
 		}
-		city := strings.Join(wordsOf(venues[i].City), " ")
-		if _, ok := folded[city]; !ok {
-			folded[city] = city
+		for _, key := range others {
+			x.others[key] = append(x.others[key], at)
 		}
-		x.cities[i] = folded[city]
+		x.cities[i], x.spots[i] = p.City(), spotOf(p.Place.Location)
 	}
-	for i, list := range names {
-		for _, key := range list {
-			x.nameSums[i] += x.weight(key)
-		}
+	for class, list := range x.keyed {
+		slices.Sort(list)
+		x.keyed[class] = slices.Clip(slices.Compact(list))
 	}
 	return x
 }
 
-// weight returns the weight of a key: the logarithm of its rarity, 0 for a key that all venues have. Parts of the
-// sound overlap, and count for less than words.
-func (x *index) weight(key string) float32 {
-	w := float32(math.Log(float64(x.size+1) / float64(len(x.postings[key])+1)))
-	if key[0] != 't' {
-		w *= 0.4
-	}
-	return w
-}
-
-// The bounds of the keys of one address.
-const (
-	maxAddressKeys  = 24
-	maxAddressWords = 32
-)
-
-// keys are the keys, other than its position, by which a place is found. The keys of each kind start with a letter of
-// their own, so that kinds are never mixed up.
-type keys struct {
-	names  []string // words and parts of the sound of the names
-	others []string // a number of the address with each of its words, and the ends of the telephone numbers
-}
-
-func keysOf(p *match.Prepared) keys {
-	var k keys
-	for _, token := range p.Tokens {
-		k.names = append(k.names, "t"+token)
-	}
-	for _, skeleton := range p.Skeletons {
-		k.names = append(k.names, "k"+skeleton)
-		for i := range skeleton {
-			if len(skeleton) > 1 && len(skeleton) <= maxMisheard {
-				shorter := slices.Compact([]byte(skeleton[:i] + skeleton[i+1:])) // a skeleton has no class twice in a row
-				k.names = append(k.names, "k"+string(shorter))
-			}
-			if i+gramLength <= len(skeleton) {
-				k.names = append(k.names, "k"+skeleton[i:i+gramLength])
-			}
+// word returns a word of the index, which it adds when it is new.
+func (x *index) word(ids map[string]int32, w match.Word) *word {
+	id, ok := ids[w.ID()]
+	if !ok {
+		id = int32(len(x.words))
+		ids[w.ID()] = id
+		x.words = append(x.words, word{Word: w})
+		for _, key := range w.Stored() {
+			x.keyed[w.Class] = append(x.keyed[w.Class], x.hash(key)|uint64(id))
 		}
 	}
-	slices.Sort(k.names)
-	k.names = slices.Compact(k.names)
-	k.others = addressKeys(p.Place.Address)
-	for _, phone := range p.PhoneKeys {
-		k.others = append(k.others, "p"+phone)
-	}
-	return k
-}
-
-// A word or name is also found with one of its consonants left out, up to maxMisheard: two spellings that differ in one consonant share
-// such a key. Of two longer ones, a part of gramLength is the same.
-const (
-	maxMisheard = 7
-	gramLength  = 4
-)
-
-// addressKeys joins each number of an address with each of its words: "205 e. 49th st." has 205 with 49th, with e and
-// with st. The frequency of a pair decides its weight.
-func addressKeys(address string) []string {
-	words := wordsOf(address)
-	words = words[:min(len(words), maxAddressWords)]
-	seen := make(map[string]bool)
-	var list []string
-	for _, number := range words {
-		if !strings.ContainsFunc(number, unicode.IsDigit) {
-			continue
-		}
-		for _, word := range words {
-			if len(list) == maxAddressKeys {
-				return list
-			}
-			if key := "a" + number + " " + word; word != number && !seen[key] {
-				seen[key] = true
-				list = append(list, key)
-			}
-		}
-	}
-	return list
-}
-
-// maxText bounds what wordsOf reads of a text, in bytes.
-const maxText = 4096
-
-// wordsOf folds a text to its words of letters and digits, in lower case and without marks.
-func wordsOf(text string) []string {
-	return strings.FieldsFunc(strings.ToLower(strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Mn, r) {
-			return -1
-		}
-		return r
-	}, norm.NFKD.String(text[:min(len(text), maxText)]))), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return &x.words[id]
 }

@@ -98,7 +98,7 @@ func (s *Files) Close() {
 // share is free again: what is used comes back evenly within the TTL, so an owner keeps two shares at most. The error wraps errShare when
 // there is no room. Two round trips.
 func (s *Files) Charge(ctx context.Context, ownerID string, size int) error {
-	key, err := contracts.ImportStepKey(ownerID, keptStep)
+	key, err := stepKey(ownerID, keptStep)
 	if err != nil {
 		return fmt.Errorf("importer: name an owner: %w", err)
 	}
@@ -188,7 +188,7 @@ func (s *Files) period() int64 { return time.Now().UnixNano() / int64(s.ttl/2) }
 // keyOf returns the key of a file that is stored in a period. Each period has its own key: a stored result cannot be prolonged, and
 // replacing it would hide the file from readers in the meantime.
 func (s *Files) keyOf(digest [sha256.Size]byte, period int64) (string, error) {
-	key, err := contracts.ImportStepKey(hex.EncodeToString(digest[:]), fileStep+strconv.FormatInt(period, 10))
+	key, err := stepKey(hex.EncodeToString(digest[:]), fileStep+strconv.FormatInt(period, 10))
 	if err != nil {
 		return "", fmt.Errorf("importer: name a file: %w", err)
 	}

@@ -112,7 +112,7 @@ type Subscription struct {
 // Subscribe follows a job from the last change that was seen, 0 for none. The error wraps ErrUnknownJob when there is
 // no such job. One round trip.
 func (s *Service) Subscribe(ctx context.Context, jobID string, seen uint64) (*Subscription, error) {
-	key, err := contracts.ImportJobKey(jobID)
+	key, err := jobKey(jobID)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnknownJob, err)
 	}

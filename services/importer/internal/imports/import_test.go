@@ -181,7 +181,7 @@ func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
 		keep := func(step, value string) {
-			key := check.Must(contracts.ImportStepKey("youtube:v1", step))(t)
+			key := check.Must(stepKey("youtube:v1", step))(t)
 			claim := check.Must(i.flight.Begin(t.Context(), key, flight.BeginOptions{TTL: time.Minute}))(t)
 			check.OK(t, check.Err(claim.Complete(t.Context(), []byte(value), time.Hour)))
 		}
@@ -242,7 +242,7 @@ func conformJob(n int) *nats.Msg {
 	id := fmt.Sprintf("conform-%d", n)
 	return &nats.Msg{
 		Subject: "jobs.import.normal." + id, Data: []byte(bodyOf(job(id, id))),
-		Header: nats.Header{nats.MsgIdHdr: {contracts.ImportJobMsgID(id)}},
+		Header: nats.Header{nats.MsgIdHdr: {contracts.MsgID(id)}},
 	}
 }
 

@@ -562,9 +562,7 @@ func (p RetryPolicy) Validate() error {
 
 // Pause returns the pause after a failed attempt, counted from 0.
 func (p RetryPolicy) Pause(attempt int) time.Duration {
-	delay := float64(p.Base) * float64(uint64(1)<<min(attempt, 30))
-	spread := delay * jitter * (rand.Float64()*2 - 1)
-	return max(minPause, time.Duration(delay+spread))
+	return max(minPause, retry.Spread(retry.Wait(attempt, p.Base, maxBase<<maxRetries), jitter))
 }
 
 // verdict reports whether and when to try again after an error.

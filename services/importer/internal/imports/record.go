@@ -155,7 +155,7 @@ var errKeep = errors.New("the record stays as it is")
 
 // read returns the state of a job, and the stored record. The error is ErrUnknownJob when there is none.
 func (s *Service) read(ctx context.Context, jobID string) (record, kvrecord.Record, error) {
-	key, err := contracts.ImportJobKey(jobID)
+	key, err := jobKey(jobID)
 	if err != nil {
 		return record{}, kvrecord.Record{}, fmt.Errorf("%w: %w", ErrUnknownJob, err)
 	}
@@ -206,7 +206,7 @@ func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (
 }
 
 func (s *Service) write(ctx context.Context, r *record, over kvrecord.Record) error {
-	key, err := contracts.ImportJobKey(r.JobID)
+	key, err := jobKey(r.JobID)
 	if err != nil {
 		return fmt.Errorf("importer: %w", err)
 	}
@@ -433,7 +433,7 @@ func (s *Service) view(ctx context.Context, r *record) Job {
 
 // isSubjectOf reports whether a job has a subject, with any priority.
 func isSubjectOf(subject, jobID string) bool {
-	key, err := contracts.ImportJobKey(jobID)
+	key, err := jobKey(jobID)
 	return err == nil && strings.HasSuffix(subject, "."+key)
 }
 

@@ -71,7 +71,7 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 		return nil, err
 	}
 	return step.Run(ctx, a.job, stepTranscript, func(ctx context.Context) (*source.Material, error) {
-		key, err := contracts.ImportStepKey(a.record.SourceID, transcriptKey)
+		key, err := stepKey(a.record.SourceID, transcriptKey)
 		if err != nil {
 			return nil, fmt.Errorf("importer: source id: %w", err)
 		}
@@ -248,7 +248,7 @@ func (a *attempt) extractKey(in extract.Input) (string, error) {
 		return "", fmt.Errorf("importer: encode the input of an extractor: %w", err)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", a.cfg.Extractor.Name, a.cfg.Extractor.Version, data))
-	key, err := contracts.ImportStepKey(hex.EncodeToString(sum[:]), stepExtract+"-"+version)
+	key, err := stepKey(hex.EncodeToString(sum[:]), stepExtract+"-"+version)
 	if err != nil {
 		return "", fmt.Errorf("importer: %w", err)
 	}

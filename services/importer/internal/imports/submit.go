@@ -109,7 +109,7 @@ func jobOf(r *record) (worker.NewJob, error) {
 		return worker.NewJob{}, err
 	}
 	header.Del(nats.MsgIdHdr) // the client sets it
-	job := worker.NewJob{Args: body, Header: header, ID: contracts.ImportJobMsgID(req.JobID), Subject: subject}
+	job := worker.NewJob{Args: body, Header: header, ID: contracts.MsgID(req.JobID), Subject: subject}
 	if r.Run == 1 {
 		job.Unique = &worker.Unique{Unrecorded: true}
 		return job, nil
@@ -165,7 +165,7 @@ type Submission struct {
 	contracts.ImportJob
 
 	// IdempotencyKey takes the place of an empty job id: the same key of the same owner is the same job.
-	IdempotencyKey string `json:"-"`
+	IdempotencyKey string `example:"soup-1" header:"Idempotency-Key" json:"-" jsonschema:"maxLength=320"`
 }
 
 // Validate checks all fields. The job id may be missing.

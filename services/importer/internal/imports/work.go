@@ -165,7 +165,7 @@ func (a *attempt) again(ctx context.Context) error {
 // watch ends the attempt when the job is cancelled, removed or run again meanwhile. It reads the record when a change is pushed,
 // and every two seconds.
 func (a *attempt) watch(ctx context.Context) (stop func()) {
-	key, err := contracts.ImportJobKey(a.id)
+	key, err := jobKey(a.id)
 	if err != nil {
 		return func() {}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Name is the channel's name.
@@ -123,7 +124,7 @@ func (*Inbox) Name() string { return Name }
 // Send implements [channel.Channel] for a message that has no delivery record: it stores an item with such a record. An item that is
 // there, or that the user has removed, counts as delivered. One round trip.
 func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
-	key, err := contracts.DeliveryKey(m.EventID, Name, m.RecipientType, m.UserID)
+	key, err := keys.Of(&contracts.Notification{EventID: m.EventID, Channel: Name, RecipientType: m.RecipientType, UserID: m.UserID})
 	if err != nil {
 		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Counts has the number of items of an inbox in each state.
@@ -114,9 +115,9 @@ func (c *Counts) add(state State) {
 func keysOf(kind contracts.RecipientType, userID string) (string, error) {
 	const anyKind = "x"
 	if kind != "" {
-		return contracts.InboxKeys(kind, userID)
+		return keys.Inbox(kind, userID)
 	}
-	keys, err := contracts.InboxKeys(anyKind, userID)
+	keys, err := keys.Inbox(anyKind, userID)
 	return "*" + strings.TrimPrefix(keys, anyKind), err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -261,7 +262,7 @@ func (a *API) subjectsOfRows(ctx context.Context, filters ...string) iter.Seq2[[
 
 // readRow decodes a record as a notification, and reports whether it is one.
 func readRow(r kvrecord.Record) (row stored, ok bool) {
-	key, replay, ok := contracts.RowKey(r.Subject)
+	key, replay, ok := keys.OfSubject(r.Subject)
 	if !ok || replay > 0 || !strings.HasPrefix(r.Subject, "notify.send.") {
 		return row, false // a plan, or a replay
 	}

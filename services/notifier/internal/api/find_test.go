@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -80,7 +81,7 @@ func (p *place) putKey(key string, err error, body any) {
 // record stores the record of a notification.
 func (p *place) record(n contracts.Notification, d *deliveries.Delivery) {
 	p.Helper()
-	key := check.Must(n.Key())(p)
+	key := check.Must(keys.Of(&n))(p)
 	check.OK(p, p.store.Put(p.Context(), key, d))
 }
 
@@ -95,7 +96,7 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 		return
 	}
 	stored := storedRow{Notification: n, missing: n.Address != "" && p.random.IntN(2) == 0} // its split has died, or not begun
-	if subject, err := n.Subject(); !stored.missing {
+	if subject, err := keys.Send(&n); !stored.missing {
 		p.put(subject, err, n)
 	}
 	if recorded || p.random.IntN(4) > 0 {
@@ -138,16 +139,16 @@ func (p *place) event(id string) {
 		e.Entries = entries
 	} else {
 		for some := range slices.Chunk(entries, 1+p.random.IntN(5)) {
-			subject, err := contracts.NotifyPageSubject(id, e.Attempt, e.Pages)
+			subject, err := keys.Page(id, e.Attempt, e.Pages)
 			p.put(subject, err, map[string]any{"entries": some})
 			e.Pages++
 		}
 	}
 	if id != lostPlan {
-		subject, err := contracts.NotifyPlanSubject(id)
+		subject, err := keys.Plan(id)
 		p.put(subject, err, e)
 	}
-	key, err := contracts.EventRecordKey(id)
+	key, err := keys.Event(id)
 	p.putKey(key, err, plan.Event{State: plan.StateExpanded})
 	for _, entry := range entries {
 		for _, channel := range slices.Concat(route.Channels, route.Fallback) {
@@ -167,7 +168,7 @@ func (p *place) digest(id string) {
 			RecipientType: contracts.RecipientAgencyUser, UserID: fmt.Sprintf("u/%d", u),
 		}
 		p.row(n, false)
-		key, err := contracts.DigestKey(id, n.Channel, n.RecipientType, n.UserID)
+		key, err := keys.Digest(id, n.Channel, n.RecipientType, n.UserID)
 		p.putKey(key, err, map[string]any{"items": []any{}, "members": ""})
 	}
 }
@@ -175,9 +176,9 @@ func (p *place) digest(id string) {
 // others stores messages that are no notifications.
 func (p *place) others() {
 	p.Helper()
-	replay, err := (&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}).ReplaySubject(1)
+	replay, err := keys.Replay(&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}, 1)
 	p.put(replay, err, contracts.Notification{})
-	key, err := contracts.CancelledUserKey("e1", contracts.RecipientCustomer, "u/1")
+	key, err := keys.CancelledUser("e1", contracts.RecipientCustomer, "u/1")
 	p.putKey(key, err, map[string]any{})
 	p.put("notify.send.inapp.CUSTOMER.someone.e1", nil, "not a row")
 	p.putKey("/endpoint.inapp.abc", nil, map[string]any{})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -60,7 +61,7 @@ func (a *API) there(ctx context.Context, q Query, candidates []string, from posi
 	positions := make(map[string]int, len(candidates)) // by the key of the notification
 	var wanted []string
 	for i, subject := range candidates {
-		if key, _, ok := contracts.RowKey(subject); ok && q.matches(key) {
+		if key, _, ok := keys.OfSubject(subject); ok && q.matches(key) {
 			positions[key] = from.index + i
 			wanted = append(wanted, subject)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Replayed is the result of a replay.
@@ -106,11 +107,11 @@ var errGone = errors.New("the notification is not kept any more")
 
 // replay replays one notification, and reports whether this call did so.
 func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error) {
-	of, err := contracts.RowOfKey(n.key)
+	of, err := keys.Parse(n.key)
 	if err != nil {
 		return false, err
 	}
-	subject, err := of.Subject()
+	subject, err := keys.Send(&of)
 	if err != nil {
 		return false, err
 	}

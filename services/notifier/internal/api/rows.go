@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 const (
@@ -333,7 +334,7 @@ func (s stored) parts(split *deliveries.Delivery) (rows []stored) {
 	for _, id := range split.Addresses {
 		row := s
 		row.Address = id
-		row.key, _ = row.Key() // the notification was read
+		row.key, _ = keys.Of(&row.Notification) // the notification was read
 		rows = append(rows, row)
 	}
 	return rows
@@ -341,7 +342,7 @@ func (s stored) parts(split *deliveries.Delivery) (rows []stored) {
 
 // recorded returns the outcome that the record of a notification has.
 func recorded(key string, d *deliveries.Delivery) Notification {
-	of, _ := contracts.RowOfKey(key) // of a notification
+	of, _ := keys.Parse(key) // of a notification
 	return Notification{
 		Address: cmp.Or(of.Address, d.Endpoint), Addresses: d.Addresses, Channel: of.Channel, EventID: of.EventID,
 		RecipientType: of.RecipientType, UserID: of.UserID, key: key,

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // gone are the events that are cancelled, and how it was asked for them.
@@ -146,7 +147,7 @@ func (n *nest) replay() {
 func (n *nest) storeReplay(number int) {
 	n.Helper()
 	data := check.Must(contracts.Encode(n.job(1).Args))(n)
-	subject, err := (&contracts.Notification{Channel: "bird", RecipientType: "CUSTOMER", UserID: "u", EventID: "e"}).ReplaySubject(number)
+	subject, err := keys.Replay(&contracts.Notification{Channel: "bird", RecipientType: "CUSTOMER", UserID: "u", EventID: "e"}, number)
 	check.OK(n, err)
 	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -139,10 +140,10 @@ type notification struct {
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
 	n := &notification{Notification: job.Args, carried: job.Args.Payload}
 	var err error
-	if n.key, err = n.Key(); err != nil {
+	if n.key, err = keys.Of(&n.Notification); err != nil {
 		return worker.Discard(err)
 	}
-	_, replay, _ := contracts.RowKey(job.Subject)
+	_, replay, _ := keys.OfSubject(job.Subject)
 	n.late = job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
 	d := &deliveries.Delivery{State: deliveries.Pending}
 	if n.late { // else nobody can have written a record: one round trip less

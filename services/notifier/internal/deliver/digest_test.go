@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // hourly is a notification whose digest is delivered each hour.
@@ -198,7 +199,7 @@ func (n *nest) audit(b *bird, want []string) {
 			n.Errorf("%s is %+v, %v", event, d, err)
 			continue
 		}
-		key := check.Must(contracts.DeliveryKey(d.Digest, "bird", "CUSTOMER", "u"))(n)
+		key := check.Must(keys.Of(&contracts.Notification{EventID: d.Digest, Channel: "bird", RecipientType: "CUSTOMER", UserID: "u"}))(n)
 		if !slices.Equal(in[event], []string{deliveries.MessageID(key)}) {
 			n.Errorf("%s is in %v, its notification says %s (%s)", event, in[event], deliveries.MessageID(key), d.Digest)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // never is the time after which a notification without a FallbackAfter is given up: longer than all its attempts take.
@@ -136,7 +137,7 @@ func (s *Sender) siblings(ctx context.Context, n *notification, d *deliveries.De
 	s.cfg.Passed(PointUnheard)
 	whole := n.Notification
 	whole.Address = ""
-	key, err := whole.Key()
+	key, err := keys.Of(&whole)
 	if err != nil {
 		return "", err
 	}
@@ -165,20 +166,20 @@ func (s *Sender) siblings(ctx context.Context, n *notification, d *deliveries.De
 
 // nextOf returns the channel after a split notification, "" when one of its addresses may reach the user, or has.
 func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, split *deliveries.Delivery) (string, error) {
-	var keys []string
+	var children []string
 	for _, id := range split.Addresses {
 		if !slices.Contains(split.Unheard, id) {
 			return "", nil
 		}
 		child := *whole
 		child.Address = id
-		key, err := child.Key()
+		key, err := keys.Of(&child)
 		if err != nil {
 			return "", err
 		}
-		keys = append(keys, key)
+		children = append(children, key)
 	}
-	known, err := s.cfg.Deliveries.GetMany(ctx, keys)
+	known, err := s.cfg.Deliveries.GetMany(ctx, children)
 	for _, d := range known { // changed by a replay, or by a late caller
 		if d.State == deliveries.Sent || d.State == deliveries.Delivered {
 			return "", err
@@ -192,7 +193,7 @@ func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, spli
 // notification that follows. The worker calls it again after a failure, or when it died before the notification was acknowledged. One
 // round trip for a notification that has ended and that no notification follows.
 func (s *Sender) onDeadLetter(ctx context.Context, dead worker.DeadLetter) error {
-	key, _, ok := contracts.RowKey(dead.Subject)
+	key, _, ok := keys.OfSubject(dead.Subject)
 	if !ok {
 		return nil
 	}

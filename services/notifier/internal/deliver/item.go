@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -38,7 +39,7 @@ func (s *Sender) Immediate(n *contracts.Notification) bool {
 //
 // One round trip, and a share of one for the profiles of many.
 func (s *Sender) Deliver(ctx context.Context, planned contracts.Notification, payload json.RawMessage) (Outcome, error) {
-	key, err := planned.Key()
+	key, err := keys.Of(&planned)
 	if err != nil {
 		return Held, err
 	}
@@ -67,7 +68,7 @@ func (s *Sender) Deliver(ctx context.Context, planned contracts.Notification, pa
 // isHeld reports whether an immediate notification is not delivered at once. The worker of the stored notification determines the
 // reason, and records it.
 func (s *Sender) isHeld(ctx context.Context, n *notification) (bool, error) {
-	if subject, err := n.Subject(); err != nil || s.cfg.Paused(subject) {
+	if subject, err := keys.Send(&n.Notification); err != nil || s.cfg.Paused(subject) {
 		return true, err
 	}
 	if cancelled, err := s.cfg.Cancelled.Covers(ctx, &n.Notification, false); err != nil || cancelled {
@@ -147,7 +148,7 @@ func (s *Sender) putItem(ctx context.Context, begin measure, n *notification, d 
 func (s *Sender) putSingle(ctx context.Context, n *notification, item json.RawMessage) error {
 	of := n.Notification
 	of.EventID = n.single.EventID
-	key, err := of.Key()
+	key, err := keys.Of(&of)
 	if err != nil {
 		return err
 	}

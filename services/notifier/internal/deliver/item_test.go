@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -220,7 +221,7 @@ func TestAnItemIsCancelledOrThere(t *testing.T) {
 		for i := range 50 {
 			event := fmt.Sprint("e", i)
 			row := n.planned(func(row *contracts.Notification) { row.EventID = event })
-			key := check.Must(row.Key())(n)
+			key := check.Must(keys.Of(&row))(n)
 			var all sync.WaitGroup
 			for j := range 4 {
 				all.Go(func() {
@@ -418,7 +419,7 @@ func TestDigestsInTheInbox(t *testing.T) {
 				d := check.Must(n.deliveries.Get(n.Context(), itemKey))(n)
 				check.That(n, d.State == deliveries.Suppressed && d.Digest == id, "%+v", d)
 				of := whole(1).Args
-				d = check.Must(n.deliveries.Get(n.Context(), check.Must(of.Key())(n)))(n)
+				d = check.Must(n.deliveries.Get(n.Context(), check.Must(keys.Of(&of))(n)))(n)
 				check.That(n, d.State == deliveries.Delivered && len(d.Attempts) == 1 && !d.AtOnce, "%+v", d)
 			})
 		}
@@ -447,7 +448,7 @@ func TestAFullBucketLosesNothing(t *testing.T) {
 			n.store(mutate)
 			elapse(10 * time.Minute) // hundreds of tries
 			row := aRow("e", "u", mutate)
-			key := check.Must(row.Key())(n)
+			key := check.Must(keys.Of(&row))(n)
 			d := check.Must(n.deliveries.Get(n.Context(), key))(n)
 			check.That(t, d.State == deliveries.Pending && len(d.Attempts) == 0 && n.letters() == 0, "%+v, %d dead letters", d, n.letters())
 			size(1 << 20)

@@ -25,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -129,7 +130,7 @@ func aRow(event, user string, mutate ...func(*contracts.Notification)) contracts
 func (n *nest) put(row contracts.Notification) {
 	n.Helper()
 	data := check.Must(contracts.Encode(row))(n)
-	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(row.Subject())(n), data)))
+	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(keys.Send(&row))(n), data)))
 }
 
 // store stores the notification.

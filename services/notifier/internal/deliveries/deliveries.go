@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // State is the state of a notification.
@@ -277,7 +278,7 @@ func (s *Store) listed(ctx context.Context, r kvrecord.Record) *Delivery {
 type Entry struct {
 	*Delivery
 
-	// Key is the key of the notification, see contracts.DeliveryKey.
+	// Key is the key of the notification, see keys.Of.
 	Key string
 
 	// Revision is the revision of the record.
@@ -303,7 +304,7 @@ func (s *Store) scan(ctx context.Context, in *kvrecord.Stream, from uint64, limi
 	}
 	for _, r := range found {
 		key := s.keyOf(r)
-		if _, err := contracts.RowOfKey(key); len(r.Data) > 0 && err == nil {
+		if _, err := keys.Parse(key); len(r.Data) > 0 && err == nil {
 			entries = append(entries, Entry{Delivery: s.listed(ctx, r), Key: key, Revision: r.Revision})
 		}
 	}

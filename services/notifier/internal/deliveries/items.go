@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Inbox is the name of the channel whose items have the records of their notifications.
@@ -132,7 +133,7 @@ func RowAtOnce(found kvrecord.Record) (n contracts.Notification, key string, ok 
 		return n, "", false
 	}
 	key = keyOfItem(found.Subject)
-	of, err := contracts.RowOfKey(key)
+	of, err := keys.Parse(key)
 	if err != nil {
 		return n, "", false
 	}

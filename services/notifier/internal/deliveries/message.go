@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Header returns the headers that all notifications of a plan share. created is the time at which the plan was made.
@@ -56,11 +57,11 @@ const maxFrames = 64
 
 // Write returns the write that stores a notification of the encoder's plan. The message id is the notification's key.
 func (e *Encoder) Write(n contracts.Notification, common nats.Header) (w kvrecord.Write, err error) {
-	id, err := n.Key()
+	id, err := keys.Of(&n)
 	if err != nil {
 		return w, err
 	}
-	subject, err := n.Subject()
+	subject, err := keys.Send(&n)
 	if err != nil {
 		return w, err
 	}
@@ -80,11 +81,11 @@ func Write(n contracts.Notification) (kvrecord.Write, error) {
 // Replay returns the write that sends a notification again for the n-th time. It has the data of the notification, and an id of its
 // own, so that it gets a dead letter of its own.
 func Replay(n contracts.Notification, data []byte, number int) (w kvrecord.Write, err error) {
-	id, err := n.Key()
+	id, err := keys.Of(&n)
 	if err != nil {
 		return w, err
 	}
-	subject, err := n.ReplaySubject(number)
+	subject, err := keys.Replay(&n, number)
 	if err != nil {
 		return w, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Trust is the time for which a process relies on the cancellations that it has received, without asking for missed
@@ -75,7 +76,7 @@ func (m Mark) one(kind contracts.RecipientType, userID string) id {
 	return id(sum[:len(id{})])
 }
 
-// idOf returns the id of the cancellation with a key, see contracts.CancelledKey and contracts.CancelledUserKey.
+// idOf returns the id of the cancellation with a key, see keys.Cancelled and keys.CancelledUser.
 func idOf(key string) (i id, ok bool) {
 	tokens := strings.Split(key, ".")
 	if len(tokens) < 3 {
@@ -164,11 +165,11 @@ func (s *Cancelled) Covers(ctx context.Context, n *contracts.Notification, sure 
 	if !sure && time.Since(s.since()) <= Trust {
 		return false, nil
 	}
-	all, err := contracts.CancelledKey(n.EventID)
+	all, err := keys.Cancelled(n.EventID)
 	if err != nil {
 		return false, err
 	}
-	one, err := contracts.CancelledUserKey(n.EventID, n.RecipientType, n.UserID)
+	one, err := keys.CancelledUser(n.EventID, n.RecipientType, n.UserID)
 	if err != nil {
 		return false, err
 	}
@@ -226,7 +227,7 @@ func (s *Cancelled) Run(ctx context.Context) error {
 
 // Users returns the number of single users for whom an event is cancelled. One round trip.
 func (s *Cancelled) Users(ctx context.Context, eventID string) (int, error) {
-	keys, err := contracts.CancelledUserKeys(eventID)
+	keys, err := keys.CancelledUsers(eventID)
 	if err != nil {
 		return 0, err
 	}
@@ -240,9 +241,9 @@ func (s *Cancelled) Users(ctx context.Context, eventID string) (int, error) {
 // Cancel records that an event is cancelled, for all users when none is named. again reports whether it had been
 // cancelled before. One round trip.
 func (s *Cancelled) Cancel(ctx context.Context, eventID string, kind contracts.RecipientType, userID string) (again bool, err error) {
-	key, err := contracts.CancelledKey(eventID)
+	key, err := keys.Cancelled(eventID)
 	if userID != "" {
-		key, err = contracts.CancelledUserKey(eventID, kind, userID)
+		key, err = keys.CancelledUser(eventID, kind, userID)
 	}
 	if err != nil {
 		return false, err

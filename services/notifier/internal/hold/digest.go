@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -126,7 +127,7 @@ func NewDigests(records *kvrecord.Client) *Digests {
 
 // Get reads the record of a digest, which is empty when it was not written yet. One round trip.
 func (s *Digests) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
-	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	key, err := keys.Digest(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return nil, fmt.Errorf("digest: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -74,7 +75,7 @@ func (s *place) seal(process int, cancelled ...string) *hold.Digest {
 // record is the subject of the digest's record.
 func (s *place) record() string {
 	s.Helper()
-	key := check.Must(contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
+	key := check.Must(keys.Digest(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
 	return "$KV." + contracts.BucketDeliveries + "." + key
 }
 

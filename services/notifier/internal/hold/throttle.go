@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Bounds of the notifications that wait.
@@ -75,7 +76,7 @@ type ThrottleKey struct {
 func (st *Throttles) Ask(
 	ctx context.Context, key ThrottleKey, row string, planned time.Time, t contracts.Throttle, promised bool,
 ) (until time.Time, err error) {
-	name, err := contracts.ThrottleKey(key.Group, key.Channel, key.RecipientType, key.UserID)
+	name, err := keys.Throttle(key.Group, key.Channel, key.RecipientType, key.UserID)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}

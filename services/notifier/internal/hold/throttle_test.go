@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/hold"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -72,7 +73,7 @@ type turns struct {
 // kept is the record of the key, empty when there is none.
 func (g *pair) kept() (record turns) {
 	g.Helper()
-	key := check.Must(contracts.ThrottleKey(ada.Group, ada.Channel, ada.RecipientType, ada.UserID))(g)
+	key := check.Must(keys.Throttle(ada.Group, ada.Channel, ada.RecipientType, ada.UserID))(g)
 	stream := check.Must(g.js.Stream(g.Context(), "KV_"+contracts.BucketDeliveries))(g)
 	msg, err := stream.GetLastMsgForSubject(g.Context(), "$KV."+contracts.BucketDeliveries+"."+key)
 	if err != nil {

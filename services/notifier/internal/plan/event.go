@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // State is the state of an event.
@@ -160,6 +161,6 @@ func decodeEvent(found kvrecord.Record) (*Event, error) {
 }
 
 func (s events) subjectOf(eventID string) (string, error) {
-	key, err := contracts.EventRecordKey(eventID)
+	key, err := keys.Event(eventID)
 	return s.Key(key), err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -218,7 +219,7 @@ func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) 
 
 // commit writes the plan, unless there is one.
 func (p *Planner) commit(ctx context.Context, e contracts.Event, seen *Event, r routing) (*Plan, Outcome, error) {
-	subject, err := contracts.NotifyPlanSubject(e.EventID)
+	subject, err := keys.Plan(e.EventID)
 	if err != nil {
 		return nil, "", err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
 // Reader reads plans.
@@ -36,7 +37,7 @@ func Decode(data []byte) (*Plan, error) {
 
 // Get returns the plan of an event. The error matches [ErrNotFound] when there is none. One round trip.
 func (r *Reader) Get(ctx context.Context, eventID string) (*Plan, error) {
-	subject, err := contracts.NotifyPlanSubject(eventID)
+	subject, err := keys.Plan(eventID)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (r *Reader) Part(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	if p.Pages == 0 {
 		return p.Entries, nil
 	}
-	subject, err := contracts.NotifyPageSubject(p.EventID, p.Attempt, n)
+	subject, err := keys.Page(p.EventID, p.Attempt, n)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
 
 // flush writes the page. Its subject has the name of the attempt, so no other planner writes it.
 func (w *writer) flush(ctx context.Context) error {
-	subject, err := contracts.NotifyPageSubject(w.plan.EventID, w.plan.Attempt, w.plan.Pages)
+	subject, err := keys.Page(w.plan.EventID, w.plan.Attempt, w.plan.Pages)
 	if err != nil {
 		return err
 	}

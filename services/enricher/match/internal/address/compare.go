@@ -56,8 +56,11 @@ func Compare(a, b *Address) Agreement {
 		return g
 	}
 	g.Heard = a.Script != b.Script && a.Script != text.None && b.Script != text.None
-	like := likeness(a.Street, b.Street)
-	if like >= alsoWorth && !g.Heard {
+	like, crossing := likeness(a.Street, b.Street), 0.0
+	if like < alsoWorth {
+		crossing = alsoWorth * max(likeness(a.Street, b.Also), likeness(a.Also, b.Street))
+	}
+	if like = max(like, crossing); like > crossing && !g.Heard { // the names are of the streets of the houses
 		g.TypesDiffer = a.Types != 0 && b.Types != 0 && a.Types&b.Types == 0
 		switch {
 		case (a.Direction == 0) != (b.Direction == 0):
@@ -65,8 +68,6 @@ func Compare(a, b *Address) Agreement {
 		case (a.Types == 0) != (b.Types == 0):
 			g.Partial = typeWorth
 		}
-	} else if like < alsoWorth {
-		like = max(like, alsoWorth*likeness(a.Street, b.Also), alsoWorth*likeness(a.Also, b.Street))
 	}
 	if g.Heard {
 		like = heard(a, b, like)

@@ -303,8 +303,7 @@ var classes = []struct {
 	{'k', pK | pG | pKh | pGh},
 	{'s', pS | pZ | pSh | pZh | pTs | pCh | pJ},
 	{'t', pT | pD},
-	{'m', pM},
-	{'n', pN},
+	{'n', pM | pN},
 	{'l', pL},
 	{'r', pR},
 }
@@ -313,28 +312,31 @@ var classes = []struct {
 const maxSkeletons = 4
 
 // Skeletons returns the consonant classes of a word in each plausible reading, the plainest first, for finding
-// candidates across scripts. Vowels, h, y and w are left out. A short skeleton shows little: use it to look, not to decide.
+// candidates across scripts. Vowels, h, y and w are left out, and sounds that may be silent in one reading. A short skeleton shows little: use it to look, not to decide.
 func Skeletons(row []Sound) []string {
+	if len(row) == 0 {
+		return nil
+	}
 	out := []string{""}
 	for _, s := range row {
-		if s&silent != 0 || s&vowels != 0 {
+		if s&vowels != 0 {
 			continue
 		}
-		var read [2]byte
+		var read [3]byte
 		n := 0
+		if s&silent != 0 {
+			n++ // read[0] adds nothing
+		}
 		for _, c := range classes {
 			if s&c.set != 0 && n < len(read) {
 				read[n] = c.letter
 				n++
 			}
 		}
-		if n == 1 && s&pH != 0 { // het is h as often as kh, and h is left out
+		if n == 1 && s&silent == 0 && s&(pH|glides) != 0 { // het is h as often as kh, and h is left out
 			n++
 		}
 		out = extend(out, read[:n])
-	}
-	if out[0] == "" {
-		return nil
 	}
 	return out
 }
