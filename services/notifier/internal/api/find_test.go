@@ -153,7 +153,7 @@ func (p *place) event(id string) {
 	for _, entry := range entries {
 		for _, channel := range slices.Concat(route.Channels, route.Fallback) {
 			if p.random.IntN(3) > 0 {
-				p.row(e.Row(entry, channel), id == lostPlan)
+				p.row(e.Notification(entry, channel), id == lostPlan)
 			}
 		}
 	}

@@ -243,7 +243,7 @@ func (s *Sender) takeOver(ctx context.Context, n *notification, d *deliveries.De
 // check reports whether a notification is not sent now. Then it has recorded why, and err is the error for the worker.
 type check = func(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error)
 
-// checks are all checks before a notification is sent. Their order matters:
+// checks are all checks before a notification is sent. Their order matters, for the reasons beside them.
 func (s *Sender) checks() [5]check {
 	return [...]check{
 		s.unknown,     // reads the profile of the user, which hold and choose need
@@ -653,7 +653,9 @@ func (s *Sender) write(ctx context.Context, n *notification, d *deliveries.Deliv
 
 // end writes the final state of a notification, and returns the error for the worker after that. It seals a digest first, so that no
 // later event is lost in it.
-func (s *Sender) end(ctx context.Context, n *notification, d *deliveries.Delivery, state deliveries.State, reason string, verdict error) error {
+func (s *Sender) end(
+	ctx context.Context, n *notification, d *deliveries.Delivery, state deliveries.State, reason string, verdict error,
+) error {
 	if n.Collected && !n.sealed {
 		if _, err := s.seal(ctx, &n.Notification); err != nil {
 			return s.later(ctx, n, err)

@@ -121,7 +121,7 @@ func (x *expansion) run(ctx context.Context) (Stored, error) {
 	group.SetLimit(atOnce)
 	var encoder deliveries.Encoder
 	var failed error
-	for n, err := range x.reader.Rows(ctx, x.plan) {
+	for n, err := range x.reader.Notifications(ctx, x.plan) {
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: plan of %.80q: %w", kvrecord.ErrUnavailable, x.plan.EventID, context.Cause(ctx))
 		}

@@ -202,7 +202,7 @@ func (b *bench) judge(ctx context.Context, t *rapid.T, id string, c *crowd) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, err := contracts.Encode(p.Row(entry, channel))
+			data, err := contracts.Encode(p.Notification(entry, channel))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 			if rapid.Bool().Draw(r, "profile") {
 				entry.Addresses = map[string]string{"email": "ada@example.com"}
 			}
-			row := p.Row(entry, rapid.SampledFrom([]string{"inapp", "email"}).Draw(r, "channel"))
+			row := p.Notification(entry, rapid.SampledFrom([]string{"inapp", "email"}).Draw(r, "channel"))
 			want, wantErr := contracts.Encode(row)
 			got, err := e.encode(row)
 			if (err == nil) != (wantErr == nil) || !bytes.Equal(got, want) {

@@ -85,7 +85,7 @@ type page struct {
 }
 
 // Notification returns the notification of one recipient on one channel. The notification of a plan is the same each time, byte for byte.
-func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notification {
+func (p *Plan) Notification(entry contracts.Recipient, channel string) contracts.Notification {
 	route := p.Routes[entry.RecipientType]
 	row := contracts.Notification{
 		EventID: p.EventID, UserID: entry.UserID, RecipientType: entry.RecipientType, Channel: channel, EventType: p.EventType,

@@ -122,7 +122,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	got, users := read(t, r, "e/1")
 	check.That(t, got.Pages == 0 && got.Recipients == 2 && got.Rows == 3 && len(users) == 2, "%+v", got)
 	var rows []contracts.Notification
-	for row, err := range r.Rows(t.Context(), got) {
+	for row, err := range r.Notifications(t.Context(), got) {
 		check.OK(t, err)
 		rows = append(rows, row)
 	}
@@ -292,7 +292,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	e := contracts.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
 	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), e))(t), plan.Planned)
 	committed := check.Must(read.Get(t.Context(), "later"))(t)
-	for row, err := range read.Rows(t.Context(), committed) {
+	for row, err := range read.Notifications(t.Context(), committed) {
 		check.That(t, err == nil && row.NotBefore.Equal(e.NotBefore), "%+v: %v", row, err)
 	}
 	e.EventID, e.NotBefore = "too late", time.Now().Add(rules.MaxDelay+time.Hour)

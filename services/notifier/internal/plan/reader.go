@@ -108,7 +108,7 @@ func (r *Reader) Part(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 
 // Notifications yields the notifications of a plan, always in the same order, and an error when they cannot all be read. It holds one
 // part of the recipients at a time.
-func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notification, error] {
+func (r *Reader) Notifications(ctx context.Context, p *Plan) iter.Seq2[contracts.Notification, error] {
 	return func(yield func(contracts.Notification, error) bool) {
 		for n := range p.Parts() {
 			entries, err := r.Part(ctx, p, n)
@@ -118,7 +118,7 @@ func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notifica
 			}
 			for _, entry := range entries {
 				for _, channel := range p.Routes[entry.RecipientType].Starts() {
-					if !yield(p.Row(entry, channel), nil) {
+					if !yield(p.Notification(entry, channel), nil) {
 						return
 					}
 				}
