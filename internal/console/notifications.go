@@ -221,7 +221,8 @@ type changed struct {
 	Next                                             string
 }
 
-// ofEvent returns the deed of a request to the notifier about the notifications of an event, in parts. The notifier writes the record itself.
+// ofEvent returns the deed of a request to the notifier about the notifications of an event, in parts. The notifier writes the record
+// itself.
 func (r *request) ofEvent(subject string, question map[string]string, tell func(changed) (int, string)) (deed, error) {
 	event, err := r.required("event")
 	question["event_id"] = event

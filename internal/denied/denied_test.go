@@ -25,7 +25,8 @@ const (
 	foreign = "$JS.OTHER.API.STREAM.INFO.X" // no account exports it here
 )
 
-// Work ends at once, by the name of its subject, at a request that is denied or to which nothing answers, and at no other. Other work goes on.
+// Work ends at once, by the name of its subject, at a request that is denied or to which nothing answers, and at no other. Other work goes
+// on.
 func TestWorkEndsAtADenial(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(t *testing.T, ctx context.Context, js jetstream.JetStream)

@@ -57,7 +57,7 @@ func Generate(levels int, cfg Config, add func(*service.Router)) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(1) //nolint:revive // the whole of a program that go generate runs
 	}
 }
 
@@ -151,7 +151,10 @@ var failures = []struct {
 	{422, "Unprocessable", "The request is well formed and cannot be processed; `code` says why.", "", ""},
 	{429, "TooMany", "The caller has used up a quota.", "Retry-After", retryAfter},
 	{500, "Internal", "The service failed; its log says more.", "", ""},
-	{503, "Unavailable", "The service or its store is not available. A change may have been made: repeat the request.", "Retry-After", retryAfter},
+	{
+		503, "Unavailable", "The service or its store is not available. A change may have been made: repeat the request.", "Retry-After",
+		retryAfter,
+	},
 	{507, "Full", "A store of the service is full.", "Retry-After", retryAfter},
 }
 

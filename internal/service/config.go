@@ -86,8 +86,8 @@ type BaseConfig struct {
 	// OIDCAudience has to be among the audiences of a token. Required with OIDCIssuer.
 	OIDCAudience string `env:"SERVICE_OIDC_AUDIENCE"`
 
-	// OIDCIssuer is the address of the issuer of OpenID Connect whose access tokens are accepted, in addition to Keys. It has to be exactly as in the
-	// claim iss, with https unless on this machine. See the package access for the contents of a token. Defaults to none.
+	// OIDCIssuer is the address of the issuer of OpenID Connect whose access tokens are accepted, in addition to Keys. It has to be exactly as
+	// in the claim iss, with https unless on this machine. See the package access for the contents of a token. Defaults to none.
 	OIDCIssuer string `env:"SERVICE_OIDC_ISSUER"`
 
 	// OIDCScopeClaim is the claim that has the scopes, as a list or with spaces between them. Defaults to "scope".

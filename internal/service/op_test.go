@@ -18,10 +18,10 @@ import (
 )
 
 type order struct {
-	Limit int       `json:"limit,omitempty" jsonschema:"minimum=1,maximum=10" query:"limit"`
-	Name  string    `json:"name" path:"name"`
+	Limit int       `json:"limit,omitempty"   jsonschema:"minimum=1,maximum=10" query:"limit"`
+	Name  string    `json:"name"              path:"name"`
 	Once  string    `header:"Idempotency-Key" json:"-"`
-	Since time.Time `json:"since,omitzero" query:"since"`
+	Since time.Time `json:"since,omitzero"    query:"since"`
 	Text  string    `json:"text"`
 }
 

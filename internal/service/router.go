@@ -98,7 +98,8 @@ type Router struct {
 func NewRouter(cfg RouterConfig) *Router {
 	cfg.Heartbeat, cfg.Timeout = cmp.Or(cfg.Heartbeat, Heartbeat), cmp.Or(cfg.Timeout, requestTimeout)
 	r := (&Router{
-		callers: newCallers(cfg.Name, cfg.Limits, cfg.Access), cfg: cfg, failures: newSparse(), ops: new([]Op), refusals: newSparse(), sockets: &sync.WaitGroup{},
+		callers: newCallers(cfg.Name, cfg.Limits, cfg.Access), cfg: cfg, failures: newSparse(), ops: new([]Op), refusals: newSparse(),
+		sockets: &sync.WaitGroup{},
 		trusted: trusting(cfg.Origins),
 	}).apart()
 	r.admin = r
@@ -426,11 +427,7 @@ func (v *verdict) Header() http.Header         { return v.header }
 func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
 func (v *verdict) WriteHeader(status int)      { v.status = status }
 
-// WriteJSON answers with JSON and a line break, for terminals.
-func WriteJSON(w http.ResponseWriter, status int, body any) {
-	write(w, status, "application/json", body)
-}
-
+// write answers with JSON and a line break, for terminals.
 func write(w http.ResponseWriter, status int, contentType string, body any) {
 	data, err := json.Marshal(body)
 	if err != nil {

@@ -297,8 +297,8 @@ func TestSocketHearsOfTheClientsEnd(t *testing.T) {
 	}
 }
 
-// An event stream of which nothing is written for a while stays open, over HTTP/1.1 and over HTTP/2, which browsers speak where there is TLS.
-// A client that does not read is cut off all the same.
+// An event stream of which nothing is written for a while stays open, over HTTP/1.1 and over HTTP/2, which browsers speak where there is
+// TLS. A client that does not read is cut off all the same.
 func TestStreamsEndOnlyForClientsThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	const beats = 20
@@ -402,7 +402,7 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/keys" {
 		document = jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &i.key.PublicKey, KeyID: "1"}}}
 	}
-	service.WriteJSON(w, http.StatusOK, document)
+	_ = json.NewEncoder(w).Encode(document)
 }
 
 func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -446,7 +446,7 @@ func TestTokensOverHTTP(t *testing.T) {
 	hour := time.Now().Add(time.Hour)
 	route := func(r *service.Router) {
 		r.Handle("GET /mine", access.Own(access.Read), func(w http.ResponseWriter, r *http.Request) error {
-			service.WriteJSON(w, http.StatusOK, access.From(r.Context()).User)
+			_ = json.NewEncoder(w).Encode(access.From(r.Context()).User)
 			return nil
 		})
 		r.Handle("GET /ours", access.All(access.Read), func(http.ResponseWriter, *http.Request) error { return nil })

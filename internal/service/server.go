@@ -222,7 +222,8 @@ func (a *Router) describe(api []byte) {
 	const media = "application/json"
 	op := Op{
 		Name: "getOpenAPI", Route: "GET /openapi.json", Need: access.Public(), Tag: "documents", Summary: "This document.",
-		Gives: map[string]any{media: map[string]any{}}, Good: Versioned, Headers: map[string]string{"ETag": "Identifies the version of the answer."},
+		Gives: map[string]any{media: map[string]any{}}, Good: Versioned,
+		Headers: map[string]string{"ETag": "Identifies the version of the answer."},
 	}
 	a.Add(NewRoute[Known](op, document(media, string(api))))
 	op.Name, op.Route, op.Bad = "getSchema", "GET /schemas/v1/{schema}", []int{http.StatusNotFound}
@@ -254,7 +255,7 @@ type KnownSchema struct {
 	Known
 
 	// Schema is the name of the schema and `.json`.
-	Schema string `path:"schema" example:"event.json"`
+	Schema string `example:"event.json" path:"schema"`
 }
 
 // document returns a handler whose answer clients may cache: they then ask whether it has changed.

@@ -549,7 +549,8 @@ func TestAUserChangesLittle(t *testing.T) {
 	})
 }
 
-// Strangers with as many addresses as they like leave half of the requests to callers with a key, and one of these as much to the strangers.
+// Strangers with as many addresses as they like leave half of the requests to callers with a key, and one of these as much to the
+// strangers.
 func TestStrangersLeaveRoom(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.json")

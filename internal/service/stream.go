@@ -243,7 +243,8 @@ type LastFrame struct {
 // the client has given the id of an event, empty or not. A feed with a method Over that returns true ends the return of its
 // clients with 204, on which EventSource stops.
 func Follow[Q, T, F any](
-	events, socket Op, open func(ctx context.Context, q Q, last string) (Feed[T], error), event func(T) Event, frames func(t T, resumes bool) []F,
+	events, socket Op, open func(ctx context.Context, q Q, last string) (Feed[T], error), event func(T) Event,
+	frames func(t T, resumes bool) []F,
 ) []Op {
 	in := newReader(reflect.TypeFor[Q](), Op{})
 	start := func(w http.ResponseWriter, r *http.Request, last string) (Feed[T], error) {

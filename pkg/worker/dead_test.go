@@ -281,7 +281,8 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestDeadLetterIsStoredWhateverItHolds gives up jobs whose ids, headers, subjects and errors are as large and strange as a server takes them.
+// TestDeadLetterIsStoredWhateverItHolds gives up jobs whose ids, headers, subjects and errors are as large and strange as a server takes
+// them.
 func TestDeadLetterIsStoredWhateverItHolds(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

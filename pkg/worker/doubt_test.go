@@ -125,7 +125,8 @@ func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
 	})
 }
 
-// TestRecordedStepsDoNotRunAgain gives a job with steps to two workers at once. The job returns "a" and "b" to handlers; each must run once.
+// TestRecordedStepsDoNotRunAgain gives a job with steps to two workers at once. The job returns "a" and "b" to handlers; each must run
+// once.
 func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 	for name, lose := range map[string]func(natstest.Frame) bool{
 		"heartbeats": isHeartbeat,

@@ -32,7 +32,8 @@ func TestResultOverTheLimitIsReturnedWithAnError(t *testing.T) {
 	})
 }
 
-// TestMisuseOfStepsIsRefused runs a job whose attempts use steps in ways that cannot work, one after the other, and then do what is allowed.
+// TestMisuseOfStepsIsRefused runs a job whose attempts use steps in ways that cannot work, one after the other, and then do what is
+// allowed.
 func TestMisuseOfStepsIsRefused(t *testing.T) {
 	t.Parallel()
 

@@ -469,8 +469,8 @@ const (
 )
 
 // worstForms returns functions that make form n of a kind, without its end. Each form costs the importer as much as one of its kind can.
-// The forms with a file have other bytes for each n, as the importer takes the same file only once, and other owners, as it keeps a share of
-// all files for each.
+// The forms with a file have other bytes for each n, as the importer takes the same file only once, and other owners, as it keeps a share
+// of all files for each.
 func worstForms() map[string]func(n int) []byte {
 	owner := fmt.Sprintf(field, "owner_id", "ada")
 	filled := func(part string) func(int) []byte {

@@ -25,7 +25,8 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// works runs a worker of imports until the test ends: jobs of "stuck" ignore the end of their context, those of "bad" fail and wait for an hour, others are done.
+// works runs a worker of imports until the test ends: jobs of "stuck" ignore the end of their context, those of "bad" fail and wait for an
+// hour, others are done.
 func works(t *testing.T, s *consoletest.Site, id, version string) (running <-chan string) {
 	t.Helper()
 	began, free := make(chan string, 10), make(chan struct{})
@@ -67,8 +68,8 @@ func TestWorkersAreShown(t *testing.T) {
 	until(s, ` ms <small class="soft">of 3</small>`)
 }
 
-// Pages show the workers that answered the collector, and ask none themselves. A worker that does not answer when it is to be drained is not
-// drained, and the record does not say that it was.
+// Pages show the workers that answered the collector, and ask none themselves. A worker that does not answer when it is to be drained is
+// not drained, and the record does not say that it was.
 func TestPagesDoNotAskTheWorkers(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)

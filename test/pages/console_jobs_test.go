@@ -183,8 +183,8 @@ func TestJobsAreCancelledAndRun(t *testing.T) {
 	}
 }
 
-// A job of a stream that is not a work queue is shown as each consumer has it, and is not taken from the others. The page of a job and those
-// of its workers link to each other.
+// A job of a stream that is not a work queue is shown as each consumer has it, and is not taken from the others. The page of a job and
+// those of its workers link to each other.
 func TestJobHasAPartForEachConsumer(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)

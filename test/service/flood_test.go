@@ -233,7 +233,8 @@ type attack struct {
 	text string         // # is another number each time
 }
 
-// A caller with a key, and probes, are served during every flood. Of refused requests, failed handshakes and failures the log has some lines.
+// A caller with a key, and probes, are served during every flood. Of refused requests, failed handshakes and failures the log has some
+// lines.
 func TestFloodsHurtNobody(t *testing.T) {
 	t.Parallel()
 	f := secureFlooded(t)
@@ -451,7 +452,8 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 	f.served()
 }
 
-// Neither a flood without a key from the address of a proxy nor one with a key takes the probes away. The metrics have a quota of their own.
+// Neither a flood without a key from the address of a proxy nor one with a key takes the probes away. The metrics have a quota of their
+// own.
 func TestProbesHaveNoQuota(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, service.LimitConfig{Rate: 2})

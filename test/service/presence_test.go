@@ -23,8 +23,9 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 		one     = "1 of 2 instances of the shop do not answer"
 		unknown = "read the places of the shop: "
 	)
-	// A script starts (+a), kills (xa), freezes (_a), thaws (^a) and stops (-a) instances; in between an observer looks for 14 seconds (~), or not for 2 (.).
-	// It takes the servers away, to which the observer then comes back before instances (!), and deletes (d) and makes (m) the bucket.
+	// A script starts (+a), kills (xa), freezes (_a), thaws (^a) and stops (-a) instances; in between an observer looks for 14 seconds (~), or
+	// not for 2 (.). It takes the servers away, to which the observer then comes back before instances (!), and deletes (d) and makes (m) the
+	// bucket.
 	for name, test := range map[string]struct {
 		script string
 		want   []string                  // problems in their order

@@ -16,8 +16,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// A worker that answered is frozen while its connection lives, and has ended without. Jobs without a consumer are stranded, and delayed jobs
-// and records are not.
+// A worker that answered is frozen while its connection lives, and has ended without. Jobs without a consumer are stranded, and delayed
+// jobs and records are not.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	nc, js := natstest.Connect(t, natstest.Server(t))

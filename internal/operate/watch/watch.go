@@ -314,9 +314,9 @@ func (s State) gone() (all []Problem) {
 }
 
 // attended reports whether a worker of a consumer is drained, and whether one works for it.
-func (s State) attended(consumer string) (drained, answers bool) {
+func (s State) attended(of string) (drained, answers bool) {
 	for _, w := range s.Workers {
-		if takes(w, consumer) {
+		if takes(w, of) {
 			drained = drained || w.Drained
 			answers = answers || !w.Drained || w.Running > 0
 		}
@@ -332,8 +332,8 @@ func counted(n uint64, noun string) string {
 }
 
 // takes reports whether a worker has handlers of a consumer. One with more handlers than fit into its answer may.
-func takes(w inspect.Info, consumer string) bool {
-	return w.HandlersOmitted > 0 || slices.ContainsFunc(w.Handlers, func(h inspect.Handler) bool { return h.Consumer == consumer })
+func takes(w inspect.Info, of string) bool {
+	return w.HandlersOmitted > 0 || slices.ContainsFunc(w.Handlers, func(h inspect.Handler) bool { return h.Consumer == of })
 }
 
 // frozen finds workers whose processes stand still.

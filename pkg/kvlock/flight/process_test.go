@@ -63,8 +63,8 @@ func TestHolderIsKilled(t *testing.T) {
 	killed(t, h, 3, func(_ int, cfg flight.Config) *flight.Flight { return b.Flight(t, cfg) })
 }
 
-// killed waits until a process holds the claim, kills it while ten callers wait in each of n flights, and checks that one of them took over,
-// and all have its result. It returns one of the flights.
+// killed waits until a process holds the claim, kills it while ten callers wait in each of n flights, and checks that one of them took
+// over, and all have its result. It returns one of the flights.
 func killed(t *testing.T, h *crash.Process, n int, open func(i int, cfg flight.Config) *flight.Flight) (f *flight.Flight) {
 	t.Helper()
 	h.Await("^holds$")

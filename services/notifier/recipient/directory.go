@@ -111,17 +111,17 @@ func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Re
 		if id == "" {
 			return failed(permanent(ErrNoAggregate))
 		}
-		keys, err := keys.Members(kind, id, q.Type)
+		pattern, err := keys.Members(kind, id, q.Type)
 		if err != nil {
 			return failed(permanent(err))
 		}
-		return d.list(ctx, keys, q.Type)
+		return d.list(ctx, pattern, q.Type)
 	case rules.ScopeAll:
-		keys, err := keys.Recipients(q.Type)
+		pattern, err := keys.Recipients(q.Type)
 		if err != nil {
 			return failed(permanent(err))
 		}
-		return d.list(ctx, keys, q.Type)
+		return d.list(ctx, pattern, q.Type)
 	default:
 		return failed(permanent(fmt.Errorf("there is no scope %q", q.Scope)))
 	}
@@ -156,9 +156,9 @@ var errSilent = errors.New("the server has sent nothing more")
 // A consumer alone does not find all keys: it ends when no message is pending, and a record that is written meanwhile is for a
 // moment pending at neither its old nor its new position. So list then asks the leader for the records after the consumer's last
 // message. (Listing all keys would be too slow: a server took 3 to 5 seconds to name 100,000 of a million.)
-func (d *Directory) list(ctx context.Context, keys string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
+func (d *Directory) list(ctx context.Context, pattern string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) {
-		l := listing{Directory: d, keys: keys, kind: kind, seed: maphash.MakeSeed(), yield: yield}
+		l := listing{Directory: d, keys: pattern, kind: kind, seed: maphash.MakeSeed(), yield: yield}
 		more, err := l.shown(ctx)
 		if more && err == nil {
 			more, err = l.written(ctx)

@@ -260,18 +260,18 @@ func (d *Directory) member(
 // Memberships returns the aggregates whose events concern a recipient, in the order of their types and ids. Two round trips; the
 // server searches all memberships of the directory, which takes it 10 ms for a million.
 func (d *Directory) Memberships(ctx context.Context, kind contracts.RecipientType, userID string) ([]Member, error) {
-	keys, err := keys.Memberships(kind, userID)
+	pattern, err := keys.Memberships(kind, userID)
 	if err != nil {
 		return nil, permanent(err)
 	}
 	all := []Member{}
-	for subjects, err := range d.records.All(ctx, d.records.Key(keys)) {
+	for subjects, err := range d.records.All(ctx, d.records.Key(pattern)) {
 		var found []kvrecord.Record
 		if err == nil && len(subjects) > 0 {
 			found, err = d.records.GetMany(ctx, subjects)
 		}
 		if err != nil {
-			return nil, temporary(fmt.Errorf("list %s of the directory: %w", keys, err))
+			return nil, temporary(fmt.Errorf("list %s of the directory: %w", pattern, err))
 		}
 		for _, r := range found {
 			m, err := memberOf(r.Subject)

@@ -57,7 +57,8 @@ func (f *deadFlags) use(ctx context.Context, fn func(context.Context, *deadlette
 
 // filtered opens the dead letters for fn, and makes the filter by the server's clock.
 func (f *deadFlags) filtered(
-	ctx context.Context, selected *operate.DeadLetters, sequences []uint64, fn func(context.Context, *deadletter.Store, deadletter.Filter) error,
+	ctx context.Context, selected *operate.DeadLetters, sequences []uint64,
+	fn func(context.Context, *deadletter.Store, deadletter.Filter) error,
 ) error {
 	return f.use(ctx, func(ctx context.Context, store *deadletter.Store) error {
 		now, err := store.Now(ctx)
@@ -240,7 +241,7 @@ func (f *deadFlags) change(ctx context.Context, c *changeFlags, verb, format str
 	}
 	report, begun := operate.Change{Action: verb, DryRun: !c.yes && operate.Asks(verb, c.most()), Problems: []operate.Problem{}}, false
 	c.Account, c.Stream, c.Each = f.account, f.stream, report.Add
-	err := f.filtered(ctx, &c.DeadLetters, c.sequences, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) (err error) {
+	run := func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) (err error) {
 		begun = true
 		act := func(ctx context.Context) (int, error) { return report.Run(ctx, f.js, store, filter, c.ReplayOptions) }
 		if report.DryRun {
@@ -248,7 +249,8 @@ func (f *deadFlags) change(ctx context.Context, c *changeFlags, verb, format str
 			return err
 		}
 		return f.audited(ctx, f.js, verb, c.Target(c.sequences), act)
-	})
+	}
+	err := f.filtered(ctx, &c.DeadLetters, c.sequences, run)
 	if !begun {
 		return err
 	}

@@ -96,8 +96,8 @@ func TestTimesOfFilters(t *testing.T) {
 	}
 }
 
-// A column has as many cells as its marks say, and one without marks has any number. Where lines are wider than 100 cells, spare columns are
-// left out first, from the right, and then the widest are shortened.
+// A column has as many cells as its marks say, and one without marks has any number. Where lines are wider than 100 cells, spare columns
+// are left out first, from the right, and then the widest are shortened.
 func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -62,7 +62,8 @@ func newEmit(g *globals) *cobra.Command {
 	f.registerAccount(flags)
 	f.outputFlag(cmd, &f.format, listFormats...)
 	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
-	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all notifications")
+	flags.DurationVar(&f.limit, "timeout", time.Minute,
+		"longest time to try one event, and with --wait to wait for the end of all notifications")
 	f.choice(cmd, &f.via, "via", "", "where events are published: stream or notifier", viaStream, viaNotifier)
 	flags.BoolVar(&f.wait, "wait", false, "wait until all notifications have ended, and count them (implies --via notifier)")
 	return cmd

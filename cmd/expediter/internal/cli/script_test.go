@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// enriching is `enriching`: it starts an enricher that goes by the names of the places, until the script ends, and sets ENRICHER to where it
-// is. A place whose name has Late is pending when it is asked for first.
+// enriching is `enriching`: it starts an enricher that goes by the names of the places, until the script ends, and sets ENRICHER to where
+// it is. A place whose name has Late is pending when it is asked for first.
 func enriching(ts *testscript.TestScript, _ bool, _ []string) {
 	var mu sync.Mutex
 	asked := map[string]bool{}

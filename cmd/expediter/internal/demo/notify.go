@@ -126,7 +126,8 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	if err := d.countNotifications(ctx, want, events); err != nil {
 		return err
 	}
-	d.sayf("notified   %d events of all four kinds of recipients, each published twice at the same moment: %d notifications, %d sent, %d suppressed,",
+	d.sayf("notified   %d events of all four kinds of recipients, each published twice at the same moment: "+
+		"%d notifications, %d sent, %d suppressed,",
 		r.Events, r.Notifications, r.Sent, r.Suppressed)
 	d.sayf("           %d duplicates dropped, in %s\n", r.DuplicatesDropped, round(time.Since(started)))
 	return nil

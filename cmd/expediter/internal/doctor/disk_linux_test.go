@@ -90,7 +90,8 @@ func (s *onDisks) fill(disks ...string) {
 	})
 }
 
-// finds checks what doctor tells a user within half of its time: problems by their IDs and things, and nothing else but jobs without a worker.
+// finds checks what doctor tells a user within half of its time: problems by their IDs and things, and nothing else but jobs without a
+// worker.
 func (s *onDisks) finds(user, as string, want ...string) (problems string) {
 	s.Helper()
 	begun := time.Now()

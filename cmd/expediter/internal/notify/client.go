@@ -94,8 +94,8 @@ func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation)
 	}
 }
 
-// Replay resends the notifications that a query selects, and returns their number, summed over all requests that this takes. Those that were
-// counted before an error are resent.
+// Replay resends the notifications that a query selects, and returns their number, summed over all requests that this takes. Those that
+// were counted before an error are resent.
 func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Replayed, err error) {
 	for {
 		q.Limit = pageLimit

@@ -204,9 +204,9 @@ func (t Tally) Open() int {
 	return n
 }
 
-// Await waits until all notifications of an event have ended, and adds them to a tally. It reads a page at a time, and rereads the page until
-// all on it have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has the last known states of those that were read. A
-// refused event has no notifications: the error wraps ErrUnplanned.
+// Await waits until all notifications of an event have ended, and adds them to a tally. It reads a page at a time, and rereads the page
+// until all on it have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has the last known states of those that were
+// read. A refused event has no notifications: the error wraps ErrUnplanned.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	looks := 0
 	again := func() bool {

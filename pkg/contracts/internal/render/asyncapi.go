@@ -62,7 +62,9 @@ func messages(schemas map[string][]byte) (openapi.Node, error) {
 		if f.schema != "" {
 			message["payload"] = openapi.Node{"$ref": "#/components/schemas/" + f.schema}
 		}
-		channel := openapi.Node{"address": f.address, "description": description, "messages": openapi.Node{"message": message}, "x-stream": f.stream}
+		channel := openapi.Node{
+			"address": f.address, "description": description, "messages": openapi.Node{"message": message}, "x-stream": f.stream,
+		}
 		parameters := openapi.Node{}
 		for _, name := range parameter.FindAllStringSubmatch(f.address, -1) {
 			parameters[name[1]] = openapi.Node{}

@@ -36,16 +36,16 @@ func Operations(s *enrich.Service) []service.Op {
 	get.Good = map[int]string{http.StatusOK: "The states of all places of the request."}
 	events.Name, events.Route = "followRequest", "GET /v1/requests/{requestId}/events"
 	events.Summary = "Sends the results of a request as server-sent events."
-	events.Description = "A snapshot, or the changes after Last-Event-ID; then each change; then complete, and the end. An id that is not known " +
-		"gets reset and a snapshot. The name of an event is its type."
+	events.Description = "A snapshot, or the changes after Last-Event-ID; then each change; then complete, and the end. An id that is " +
+		"not known gets reset and a snapshot. The name of an event is its type."
 	events.Gives = map[string]any{"text/event-stream": service.Schema("Update")}
 	events.Good = map[int]string{
 		http.StatusOK: "The data of each event.", http.StatusNoContent: "The client has seen the end, and need not come back.",
 	}
 	socket.Name, socket.Route = "followRequestBySocket", "GET /v1/requests/{requestId}/ws"
 	socket.Summary = "Sends the results of a request over WebSocket."
-	socket.Description = "Every frame is one JSON object with a type. Without last_event_id they are RESULT_PATCH frames alone; with it, empty " +
-		"or not, they are the events of the event stream, each with its id in eventId."
+	socket.Description = "Every frame is one JSON object with a type. Without last_event_id they are RESULT_PATCH frames alone; " +
+		"with it, empty or not, they are the events of the event stream, each with its id in eventId."
 	socket.Good = map[int]string{http.StatusSwitchingProtocols: "The frames, see Frame."}
 	return append(service.Follow(events, socket, a.follow, event, frames),
 		service.NewOp(service.Op{

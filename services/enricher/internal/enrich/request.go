@@ -326,7 +326,8 @@ func lookups(req contracts.EnrichRequest, requestID string, providers []string) 
 func (t *lookup) init(job contracts.EnrichJob) error {
 	key, err := contracts.EnrichEntryKey(job.Provider, job.PlaceID)
 	*t = lookup{
-		job: job, fingerprint: fingerprint(job), first: key, entries: [2]*flight.Entry{&unread, &unread}, state: contracts.ProviderState{Status: contracts.StatusPending},
+		job: job, fingerprint: fingerprint(job), first: key, entries: [2]*flight.Entry{&unread, &unread},
+		state: contracts.ProviderState{Status: contracts.StatusPending},
 	}
 	return err
 }

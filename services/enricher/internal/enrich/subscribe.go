@@ -36,13 +36,13 @@ type Update struct {
 
 // Notice is the body of an event without other content.
 type Notice struct {
-	Type      string `json:"type" jsonschema:"enum=reset,enum=complete"`
+	Type      string `json:"type"      jsonschema:"enum=reset,enum=complete"`
 	RequestID string `json:"requestId"`
 }
 
 // Snapshot has the states of all places of a request.
 type Snapshot struct {
-	Type      string          `json:"type" jsonschema:"enum=snapshot"`
+	Type      string          `json:"type"      jsonschema:"enum=snapshot"`
 	RequestID string          `json:"requestId"`
 	Places    []SnapshotPlace `json:"places"`
 	// Pending is the number of states that are PENDING and not final.

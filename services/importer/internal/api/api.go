@@ -100,8 +100,8 @@ func (a *api) follows() []service.Op {
 	socket := events
 	socket.Name, socket.Route = "followImportBySocket", "GET /v1/imports/{job}/ws"
 	socket.Summary = "Sends the changes of a job over WebSocket."
-	socket.Description = "The events of the event stream, each as one JSON object in a frame. The connection closes with 1000 when the job has " +
-		"ended, and with 1001 when the client should reconnect with the id of its last frame."
+	socket.Description = "The events of the event stream, each as one JSON object in a frame. The connection closes with 1000 when the job " +
+		"has ended, and with 1001 when the client should reconnect with the id of its last frame."
 	socket.Good = map[int]string{http.StatusSwitchingProtocols: "The frames, see Frame."}
 	return service.Follow(events, socket, a.follow,
 		func(u imports.Update) service.Event { return service.Event{ID: idOf(u), Type: typeStatus, Body: u.Job} },

@@ -254,9 +254,9 @@ func labelOf(side string) string {
 	return side
 }
 
-// reach makes a call to a far side, unless the far side is known not to work. failure makes the failure for an error.
+// reach makes a call to a far side, unless the far side is known not to work. failed makes the failure for an error.
 func (a *attempt) reach(
-	ctx context.Context, side string, failure func(error) *FailedError, call func(context.Context) error,
+	ctx context.Context, side string, failed func(error) *FailedError, call func(context.Context) error,
 ) error {
 	if a.admitted == side {
 		a.admitted = ""
@@ -278,7 +278,7 @@ func (a *attempt) reach(
 		}
 		return nil
 	}
-	f := failure(err)
+	f := failed(err)
 	measured.End(string(f.Code), err)
 	if f.Page {
 		return f

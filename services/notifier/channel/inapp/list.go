@@ -117,20 +117,20 @@ func keysOf(kind contracts.RecipientType, userID string) (string, error) {
 	if kind != "" {
 		return keys.Inbox(kind, userID)
 	}
-	keys, err := keys.Inbox(anyKind, userID)
-	return "*" + strings.TrimPrefix(keys, anyKind), err
+	pattern, err := keys.Inbox(anyKind, userID)
+	return "*" + strings.TrimPrefix(pattern, anyKind), err
 }
 
 // items yields the items of a user, in no particular order. Any replica may answer, so an item written a moment ago may be
 // missing. An item that cannot be read is left out. One round trip for each 100,000 keys, and one for each 512 items.
 func (b *Inbox) items(ctx context.Context, kind contracts.RecipientType, userID string) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
-		keys, err := keysOf(kind, userID)
+		pattern, err := keysOf(kind, userID)
 		if err != nil {
 			yield(Item{}, fmt.Errorf("inapp: %w", err))
 			return
 		}
-		for subjects, err := range b.records.All(ctx, b.records.Key(keys)) {
+		for subjects, err := range b.records.All(ctx, b.records.Key(pattern)) {
 			if err != nil {
 				yield(Item{}, fmt.Errorf("inapp: list: %w", err))
 				return

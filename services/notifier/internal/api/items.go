@@ -42,8 +42,10 @@ func (i inbox) operations() []service.Op {
 	markOne.Description, markOne.Example = "A user with several recipient types needs the type.", service.JSON(`{"state":"archived"}`)
 	markOne.Good, markOne.Bad = map[int]string{http.StatusOK: "The changed item."}, []int{http.StatusNotFound}
 	events, socket := get, get
-	events.Name, events.Route, events.Summary = "followInbox", "GET /v1/users/{user}/inbox/events", "Sends the inbox live, as server-sent events."
-	events.Description = "Every item, or those that have changed since Last-Event-ID, and then each new or changed one, as events of the name item."
+	events.Name, events.Route = "followInbox", "GET /v1/users/{user}/inbox/events"
+	events.Summary = "Sends the inbox live, as server-sent events."
+	events.Description = "Every item, or those that have changed since Last-Event-ID, and then each new or changed one, as events " +
+		"of the name item."
 	events.Gives, events.Good = map[string]any{"text/event-stream": inapp.Item{}}, map[int]string{http.StatusOK: "The data of each event."}
 	socket.Name, socket.Route, socket.Summary = "followInboxBySocket", "GET /v1/users/{user}/inbox/ws", "Sends the inbox live, over WebSocket."
 	socket.Description = "The events of the event stream, each as one JSON object in a frame."

@@ -78,8 +78,7 @@ func (a *API) ofEvents() []service.Op {
 	endByQuery.Name, endByQuery.Route, endByQuery.Subject = "cancelEventByQuery", "DELETE /v1/events", "notifier.v1.cancel"
 	endByQuery.Summary = "Cancels an event whose id cannot be part of a path."
 	return []service.Op{
-		service.NewOp(publish, a.publish),
-		service.NewOp(notify, a.notify),
+		service.NewOp(publish, a.publish), service.NewOp(notify, a.notify),
 		service.NewOp(get, func(ctx context.Context, r EventByPath) (EventState, error) {
 			r.EventID = cmp.Or(r.ID, r.EventID)
 			return a.event(ctx, r.Query)
@@ -120,8 +119,9 @@ func (a *API) ofNotifications() []service.Op {
 	}
 	enable := service.Op{
 		Name: "enableEndpoint", Route: "POST /v1/endpoints/enable", Subject: "notifier.v1.endpoints.enable", Need: access.All(access.Operate),
-		MaxBody: maxName, Tag: "endpoints", Summary: "Enables an address.", Example: service.JSON(`{"channel":"pigeon","id":"310df89304dd8d96a74d83bf096b05ce"}`),
-		Good: map[int]string{http.StatusOK: "The endpoint before the change."}, Bad: []int{http.StatusNotFound},
+		MaxBody: maxName, Tag: "endpoints", Summary: "Enables an address.",
+		Example: service.JSON(`{"channel":"pigeon","id":"310df89304dd8d96a74d83bf096b05ce"}`),
+		Good:    map[int]string{http.StatusOK: "The endpoint before the change."}, Bad: []int{http.StatusNotFound},
 	}
 	test := service.Op{
 		Name: "sendTestMessage", Route: "POST /v1/templates/test", Subject: "notifier.v1.templates.test", Need: access.All(access.Operate),
@@ -149,7 +149,7 @@ func (a *API) ofNotifications() []service.Op {
 // Publication is an event, or the data of a CloudEvent in binary mode.
 type Publication struct {
 	Body   []byte      `body:"true" json:"-"`
-	Header nats.Header `header:"*" json:"-"`
+	Header nats.Header `header:"*"  json:"-"`
 }
 
 // publish publishes an event.

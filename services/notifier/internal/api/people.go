@@ -44,8 +44,8 @@ func (a *API) ofPeople() []service.Op {
 	put.Bad = []int{http.StatusPreconditionFailed}
 	patch := put
 	patch.Name, patch.Route, patch.Summary = "patchUser", "PATCH /v1/users/{type}/{user}", "Merges into a user (RFC 7396)."
-	patch.Description = "Fields that are not named stay, null removes. A caller who is bound to a user changes addresses and preferences; after " +
-		"20 new addresses in an hour the answer is QUOTA_CHANGE."
+	patch.Description = "Fields that are not named stay, null removes. A caller who is bound to a user changes addresses and preferences; " +
+		"after 20 new addresses in an hour the answer is QUOTA_CHANGE."
 	remove := user
 	remove.Name, remove.Route, remove.Subject = "deleteUser", "DELETE /v1/users/{type}/{user}", ""
 	remove.Summary = "Deletes a user."
@@ -88,11 +88,11 @@ func (a *API) ofAddresses() []service.Op {
 	secret.Name, secret.Summary = "getSecret", "Returns the secret that signs the messages to an address."
 	secret.Good = map[int]string{http.StatusOK: "The secrets."}
 	rotate.Name, rotate.Summary, rotate.Good = "rotateSecret", "Replaces the secret that signs the messages to an address.", secret.Good
-	rotate.Description = "A second request within a minute changes nothing. After 10 for a user in an hour, except for operators, the answer is " +
-		"QUOTA_ROTATE."
+	rotate.Description = "A second request within a minute changes nothing. After 10 for a user in an hour, except for operators, the " +
+		"answer is QUOTA_ROTATE."
 	test.Name, test.Summary = "testAddress", "Sends a message of the type TEST to an address now."
-	test.Description = "After 20 for a user and to an address in an hour, and 5 to unverified addresses, except for operators, the answer is " +
-		"QUOTA_TEST. Only a caller who is bound to no user chooses a template."
+	test.Description = "After 20 for a user and to an address in an hour, and 5 to unverified addresses, except for operators, the answer " +
+		"is QUOTA_TEST. Only a caller who is bound to no user chooses a template."
 	test.Good = map[int]string{http.StatusOK: "The outcome."}
 	replay.Name, replay.Summary = "replayAddress", "Resends notifications of an address that have failed since a time."
 	replay.Description = "After 10 for a user in an hour, except for operators, the answer is QUOTA_REPLAY."

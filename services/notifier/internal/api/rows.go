@@ -314,11 +314,11 @@ func (a *API) became(ctx context.Context, rows []stored, split bool) ([]Notifica
 // kept returns the records of notifications, by their keys. It makes those of erased users, who have none. Up to two round trips for
 // each 512 notifications.
 func (a *API) kept(ctx context.Context, rows []stored) (map[string]*deliveries.Delivery, error) {
-	keys := make([]string, len(rows))
+	of := make([]string, len(rows))
 	for i, row := range rows {
-		keys[i] = row.key
+		of[i] = row.key
 	}
-	known, err := a.cfg.Deliveries.GetMany(ctx, keys)
+	known, err := a.cfg.Deliveries.GetMany(ctx, of)
 	if err != nil {
 		return nil, err
 	}

@@ -239,13 +239,13 @@ const recordsAtOnce = 512
 
 // GetMany returns the records of notifications, by their keys. Notifications without a record are left out. A notification whose record
 // cannot be read is Unreadable. One round trip for each 512, and for each ItemsAtOnce notifications of the inbox.
-func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
+func (s *Store) GetMany(ctx context.Context, of []string) (map[string]*Delivery, error) {
 	subjects := map[*kvrecord.Stream][]string{}
-	for _, key := range keys {
+	for _, key := range of {
 		bucket, subject := s.at(key)
 		subjects[bucket] = append(subjects[bucket], subject)
 	}
-	known := make(map[string]*Delivery, len(keys))
+	known := make(map[string]*Delivery, len(of))
 	for bucket, all := range subjects {
 		atOnce := recordsAtOnce
 		if bucket == s.items {

@@ -227,11 +227,11 @@ func (s *Cancelled) Run(ctx context.Context) error {
 
 // Users returns the number of single users for whom an event is cancelled. One round trip.
 func (s *Cancelled) Users(ctx context.Context, eventID string) (int, error) {
-	keys, err := keys.CancelledUsers(eventID)
+	pattern, err := keys.CancelledUsers(eventID)
 	if err != nil {
 		return 0, err
 	}
-	subjects, _, err := s.records.Subjects(ctx, s.records.Key(keys), 0)
+	subjects, _, err := s.records.Subjects(ctx, s.records.Key(pattern), 0)
 	if err != nil {
 		return 0, fmt.Errorf("cancellations: %w", err)
 	}

@@ -126,9 +126,9 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 func TestWhatIsCountedTogether(t *testing.T) {
 	withPair(t, func(g *pair) {
 		one := contracts.Throttle{Limit: 1, Per: 60}
-		keys := []hold.ThrottleKey{ada, ada, ada, ada, ada}
-		keys[1].UserID, keys[2].Channel, keys[3].Group, keys[4].RecipientType = "bob", "fish", "d/*.>", "ADMIN"
-		for _, key := range keys {
+		of := []hold.ThrottleKey{ada, ada, ada, ada, ada}
+		of[1].UserID, of[2].Channel, of[3].Group, of[4].RecipientType = "bob", "fish", "d/*.>", "ADMIN"
+		for _, key := range of {
 			wait := g.ask(0, key, "row", one, false)
 			check.That(t, wait <= 0, "%+v: %s", key, wait)
 			check.Same(t, fmt.Sprintf("%+v: another", key), g.ask(1, key, "another", one, false), time.Minute)

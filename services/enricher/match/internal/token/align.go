@@ -312,7 +312,8 @@ var classes = []struct {
 const maxSkeletons = 4
 
 // Skeletons returns the consonant classes of a word in each plausible reading, the plainest first, for finding
-// candidates across scripts. Vowels, h, y and w are left out, and sounds that may be silent in one reading. A short skeleton shows little: use it to look, not to decide.
+// candidates across scripts. Vowels, h, y and w are left out, and sounds that may be silent in one reading. A short skeleton shows little:
+// use it to look, not to decide.
 func Skeletons(row []Sound) []string {
 	if len(row) == 0 {
 		return nil

@@ -23,12 +23,13 @@ func main() {
 			{"inbox", "What a user sees in the application."},
 		},
 		Names: map[string]string{
-			"api.EndpointPage": "FailingEndpoints", "api.Page": "NotificationPage", "health.Endpoint": "FailingEndpoint", "recipient.Member": "Membership",
+			"api.EndpointPage": "FailingEndpoints", "api.Page": "NotificationPage", "health.Endpoint": "FailingEndpoint",
+			"recipient.Member": "Membership",
 		},
 		Schemas: openapi.Node{
 			"Notify": json.RawMessage(`{
 				"type": "object", "required": ["recipients", "channels"], "additionalProperties": true,
-				"description": "Users, and what to notify them of. Members that are not listed are those of a route in the rules, such as fallback, later, digest, category and priority.",
+				"description": "Users, and what to notify them of. The other members are those of a route in the rules.",
 				"properties": {
 					"event_id": {"type": "string", "description": "The id of the event."},
 					"event_type": {"type": "string", "description": "The type of the event. Defaults to NOTIFICATION."},
