@@ -27,8 +27,7 @@ func ExampleRestaurant() {
 	fmt.Println(string(raw), err)
 	// Output:
 	// PENDING
-	// {"rating":4.50,"placeId":"ChIJ123","name":"Pizza
-	// House","wolt":{"status":"FOUND","url":"https://wolt.com/x"},"providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x"}}} <nil>
+	// {"rating":4.50,"placeId":"ChIJ123","name":"Pizza House","wolt":{"status":"FOUND","url":"https://wolt.com/x"},"providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x"}}} <nil>
 }
 
 func ExampleDecode() {
@@ -41,8 +40,10 @@ func ExampleDecode() {
 		}
 	}
 	// Output:
-	// contracts: invalid ImportJob: /job_id must not contain "/", "\", ".." or control characters; /owner_id is required; /url must be an
-	// absolute http or https URL without user name and password /job_id /owner_id /url
+	// contracts: invalid ImportJob: /job_id must not contain "/", "\", ".." or control characters; /owner_id is required; /url must be an absolute http or https URL without user name and password
+	// /job_id
+	// /owner_id
+	// /url
 }
 
 func ExampleEncode() {
@@ -70,9 +71,7 @@ func ExampleNewResultPatch() {
 	patch := contracts.NewResultPatch("req_1", "ChIJ123", "wolt", contracts.ProviderState{Status: contracts.StatusNotFound}, true)
 	raw, err := contracts.Encode(patch)
 	fmt.Println(string(raw), err)
-	// Output:
-	// {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}}
-	// <nil>
+	// Output: {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}} <nil>
 }
 
 func ExampleCloudEvent() {

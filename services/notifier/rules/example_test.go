@@ -26,7 +26,6 @@ events:
 	// Output:
 	// [inapp email] <nil>
 	// line 5: events.RESERVATION_REQUESTED.RESTAURANT_USER.channels has "pigeon": want inapp, email
-	// line 6: events.RESERVATION_REQUESTED.CUSTOMER.chanels is not known here: want category, channels, digest, fallback, fallback_after,
-	// later, priority, scope, template, throttle line 6: events.RESERVATION_REQUESTED.CUSTOMER.channels is missing: want a list of inapp,
-	// email
+	// line 6: events.RESERVATION_REQUESTED.CUSTOMER.chanels is not known here: want category, channels, digest, fallback, fallback_after, later, priority, scope, template, throttle
+	// line 6: events.RESERVATION_REQUESTED.CUSTOMER.channels is missing: want a list of inapp, email
 }
