@@ -28,7 +28,7 @@ type Config struct {
 // maxParties bounds the parties that a breaker remembers.
 const maxParties = 1000
 
-// Breaker counts the calls of a service. The zero value is closed. It has no lock of its own.
+// Breaker counts the calls of a service. The zero value is closed. The caller locks it.
 type Breaker struct {
 	failed map[string]bool // parties with a failed call since the last success
 	pauses int             // since then

@@ -56,12 +56,12 @@ func TestWorkEndsAtADenial(t *testing.T) {
 		}, "nothing answers to " + foreign},
 		"an election": {func(_ *testing.T, ctx context.Context, _ jetstream.JetStream) {
 			denied.From(ctx).Answered(foreign, nil)
-			time.Sleep(time.Minute - 1) //nolint:forbidigo // fake
+			natstest.Pass(time.Minute - 1)
 			denied.From(ctx).Answered(foreign, nats.ErrNoResponders)
 		}, ""},
 		"after an answer": {func(_ *testing.T, ctx context.Context, _ jetstream.JetStream) {
 			denied.From(ctx).Answered(foreign, nil)
-			time.Sleep(time.Minute) //nolint:forbidigo // fake
+			natstest.Pass(time.Minute)
 			denied.From(ctx).Answered(foreign, nats.ErrNoResponders)
 		}, "nothing answers to " + foreign},
 		"a message for nobody": {func(_ *testing.T, ctx context.Context, _ jetstream.JetStream) {
@@ -100,7 +100,7 @@ func TestDenialsAreReported(t *testing.T) {
 		}
 		check.OK(t, js.Conn().FlushTimeout(time.Second))
 		check.Same(t, "report", <-reports, "jobs.a")
-		time.Sleep(time.Second) //nolint:forbidigo // fake
+		natstest.Pass(time.Second)
 		check.Same(t, "more reports", len(reports), 0)
 	})
 }

@@ -88,7 +88,7 @@ func (g *Getter) Close() error {
 }
 
 // Last returns the last message of each subject of stream that has one, in no particular order. One round trip for each MaxSubjects
-// subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that was written meanwhile may be
+// subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that was written while they were read may be
 // there twice; the later message has the greater sequence.
 //
 // Requests without an answer, and missing parts of answers, are requested again until ctx ends.
@@ -162,7 +162,7 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 
 // complete repeats a request until the answer is complete. Messages arrive in the order of their sequences, so the next request begins
 // behind the last message that arrived. The server's option to read as of the first request (up_to_seq) is not used: the earlier message
-// of a key that was written meanwhile is gone.
+// of a key that was written since is gone.
 func (g *Getter) complete(ctx context.Context, stream string, req request) ([]jsapi.Message, error) {
 	var all []jsapi.Message
 	var p pace

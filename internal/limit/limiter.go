@@ -273,7 +273,7 @@ func (l *limiter) admit(p plan) {
 	for n := 0; n < p.grants; {
 		at := slices.IndexFunc(l.waiters, func(w *waiter) bool { return !w.parked })
 		if at < 0 {
-			return // all waiters have left meanwhile
+			return // all waiters have left
 		}
 		got := grant{owner: l.owner}
 		if len(p.starts) > 0 {
@@ -288,7 +288,7 @@ func (l *limiter) admit(p plan) {
 	}
 }
 
-// read reads the record. The caller holds mu, which read releases meanwhile.
+// read reads the record. The caller holds mu, which read releases while it waits.
 func (l *limiter) read() {
 	pushed := l.pushed
 	l.mu.Unlock()
@@ -344,7 +344,7 @@ func (l *limiter) notice(now time.Time) {
 	}
 }
 
-// write stores the planned record. The caller holds mu, which write releases meanwhile.
+// write stores the planned record. The caller holds mu, which write releases while it waits.
 func (l *limiter) write() {
 	if l.spec.Concurrency > 0 {
 		l.mu.Unlock()
@@ -390,7 +390,7 @@ func (l *limiter) stored(p plan, owner string, at kvrecord.Record) {
 	}
 	if l.spec.Concurrency > 0 {
 		if owner != l.owner || !l.set.isLive(owner) {
-			return // the lease ended meanwhile
+			return // the lease has ended
 		}
 		l.held = p.rec.of(owner)
 	}
@@ -408,7 +408,7 @@ func (l *limiter) fail(err error) {
 	l.pause()
 }
 
-// pause waits between two tries. The caller holds mu, which pause releases meanwhile.
+// pause waits between two tries. The caller holds mu, which pause releases while it waits.
 func (l *limiter) pause() {
 	n := l.failed
 	l.mu.Unlock()

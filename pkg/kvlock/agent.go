@@ -540,7 +540,7 @@ func (a *agent) remade() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if l := a.lease; l != nil && !l.releasing && l.token.Epoch < a.locker.store.Generation() {
-		a.lose(l, fmt.Errorf("%w: the bucket of lock %q was made anew, or marked as restored", ErrLost, a.name))
+		a.lose(l, fmt.Errorf("%w: the bucket of lock %q was recreated, or marked as restored", ErrLost, a.name))
 	}
 	a.stale = true
 	a.start()

@@ -103,7 +103,7 @@ func (s *Store) Write(ctx context.Context, c Change) (revision uint64, sent time
 }
 
 // errRemade is returned for a write when the bucket is, or may be, another bucket than that of the write.
-var errRemade = errors.New("kvlock: the bucket was made anew, or marked as restored")
+var errRemade = errors.New("kvlock: the bucket was recreated, or marked as restored")
 
 // SendOnce is the first try of Write, and waits for no longer than bound. It makes one more round trip when the connection was down, or
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
