@@ -68,7 +68,7 @@ func (r *record) encode(owner string) ([]byte, error) {
 	}
 	return kv.Encode(head{
 		Head: kv.Head{Version: kv.Version, State: stateHeld, Claim: r.Lease, Owner: owner, Instance: r.Instance},
-		TTL:  kv.Seconds(r.TTL),
+		TTL:  int64(r.TTL / time.Second),
 	}, r.queue.append(append(meta, '\n')))
 }
 

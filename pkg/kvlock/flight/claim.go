@@ -68,14 +68,14 @@ func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func renewal(ttl time.Duration) func(*claimRecord) {
-	return func(r *claimRecord) { r.TTL = kv.Seconds(ttl) }
+	return func(r *claimRecord) { r.TTL = int64(ttl / time.Second) }
 }
 
 // HandOff leaves the claim, for ttl, 0 for Config.ClaimTTL, to the process that resumes it by its reference. A job that runs later carries
 // the reference. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
-	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.HandOff = kv.Seconds(ttl), true })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.HandOff = int64(ttl/time.Second), true })
 	return err
 }
 
@@ -88,7 +88,7 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	if err := c.checkTTL(ttl); err != nil { // before an object is written
 		return Entry{}, err
 	}
-	edit := func(r *claimRecord) { r.State, r.TTL = Done.String(), kv.Seconds(ttl) }
+	edit := func(r *claimRecord) { r.State, r.TTL = Done.String(), int64(ttl/time.Second) }
 	packed, data, err := c.store(ctx, value, ttl, edit)
 	if err != nil {
 		return Entry{}, err
@@ -107,7 +107,7 @@ func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) erro
 		return c.remove(ctx, func(r *claimRecord) { r.Reason = redact.Clip(reason, maxReasonBytes) })
 	}
 	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) {
-		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), redact.Clip(reason, maxReasonBytes)
+		r.State, r.TTL, r.Reason = Failed.String(), int64(ttl/time.Second), redact.Clip(reason, maxReasonBytes)
 	})
 	return err
 }
@@ -299,11 +299,11 @@ func (f *Flight) take(
 	if err := errors.Join(kv.CheckKey(key), kv.CheckTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
 		return nil, fmt.Errorf("kvlock: claim %s: %w", redact.Quote(key), err)
 	}
-	bounded, cancel := f.store.Bound(ctx)
+	bounded, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 	defer cancel()
 	owner := nuid.Next() // the same for all tries: an earlier one, whose outcome is unknown, is ours too
 	for {
-		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, kv.Seconds(ttl)
+		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, int64(ttl/time.Second)
 		f.sign(&r)
 		ch := change{Change: kv.Change{Key: key, Expect: at, TTL: ttl, Token: true}, record: r}
 		revision, sent, err := f.write(bounded, &ch)

@@ -417,7 +417,7 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	if err := kv.CheckKey(key); err != nil {
 		return err
 	}
-	ctx, cancel := f.store.Bound(ctx)
+	ctx, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 	defer cancel()
 	var unreadable error
 	err := f.store.Persist(ctx, "invalidate", key, func() error {

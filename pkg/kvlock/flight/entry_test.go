@@ -108,7 +108,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 				Instance: fill(kv.MaxInstanceBytes),
 			},
 			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), HandOff: true, Reason: fill(maxReasonBytes), Released: true,
-			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id,
+			TTL: int64(kv.MaxTTL / time.Second), Member: id, Server: id,
 		}
 		check.OK(t, checkFingerprint(r.Fingerprint))
 		data, err := kv.Encode(r, nil)
@@ -156,7 +156,7 @@ func FuzzRecordRoundTrip(f *testing.F) {
 		}
 		r := claimRecord{
 			Head: kv.Head{Version: kv.Version, State: "done", Claim: "c" + claim, Owner: "o" + owner}, Fingerprint: fingerprint,
-			Reason: reason, Attempt: attempt, TTL: max(0, ttl%kv.Seconds(kv.MaxTTL)),
+			Reason: reason, Attempt: attempt, TTL: max(0, ttl%int64(kv.MaxTTL/time.Second)),
 		}
 		data, err := kv.Encode(r, value)
 		if err != nil {

@@ -127,7 +127,7 @@ func (f *Flight) unseal(ctx context.Context, entry Entry) (Entry, error) {
 	case !errors.Is(err, errBroken):
 		return Entry{}, err
 	case first:
-		ctx, cancel := f.store.Bound(ctx)
+		ctx, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 		defer cancel()
 		f.removeCorrupt(ctx, entry, err)
 	}
@@ -335,13 +335,13 @@ func (f *Flight) part(subject, id string, data []byte, ttl time.Duration) *nats.
 	m := nats.NewMsg(subject)
 	m.Data = data
 	m.Header.Set(jetstream.MsgIDHeader, id)
-	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(kv.Seconds(ttl), 10)+"s")
+	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(int64(ttl/time.Second), 10)+"s")
 	return m
 }
 
 // sendPart sends m until it is acknowledged, for at most OpTimeout.
 func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) error {
-	ctx, cancel := f.store.Bound(ctx)
+	ctx, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 	defer cancel()
 	return f.store.Persist(ctx, "write the object of", key, func() error {
 		_, err := f.store.Send(ctx, objectStream(bucket), m, kv.SendTimeout)
@@ -352,9 +352,8 @@ func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) 
 // fetch reads the data of an object. It returns errBroken for a missing or incomplete object only when the leader of
 // its stream confirms that: a replica may lag behind. One round trip for each 4 MB, and more when a replica lagged behind.
 func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, uploadTime(o.Size))
+	ctx, cancel := f.store.Bound(ctx, uploadTime(o.Size))
 	defer cancel()
-	defer f.store.UntilClosed(cancel)()
 	stream := objectStream(o.Bucket)
 	data, err := f.store.Get.All(ctx, stream, o.chunks(), o.Size)
 	if err == nil && o.matches(data) {
@@ -402,7 +401,7 @@ func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error
 	if bucket == "" {
 		return nil
 	}
-	ctx, cancel := store.Bound(ctx)
+	ctx, cancel := store.Bound(ctx, store.OpTimeout)
 	defer cancel()
 	info, err := kv.StreamInfo(ctx, store.JS, bucket, objectStream(bucket), largeMaker)
 	if err != nil {
