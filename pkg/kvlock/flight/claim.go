@@ -75,7 +75,9 @@ func renewal(ttl time.Duration) func(*claimRecord) {
 // the reference. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
-	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.HandOff = int64(ttl/time.Second), true })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) {
+		r.TTL, r.HandOff = int64(ttl/time.Second), true
+	})
 	return err
 }
 

@@ -267,7 +267,10 @@ func (s *Store) publish(ctx context.Context, c Change, within time.Duration) (ui
 	if revision <= before {
 		s.fellBack(ctx, before, revision, began.Add(within))
 	}
-	for now := before; now < revision && !s.highest.CompareAndSwap(now, revision); now = s.highest.Load() {
+	for now := before; now < revision; now = s.highest.Load() {
+		if s.highest.CompareAndSwap(now, revision) {
+			break
+		}
 	}
 	if mirror := s.Hub.mirror; mirror != nil {
 		mirror.Changed(c.Key, revision, era)
