@@ -66,24 +66,6 @@ func (p packed) check() error {
 	return nil
 }
 
-// pack returns the form in which a record stores value.
-func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
-	if len(value) > f.cfg.MaxValue {
-		return packed{}, nil, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d", kvlock.ErrTooLarge, key, len(value), f.cfg.MaxValue)
-	}
-	if len(value) <= compressAbove {
-		return packed{}, value, nil
-	}
-	data, saves, err := f.codec.Compress(value)
-	if err != nil {
-		return packed{}, nil, fmt.Errorf("kvlock: %w", err)
-	}
-	if !saves {
-		return packed{}, value, nil
-	}
-	return packed{Codec: compress.Zstd, Size: len(value)}, data, nil
-}
-
 // content is the stored form of an entry's value, which is opened when a caller wants the value. All copies of the entry share it, so that
 // waiters that were woken together open it once. It is opened in the goroutine of a caller, never in the goroutine that receives pushes.
 type content struct {
@@ -247,13 +229,22 @@ func uploadTime(size int) time.Duration {
 	return uploadBase + time.Duration(size)*time.Second/uploadPerSec
 }
 
-// store returns the form in which the claim's record stores value; edit makes that record, for ttl. A value that does not fit into the
-// record is first written to the Object Store, so that no record ever refers to a missing object. Meanwhile the claim is renewed.
-func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit func(*claimRecord)) (packed, []byte, error) {
+// pack returns the form in which the claim's record stores value; edit makes that record, for ttl. A value that does not fit into the
+// record is first written to the Object Store, so that no record ever refers to a missing object, and the claim is renewed until then.
+func (c *Claim) pack(ctx context.Context, value []byte, ttl time.Duration, edit func(*claimRecord)) (p packed, data []byte, err error) {
 	f := c.flight
-	p, data, err := f.pack(c.key, value)
-	if err != nil {
-		return p, nil, err
+	if len(value) > f.cfg.MaxValue {
+		return p, nil, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d", kvlock.ErrTooLarge, c.key, len(value), f.cfg.MaxValue)
+	}
+	data = value
+	if len(value) > compressAbove {
+		smaller, saves, err := f.codec.Compress(value)
+		if err != nil {
+			return p, nil, fmt.Errorf("kvlock: %w", err)
+		}
+		if saves {
+			p, data = packed{Codec: compress.Zstd, Size: len(value)}, smaller
+		}
 	}
 	c.mu.Lock()
 	r, ended := c.record, c.ended
@@ -261,6 +252,8 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 	if ended != nil {
 		return p, nil, nil // the write of the record reports that
 	}
+
+	// The room depends on the record as it will be written.
 	claimTTL := time.Duration(r.TTL) * time.Second
 	r.HandOff, r.Value = false, p
 	edit(&r)
@@ -278,6 +271,7 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 			"set Config.LargeValueBucket to an Object Store bucket, or raise the server's max_payload",
 			kvlock.ErrTooLarge, c.key, len(value), len(data), room)
 	}
+	// An upload may take longer than the claim's TTL.
 	held, stop := c.AutoRenew(ctx, claimTTL)
 	defer stop()
 	name := fmt.Sprintf("%s-%d-%s", c.id, r.Attempt, nuid.Next())
