@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// applied returns a server of its own with all assets.
+// applied returns a separate server with all assets.
 func applied(t *testing.T) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, js := natstest.Connect(t, natstest.Server(t))

@@ -14,7 +14,7 @@ import (
 
 // CloudEvents types of the messages. The version is part of the type and changes only with the meaning.
 const (
-	// CloudEventDomain is an Event whose source gave it no type of its own.
+	// CloudEventDomain is an Event whose source gave it no other type.
 	CloudEventDomain = "io.expediter.domain.event.v1"
 	// CloudEventEnrichRequested is an EnrichJob.
 	CloudEventEnrichRequested = "io.expediter.place.enrichment.requested.v1"

@@ -20,7 +20,7 @@ import (
 // message that a NATS server takes by default.
 const MaxBody = 1 << 20
 
-// Message is a type of this package that is sent as a message of its own.
+// Message is a type of this package that is sent as its own message.
 type Message interface {
 	// Validate returns a *ValidationError that names every failing field, or nil.
 	Validate() error

@@ -14,7 +14,7 @@ const (
 	EnrichJobsSubjects = "jobs.enrich.>"
 	// EventsSubjects selects all domain events.
 	EventsSubjects = "events.>"
-	// RoutedEventsSubjects selects the domain events that have a route of their own. No encoded id has a slash, so a user without permission
+	// RoutedEventsSubjects selects the domain events that have their own route. No encoded id has a slash, so a user without permission
 	// for these subjects can choose no channels or texts.
 	RoutedEventsSubjects = routedEvents + ".>"
 	// ImportJobsSubjects selects all import jobs.

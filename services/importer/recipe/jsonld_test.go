@@ -288,7 +288,7 @@ func TestBiggestRecipeAsJSONLD(t *testing.T) {
 	check.That(t, err == nil && n >= 400_000 && n <= 4<<20, "%d bytes of JSON-LD, %v", n, err)
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // samples are recipes by the name of their golden files.
 func samples() map[string]*recipe.Recipe {

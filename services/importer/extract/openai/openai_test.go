@@ -468,7 +468,7 @@ func TestConforms(t *testing.T) {
 	}, key, "Whisk")
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // absent are members that no model fills in: they are known without it, or found in the source alone.
 var absent = map[string]bool{"source": true, "unverified": true, "warnings": true, "index": true, "end_sec": true, "details": true}
