@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -18,5 +20,7 @@ func Golden(t testing.TB, file string, got []byte) {
 		check.OK(t, os.WriteFile(file, got, 0o600))
 		return
 	}
-	check.Equal(t, string(check.Must(os.ReadFile(file))(t)), string(got))
+	want, err := os.ReadFile(file)
+	diff := cmp.Diff(string(want), string(got))
+	check.That(t, err == nil && diff == "", "%s differs, -update rewrites it: %v\n(-file +got):\n%s", file, err, diff)
 }
