@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// ours is a notifier in a process of its own, and a connection that publishes events.
+// ours is a notifier in a separate process, and a connection that publishes events.
 type ours struct {
 	bench    *bench
 	js       jetstream.JetStream

@@ -147,7 +147,7 @@ func applyStream(
 		if !errors.Is(change.Err, jetstream.ErrStreamNameAlreadyInUse) {
 			return change
 		}
-		// A try without an answer, or another Apply, has made it meanwhile, with a FirstSeq of its own.
+		// A try without an answer, or another Apply, has made it in the meantime, with its own FirstSeq.
 		change = Change{Stream: want.Name, Action: None}
 		stream, err = js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) { // of a node that leads since then, and has not heard of it

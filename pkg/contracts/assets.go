@@ -73,7 +73,7 @@ const (
 	deadDedupWindow = day
 
 	// maxConsumers bounds the consumers of a stream: each service has a few durable ones, consoles and CLIs
-	// add short-lived ones. It is explicit because servers since 2.15 read -1 as a default of their own.
+	// add short-lived ones. It is explicit because servers since 2.15 read -1 as their own default.
 	maxConsumers = 128
 )
 

@@ -20,7 +20,7 @@ import (
 // message that a NATS server takes by default.
 const MaxBody = 1 << 20
 
-// Message is a type of this package that is sent as a message of its own.
+// Message is a type of this package that is sent as its own message.
 type Message interface {
 	// Validate returns a *ValidationError that names every failing field, or nil.
 	Validate() error
@@ -161,7 +161,7 @@ func covered(known map[string]bool, path string) bool {
 	return true
 }
 
-//go:generate go run ./internal/generate
+//go:generate go test -run ^TestGeneratedFilesAreCurrent$ . -update
 
 //go:embed schemas/*.json
 var schemaFiles embed.FS

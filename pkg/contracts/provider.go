@@ -6,7 +6,7 @@ import (
 	"github.com/expediter-io/expediter/internal/strictjson"
 )
 
-// ProviderWolt is the name of the first provider, and the only one with a deprecated field of its own.
+// ProviderWolt is the name of the first provider, and the only one with its own deprecated field.
 const ProviderWolt = "wolt"
 
 // ProviderStatus is the status of a provider's link, as clients see it.

@@ -206,8 +206,8 @@ var (
 	ErrTooLarge = errors.New("contracts: body too large")
 
 	// ErrEventMismatch is returned when another event has been published under the same id. The earlier event stands: a
-	// different event needs an id of its own.
-	ErrEventMismatch = errors.New("contracts: another event was published under this id: one that differs needs an id of its own")
+	// different event needs its own id.
+	ErrEventMismatch = errors.New("contracts: another event was published under this id: one that differs needs its own id")
 
 	// ErrEmptyToken is returned when an id that must become part of a subject or a key is empty.
 	ErrEmptyToken = subject.ErrEmpty

@@ -35,8 +35,8 @@ func (p *place) bound(name string, bytes int64) {
 	check.OK(p, check.Err(p.js.UpdateStream(p.Context(), config)))
 }
 
-// A request that a full store refuses is answered by a problem of its own, the service is not ready and names the store, and both go
-// away when there is room. Events published meanwhile reach their users then.
+// A request that a full store refuses is answered by its own problem, the service is not ready and names the store, and both go
+// away when there is room. Events published in the meantime reach their users then.
 func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 	const staff = "RESTAURANT_USER"
 	publish := func(ctx context.Context, n *Notifier) error {

@@ -191,7 +191,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 	}
 }
 
-// However long the files take to be read, readiness and metrics are answered meanwhile.
+// However long the files take to be read, readiness and metrics are answered in the meantime.
 func TestStatsWhileTheFilesAreRead(t *testing.T) {
 	t.Parallel()
 	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})

@@ -233,7 +233,7 @@ func (p parts) lacks(kind Kind) string {
 // texts has the texts of one template.
 type texts struct {
 	by      map[string]map[string]parts // by locale, and by channel, "" for all channels
-	choices map[string]locale.Choice    // by channel with files of its own, and by ""
+	choices map[string]locale.Choice    // by channel with its own files, and by ""
 }
 
 // of returns the parts of a locale for a channel.

@@ -3,10 +3,7 @@
 package render
 
 import (
-	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -193,35 +190,6 @@ func Files(root string) (map[string][]byte, error) {
 // Folders returns the folders that hold generated files and nothing else.
 func Folders() []string {
 	return []string{"pkg/contracts/schemas", "deploy/nats/streams", "deploy/nats/buckets", "deploy/nats/objects"}
-}
-
-// Write replaces the generated files below root.
-func Write(root string) error {
-	files, err := Files(root)
-	if err != nil {
-		return err
-	}
-	for _, folder := range Folders() {
-		path := filepath.Join(root, folder)
-		old, err := filepath.Glob(filepath.Join(path, "*.json"))
-		if err != nil {
-			return fmt.Errorf("render: %w", err)
-		}
-		for _, file := range old {
-			if err := os.Remove(file); err != nil {
-				return fmt.Errorf("render: %w", err)
-			}
-		}
-		if err := os.MkdirAll(path, 0o750); err != nil {
-			return fmt.Errorf("render: %w", err)
-		}
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil { //nolint:gosec // Everybody may read sources.
-			return fmt.Errorf("render: %w", err)
-		}
-	}
-	return nil
 }
 
 func assets() (map[string][]byte, error) {

@@ -80,8 +80,8 @@ func (e *ConflictError) Error() string {
 }
 
 // outdated reports whether a read returned an older entry than an entry of this process that was acknowledged and cannot have expired.
-// Then a deposed leader answered, or the key is absent because another process claimed it meanwhile for a shorter time. A marker, which
-// the server accepts only where the key is absent, decides between the two.
+// Then a deposed leader answered, or the key is absent because another process claimed it since for a shorter time. A marker, which the
+// server accepts only where the key is absent, decides between the two.
 func (c Change) outdated(revision uint64) bool {
 	return revision < c.Expect && time.Now().Before(c.Held)
 }
@@ -124,7 +124,7 @@ func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (re
 	if err == nil && c.Token {
 		// Asked only now: before the write the answer would not say in which generation it was stored.
 		if err = s.confirm(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
-			err = errRemade // the bucket was made anew before or after the write was stored
+			err = errRemade // the bucket was recreated before or after the write was stored
 		}
 	}
 	return revision, err
@@ -469,7 +469,7 @@ func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by ti
 	s.invalidate()
 	switch err := s.confirm(ctx, SendTimeout); {
 	case err != nil:
-		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)
+		s.Log.WarnContext(ctx, "kvlock: bucket was recreated, its generation is not known yet", "error", err)
 	case s.Generation() == then:
 		// Each write asks again, until the bucket is marked or the old sequence is reached.
 		s.Log.ErrorContext(ctx, "kvlock: bucket was restored from a backup and gives tokens again that it has given: call MarkRestored",

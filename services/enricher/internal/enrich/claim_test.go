@@ -184,7 +184,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	settled.Outcome = worker.OutcomeDead
 	i.Settled(settled)
 	i.background.Wait()
-	for range 2 { // the place is never free meanwhile: a process with a subscriber would queue its job again
+	for range 2 { // the place is never free in the meantime: a process with a subscriber would queue its job again
 		msg, err := writes.NextMsg(patience)
 		check.Require(t, err == nil && msg.Header.Get("KV-Operation") == "", "%v: %v", msg, err)
 	}
@@ -486,7 +486,7 @@ func TestBacklogAtTheRate(t *testing.T) {
 	})
 }
 
-// counting is the far side as it is seen from all instances: when each call came, and how many were under way.
+// counting is the remote service as it is seen from all instances: when each call came, and how many were under way.
 type counting struct {
 	next http.RoundTripper
 	slow time.Duration // the least time of each call
@@ -529,7 +529,7 @@ func (c *counting) check(t *testing.T, gap time.Duration, burst int) {
 }
 
 // TestProviderIsAskedNoFasterByMoreInstances has three instances look places up, one of which is cut off in the middle. The
-// far side never gets more calls than its rate, nor more at once than searches that may be under way; no attempt is used on
+// remote service never gets more calls than its rate, nor more at once than searches that may be under way; no attempt is used on
 // waiting.
 func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 	for _, dies := range []bool{false, true} {

@@ -93,7 +93,7 @@ func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup)
 		if !taken {
 			return fmt.Errorf("enricher: save request %q: %w", requestID, err)
 		}
-		if over = conflict.Found; over.Revision == 0 || over.Deleted() { // the record was removed meanwhile
+		if over = conflict.Found; over.Revision == 0 || over.Deleted() { // the record was removed in the meantime
 			record = fresh
 			continue
 		}
@@ -108,7 +108,7 @@ func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup)
 			return nil
 		}
 	}
-	return fmt.Errorf("enricher: save request %q: it changed %d times meanwhile", requestID, saveTries)
+	return fmt.Errorf("enricher: save request %q: it changed %d times in the meantime", requestID, saveTries)
 }
 
 // add appends the lookups that the record does not have, and reports whether it has appended any.

@@ -715,7 +715,7 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 				natstest.Pass(8 * time.Second) // for as long as a provider may take by default
 				return venueOf(place)
 			}}
-			client := newInstance(t, srv, slow) // has a connection of its own, and works nothing
+			client := newInstance(t, srv, slow) // has a separate connection, and works nothing
 			wire := natstest.NewWire(t, srv, mishap)
 			var i *instance
 			start := func() {

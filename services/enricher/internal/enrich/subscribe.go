@@ -24,7 +24,7 @@ const (
 
 // Update is one event of a Subscription.
 type Update struct {
-	// ID is the id with which Subscribe continues after this event; "" after a reset, which begins anew.
+	// ID is the id with which Subscribe continues after this event; "" after a reset, which starts over.
 	ID string
 
 	// Type is TypeSnapshot, TypeReset, TypeComplete or contracts.TypeResultPatch.
@@ -148,7 +148,7 @@ func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 	case lastEventID == "":
 		sub.snapshot()
 	default:
-		// Without an id: a client that is cut off now has to begin anew, because the snapshot is still missing.
+		// Without an id: a client that is cut off now has to start over, because the snapshot is still missing.
 		sub.queue = append(sub.queue, Update{Type: TypeReset, Body: Notice{Type: TypeReset, RequestID: sub.requestID}})
 		sub.snapshot()
 	}

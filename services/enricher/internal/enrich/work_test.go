@@ -569,7 +569,7 @@ func TestWorkConforms(t *testing.T) {
 
 func conformPlace(n int) string { return fmt.Sprintf("kitchen-%d", n) }
 
-// conformJob is a job whose claim has expired, which the worker takes anew.
+// conformJob is a job whose claim has expired, which the worker takes over.
 func conformJob(n int) *nats.Msg {
 	job := contracts.EnrichJob{
 		Provider: contracts.ProviderWolt, PlaceID: conformPlace(n), RequestID: "r", Name: conformPlace(n), Address: fmt.Sprintf("Harbour Road %d", n+1),

@@ -206,7 +206,7 @@ func (s *Sender) advance(ctx context.Context, n *notification, d *deliveries.Del
 			return err
 		}
 	}
-	defer func() { // the call was not made: another process wrote the record meanwhile, or the store did not answer
+	defer func() { // the call was not made: another process wrote the record in the meantime, or the store did not answer
 		if n.call != nil {
 			s.cfg.Health.Left(n.call)
 		}

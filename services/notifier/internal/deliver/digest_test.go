@@ -154,7 +154,7 @@ func (e enabled) Admit(*health.Call) (health.Verdict, time.Duration) {
 func (enabled) Called(context.Context, *health.Call, channel.Message, *channel.Error) {}
 func (enabled) Left(*health.Call)                                                     {}
 
-// An event that was on its way into a digest which has ended undelivered meanwhile is delivered by the next.
+// An event that was on its way into a digest which has ended undelivered in the meantime is delivered by the next.
 func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}

@@ -388,7 +388,7 @@ func TestARowThatIsHeldIsNotDeliveredAtOnce(t *testing.T) {
 }
 
 // A digest of one event is that event's item, beside the record that says that its notification is in the digest, wherever its worker
-// dies. A digest of two has an item of its own.
+// dies. A digest of two has its own item.
 func TestDigestsInTheInbox(t *testing.T) {
 	const id = "digest:c:2000-01-01T01:00:00Z"
 	for _, events := range [][]string{{"e"}, {"e", "f"}} {

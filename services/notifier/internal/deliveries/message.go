@@ -39,7 +39,7 @@ type Encoder struct {
 }
 
 // frameOf has the fields other than the user in which notifications of a plan differ. Digest, throttle, unread and fallback depend on
-// kind and channel. A notification that follows another has an encoder of its own.
+// kind and channel. A notification that follows another has its own encoder.
 type frameOf struct {
 	address   string
 	category  string
@@ -82,7 +82,7 @@ func Write(n contracts.Notification) (kvrecord.Write, error) {
 }
 
 // Replay returns the write that sends a notification again for the n-th time. It has the data of the notification, and an id of its
-// own, so that it gets a dead letter of its own.
+// own, so that it gets its own dead letter.
 func Replay(n contracts.Notification, data []byte, number int) (w kvrecord.Write, err error) {
 	id, err := keys.Of(&n)
 	if err != nil {

@@ -117,7 +117,7 @@ func (s *Cancelled) Sync(ctx context.Context) error {
 	}
 	defer func() { <-s.asking }()
 	if s.since().After(called) {
-		return nil // another goroutine has asked meanwhile
+		return nil // another goroutine has asked in the meantime
 	}
 	begun := time.Now()
 	for subjects, err := range s.records.All(ctx, s.records.Key(keys.AllCancelled)) {

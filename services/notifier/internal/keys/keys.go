@@ -13,7 +13,7 @@
 //	<type>.<user>                                          Recipient     bucket directory
 //	member.<aggregate type>.<aggregate>.<type>.<user>      Member        bucket directory
 //
-// The address of a notification for one of several is a token of its own, which begins with a slash: it follows the event in
+// The address of a notification for one of several is its own token, which begins with a slash: it follows the event in
 // a subject, and the channel in a key.
 package keys
 

@@ -113,7 +113,7 @@ func (p *Planner) CheckRoute(eventType string, route []byte) error {
 	return err
 }
 
-// Concerns reports whether an event has a route of its own, or a rule applies to it.
+// Concerns reports whether an event has its own route, or a rule applies to it.
 func (p *Planner) Concerns(e contracts.Event) bool {
 	r, err := p.routing(e)
 	return err != nil || len(r.queries) > 0
