@@ -88,8 +88,8 @@ func (g *Getter) Close() error {
 }
 
 // Last returns the last message of each subject of stream that has one, in no particular order. One round trip for each MaxSubjects
-// subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that was written while they were read
-// may be there twice; the later message has the greater sequence.
+// subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that was written while they were
+// read may be there twice; the later message has the greater sequence.
 //
 // Requests without an answer, and missing parts of answers, are requested again until ctx ends.
 func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]jsapi.Message, error) {

@@ -1,6 +1,6 @@
-// Package inbox sends requests with one reply each, over a subscription of its own.
+// Package inbox sends requests with one reply each, over its own subscription.
 //
-// It replaces nats.Conn.RequestMsgWithContext for callers that send very many requests. A request needs no context and no timer of its own
+// It replaces nats.Conn.RequestMsgWithContext for callers that send very many requests. A request needs no separate context or timer
 // for its time-out. It takes no lock of the connection, which the connection may hold while it writes to its socket. It ends when the
 // connection is lost or closed, for any reason.
 package inbox
@@ -82,9 +82,9 @@ func (i *Inbox) Close() error {
 
 // Request sends m, whose Reply it sets, and returns the reply. It returns the error of ctx when ctx ends first, context.DeadlineExceeded
 // when no reply came within the given time, nats.ErrNoResponders when no server takes requests on the subject, nats.ErrDisconnected when
-// the connection was lost meanwhile, nats.ErrConnectionClosed when it was closed, and otherwise the connection's error for a message that
-// it cannot send. Without a connection nothing is sent: the client would keep the message, and send it much later. After any other error
-// the request may have been sent and processed. One round trip.
+// the connection was lost in the meantime, nats.ErrConnectionClosed when it was closed, and otherwise the connection's error for a message
+// that it cannot send. Without a connection nothing is sent: the client would keep the message, and send it much later. After any other
+// error the request may have been sent and processed. One round trip.
 func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -8,5 +8,5 @@
 //	transport := &http.Transport{DialContext: remote.Guard{}.Dialer().DialContext}
 //
 // A Client makes each call once, over a
-// connection of its own, in bounded time, with a bounded answer. No error holds the address or the token: both may be secret.
+// separate connection, in bounded time, with a bounded answer. No error holds the address or the token: both may be secret.
 package remote

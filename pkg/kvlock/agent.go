@@ -19,7 +19,7 @@ import (
 // writes the record of a lock only through its agent, one write at a time. One write may take, renew, hand on or confirm a lease, and take
 // or leave places in the queue.
 //
-// Each write is computed anew from the last known record (decide, compose). So an agent need not remember a write whose outcome is
+// Each write is recomputed from the last known record (decide, compose). So an agent need not remember a write whose outcome is
 // unknown: the record shows it. These rules keep two members from holding a lock:
 //
 //  1. A record replaces only the record from which it was computed. Every write is conditional on the revision of that record. Only an
@@ -34,7 +34,7 @@ import (
 //     hand-over (rule 3), so at least for that time after it was stored. The member does not know the time of storing: the push may have
 //     been under way for long. But it knows the time of its last acknowledged write, before the hand-over; and a record with a greater
 //     revision was stored after that. So a lease that begins with that write, for grantTTL, ends in time (accept). If too little of it is
-//     left, as after a long wait, the member has the lock when it has confirmed it by a write of its own. Otherwise it has the lock at
+//     left, as after a long wait, the member has the lock when it has confirmed it by its own write. Otherwise it has the lock at
 //     once, confirms it soon after, and loses it when no confirmation is acknowledged.
 //  5. The context of a lease ends before the agent sends the write that gives the lock away.
 //  6. If the record has this member as the holder, and no lease is in hand, the lock is taken for a waiter, or given back.

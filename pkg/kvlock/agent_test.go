@@ -89,7 +89,7 @@ func TestOvertakenAnswer(t *testing.T) {
 				answer(a, state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}})
 				err := context.Cause(w.lease.ctx)
 				check.That(t, err == nil && a.lease == w.lease && a.at == 9, "the lock is known at revision %d and lost: %v", a.at, err)
-				// An answer to a question of that revision or later is believed, however old the record: the bucket may have been made anew.
+				// An answer to a question of that revision or later is believed, however old the record: the bucket may be a new one.
 				a.learn(state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}}, true)
 				check.Is(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
 			})
@@ -139,7 +139,7 @@ func TestAgentThatLeavesSetsNoTimer(t *testing.T) {
 	}
 }
 
-// Each name has a key of its own, from which it is read back. A name that may be a key is its own.
+// Each name has its own key, from which it is read back. A name that may be a key is its own.
 func TestKeysOfNames(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

@@ -394,7 +394,7 @@ func (l *Lease) endInTime() {
 // Release gives the lock up: to the next in the queue if there is one, in the same write. The lease's context ends before the request is
 // sent. Release never changes another holder's lease, and calling it again does nothing.
 //
-// It returns ErrLost when the lease had been lost before: another holder may have had the lock meanwhile. It returns
+// It returns ErrLost when the lease had been lost before: another holder may have had the lock since. It returns
 // ErrUnavailable when no server answered within LockerConfig.OpTimeout: the Locker then goes on trying, and the lock is
 // free when its TTL has passed at the latest. One round trip.
 func (l *Lease) Release(ctx context.Context) error {
@@ -547,7 +547,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error]
 				return
 			}
 			s, err := stateOf(e, nil)
-			delete(found, s.name) // it was written meanwhile
+			delete(found, s.name) // it was written in the meantime
 			if !errors.Is(err, ErrMismatch) && (err != nil || s.record != nil) {
 				found[s.name], failed[s.name] = s, err
 			}

@@ -90,7 +90,7 @@ type Worker struct {
 	settling context.Context // ends the recording of outcomes
 	stopping context.Context // ends the start of jobs
 
-	// Deliveries that it holds, and what is known of them. Each has a lock of its own.
+	// Deliveries that it holds, and what is known of them. Each has its own lock.
 	acks       acks
 	beats      beats // guarded by deliveries.mu
 	contact    contact

@@ -609,7 +609,7 @@ func TestExtractorsAreToldApart(t *testing.T) {
 	}
 }
 
-// endless is a program tesseract that reads photos, with a program of its own, for longer than any test lasts.
+// endless is a program tesseract that reads photos, with its own program, for longer than any test lasts.
 const endless = `#!/bin/sh
 case "$*" in *--list-langs*) echo List; echo eng; exit 0;; esac
 sleep 10000 &

@@ -253,7 +253,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 // Resume takes over a claim by its reference, in this or another process: after a hand-off, or because the message that
 // carries the reference was delivered again after its first receiver died. The previous holder loses the claim.
 //
-// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with HandOff, for the same fingerprint,
+// When the claim has expired in the meantime, the key is reclaimed. When the key was claimed again with HandOff, for the same fingerprint,
 // Resume takes that claim: one of two hand-offs is enough. When the key is done, failed, or held by another process that works on it,
 // Resume returns a [TakenError]. For a ref that is not the reference of a claim it returns ErrInvalidRef.
 //

@@ -65,7 +65,7 @@ func (s *Entry) result(outcome Outcome) Result {
 // on different servers, and five seconds when the owner's server cannot be reached or was restarted. A process that waits for several
 // others needs a quarter of a second for each of them. See Config.ProbeInterval. A paused process is given the claim's TTL.
 //
-// fn runs on a context of its own, with the values of the first caller's: a caller that gives up leaves it running for
+// fn runs on a separate context, with the values of the first caller's: a caller that gives up leaves it running for
 // the others. That context ends when the last caller of this process has left, when the claim is lost (cause
 // [kvlock.ErrLost]), and when the Flight closes. fn has to return then: its callers wait until it does. An error of fn is not kept, unless
 // DoOptions.FailureTTL says so: callers in this process get it as it is, callers in other processes get a [FailedError] with its text, and
@@ -188,7 +188,7 @@ func failureReason(err error) string {
 // errExited is the failure of a function that ended its goroutine instead of returning.
 var errExited = errors.New("kvlock: function called runtime.Goexit")
 
-// protect runs fn and turns a panic, and an end of its goroutine, into an error. It runs fn on a goroutine of its own because
+// protect runs fn and turns a panic, and an end of its goroutine, into an error. It runs fn on a separate goroutine because
 // runtime.Goexit cannot be stopped, and would leave every waiter hanging.
 func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) ([]byte, error) {
 	var value []byte

@@ -189,7 +189,7 @@ const (
 	// or answers with it. A leaf node closes a connection that sends a larger message than the node takes.
 	headroom = 4 << 10
 
-	// An upload has a bound because the TTLs of its first chunks run meanwhile.
+	// An upload has a bound because the TTLs of its first chunks run in the meantime.
 	uploadBase   = 30 * time.Second
 	uploadPerSec = 256 << 10 // bytes, at least
 )
@@ -367,7 +367,7 @@ func (o object) matches(data []byte) bool { return len(data) == o.Size && digest
 
 // LargeValueConfig returns the stream for an Object Store bucket that Config.LargeValueBucket can name. It is made by
 // hand rather than with CreateObjectStore so that AllowMsgTTL is on: each object then expires by itself, a little later than the record
-// that refers to it. An object without a record expires too: its claim was lost, or its key invalidated or computed anew. No collector is
+// that refers to it. An object without a record expires too: its claim was lost, or its key invalidated or recomputed. No collector is
 // needed. nats.go and `nats object` read the bucket as any other.
 //
 // Set MaxBytes: a full bucket evicts nothing, but values that need the bucket are not stored.

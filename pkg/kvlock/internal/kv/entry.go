@@ -61,7 +61,7 @@ func Expiry(ttl, age time.Duration, seen time.Time) time.Time {
 }
 
 // Later reports whether a revision that was stored at created follows the revision last of the same key. The revision 0 of a key without a
-// message follows any revision but 0. Revisions that begin anew belong to a bucket that was deleted and made again.
+// message follows any revision but 0. Revisions that start over belong to a bucket that was deleted and recreated.
 func Later(revision uint64, created time.Time, last uint64, lastCreated time.Time) bool {
 	switch {
 	case revision == 0:
@@ -173,7 +173,7 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 const scanPage = 10_000
 
 // Scan yields the last messages of all keys that begin with prefix and a dot, and of all keys for the prefix "", including markers, in the
-// order of their revisions. A key that is written meanwhile is yielded again. An error comes last, with an entry without a key.
+// order of their revisions. A key that is written in the meantime is yielded again. An error comes last, with an entry without a key.
 //
 // Any replica may answer. One round trip for each 10,000 messages, or 8 MB. With a prefix, each costs the server some 0.2 seconds for a
 // million keys, because it counts the messages that follow.

@@ -51,14 +51,14 @@ type Store struct {
 	acks   *inbox.Inbox
 	api    jsapi.Client // over acks
 	prefix string       // the prefix of the subjects of keys, as read
-	put    string       // the prefix of the subjects of keys, as written: differs where JetStream has an API prefix of its own
+	put    string       // the prefix of the subjects of keys, as written: differs where JetStream has its own API prefix
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
 
 	generation   generation
 	remade       func()
 	work         sync.WaitGroup // the goroutines for which Close waits
-	highest      atomic.Uint64  // the highest acknowledged revision; a lower one is that of a stream that was made anew
+	highest      atomic.Uint64  // the highest acknowledged revision; a lower one is that of a stream that was recreated
 	beginClose   context.CancelCauseFunc
 	closed       context.Context
 	cancelClosed context.CancelCauseFunc
@@ -77,7 +77,7 @@ type Config struct {
 	Pushed func(Entry) (View, error)
 	Read   func(context.Context, Entry) View
 
-	// Remade is called, in a goroutine of its own, when the generation of the bucket has grown. Defaults to none.
+	// Remade is called, in a separate goroutine, when the generation of the bucket has grown. Defaults to none.
 	Remade func()
 }
 

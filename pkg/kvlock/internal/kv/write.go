@@ -79,8 +79,8 @@ func (e *ConflictError) Error() string {
 }
 
 // outdated reports whether a read returned an older entry than an entry of this process that was acknowledged and cannot have expired.
-// Then a deposed leader answered, or the key is absent because another process claimed it meanwhile for a shorter time. A marker, which
-// the server accepts only where the key is absent, decides between the two.
+// Then a deposed leader answered, or the key is absent because another process claimed it since for a shorter time. A marker, which the
+// server accepts only where the key is absent, decides between the two.
 func (c Change) outdated(revision uint64) bool {
 	return revision < c.Expect && time.Now().Before(c.Held)
 }
@@ -488,7 +488,7 @@ func (s *Store) fellBack(ctx context.Context, before, revision uint64, by time.T
 	s.invalidate()
 	switch err := s.confirm(ctx, SendTimeout); {
 	case err != nil:
-		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)
+		s.Log.WarnContext(ctx, "kvlock: bucket was recreated, its generation is not known yet", "error", err)
 	case s.Generation() == then:
 		// Each write asks again, until the bucket is marked or the old sequence is reached.
 		s.Log.ErrorContext(ctx, "kvlock: bucket was restored from a backup and gives tokens again that it has given: call MarkRestored",
