@@ -130,7 +130,7 @@ const eventType = "RESERVATION_REQUESTED"
 // row returns the row of one recipient that all contestants store.
 func row(event string, i int, at time.Time) contracts.Notification {
 	return contracts.Notification{
-		EventID: event, UserID: userID(i), RecipientType: contracts.RecipientCustomer, Channel: inbox, EventType: eventType,
+		EventID: event, UserID: userID(i), RecipientType: "CUSTOMER", Channel: inbox, EventType: eventType,
 		Category: "reservations", Template: "reservation.requested", CreatedAt: at, Payload: []byte(payload),
 	}
 }

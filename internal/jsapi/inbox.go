@@ -87,11 +87,28 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c, err := i.expect(m, within)
-	if err != nil {
-		return nil, err
+	c, _ := i.free.Get().(*call)
+	if c == nil {
+		c = &call{answer: make(chan answer, 1)}
 	}
-	if i.nc.IsConnected() || i.nc.IsClosed() { // only now: a loss of the connection from here on ends the call
+	c.by = time.Now().Add(within)
+	i.mu.Lock()
+	if i.closed {
+		i.mu.Unlock()
+		return nil, ErrClosed
+	}
+	i.count++
+	m.Reply = string(strconv.AppendUint(append(make([]byte, 0, replySize), i.prefix...), i.count, 36))
+	i.calls[m.Reply] = c
+	// One timer serves all calls. It is set only for a call that ends before the others.
+	if i.rings.IsZero() || c.by.Before(i.rings) {
+		i.ringAt(c.by)
+	}
+	i.mu.Unlock()
+
+	// Only now: from here on, listen ends the call when the connection is lost.
+	var err error
+	if i.nc.IsConnected() || i.nc.IsClosed() {
 		err = i.nc.PublishMsg(m)
 	} else {
 		err = fmt.Errorf("not sent: %w", nats.ErrDisconnected)
@@ -108,27 +125,6 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 		i.take(m.Reply)
 		return nil, ctx.Err()
 	}
-}
-
-// expect registers a call for the reply to m.
-func (i *Inbox) expect(m *nats.Msg, within time.Duration) (*call, error) {
-	c, _ := i.free.Get().(*call)
-	if c == nil {
-		c = &call{answer: make(chan answer, 1)}
-	}
-	c.by = time.Now().Add(within)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.closed {
-		return nil, ErrClosed
-	}
-	i.count++
-	m.Reply = string(strconv.AppendUint(append(make([]byte, 0, replySize), i.prefix...), i.count, 36))
-	i.calls[m.Reply] = c
-	if i.rings.IsZero() || c.by.Before(i.rings) {
-		i.ringAt(c.by)
-	}
-	return c, nil
 }
 
 // ringAt sets the timer. The caller holds mu.

@@ -381,14 +381,15 @@ func Bundle(doc Node, schema func(name string) ([]byte, error)) error {
 			return fmt.Errorf("openapi: there is no schema %s: %w", missing, err)
 		}
 		definitions, _ := described["$defs"].(Node)
+		uri, _ := described["$id"].(string)
 		for _, key := range []string{"$defs", "$id", "$schema"} {
 			delete(described, key)
 		}
-		described["$comment"] = contracts.SchemaURI(name)
+		described["$comment"] = uri
 		all[missing] = described
 		for defined, definition := range definitions {
 			if all[defined] == nil {
-				definition.(Node)["$comment"] = contracts.SchemaURI(name) + "#/$defs/" + defined //nolint:forcetypeassert // of a schema
+				definition.(Node)["$comment"] = uri + "#/$defs/" + defined //nolint:forcetypeassert // of a schema
 				all[defined] = definition
 			}
 		}

@@ -259,7 +259,7 @@ func Consumers(options contracts.AssetOptions) []Consumer {
 	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer-high", "jobs.import."+string(contracts.PriorityHigh)+".>")
 	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer-low", "jobs.import."+string(contracts.PriorityLow)+".>")
 	add(contracts.ServiceNotifier, contracts.StreamEvents, "notifier", contracts.EventsSubjects)
-	add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-expand", contracts.NotifyPlanRecordsSubjects)
+	add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-expand", "notify.plan.*")
 	for _, channel := range append(channels(), options.Channels...) {
 		add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
 	}

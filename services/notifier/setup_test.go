@@ -197,7 +197,7 @@ func (p *place) rows() map[string]uint64 {
 func (p *place) stored() map[string]uint64 {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
-	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects)))(p)
+	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter("notify.send.>")))(p)
 	return info.State.Subjects
 }
 

@@ -44,7 +44,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	p := newPlace(t, srv)
 	_, js := natstest.Connect(t, srv)
 	for i := range audience {
-		key := check.Must(keys.Member("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i)))(t)
+		key := check.Must(keys.Member("RESTAURANT", "5", "CUSTOMER", userOf(i)))(t)
 		check.OK(t, check.Err(js.PublishAsync("$KV."+contracts.BucketDirectory+"."+key, nil, jetstream.WithStallWait(patience))))
 	}
 	select {

@@ -52,7 +52,7 @@ var hopeless = []struct {
 func TestEventsThatCannotBePlanned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	p.directory(users("RESTAURANT_USER", 2)...)
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	const kind = "FOR_ALL"

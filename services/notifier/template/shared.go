@@ -12,7 +12,6 @@ import (
 	text "text/template"
 	"text/template/parse"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
@@ -310,7 +309,7 @@ var digestText = sync.OnceValues(func() (*Set, error) {
 
 // fallback returns the text for a message without a template; only digests have one.
 func fallback(m channel.Message) texts {
-	if m.EventType != contracts.EventTypeDigest {
+	if m.EventType != channel.EventTypeDigest {
 		return texts{}
 	}
 	set, err := digestText()

@@ -51,6 +51,12 @@ type Restaurant struct {
 	Wolt *map[string]any `json:"wolt,omitempty" jsonschema:"nullable"`
 }
 
+// Version is the version of all schemas.
+const Version = "v1"
+
+// URI returns the URI of a schema, which is its $id.
+func URI(name string) string { return "https://schemas.expediter.io/" + Version + "/" + name + ".json" }
+
 func schemas(root string) (map[string][]byte, error) {
 	comments := openapi.NewComments(root)
 	files := make(map[string][]byte)
@@ -68,13 +74,13 @@ func schemas(root string) (map[string][]byte, error) {
 			},
 		}
 		schema := reflector.Reflect(value)
-		schema.ID = jsonschema.ID(contracts.SchemaURI(name))
+		schema.ID = jsonschema.ID(URI(name))
 		schema.Title = name
 		refine(reflect.TypeOf(value).Name(), schema)
 		for defined, definition := range schema.Definitions {
 			refine(defined, definition)
 		}
-		if err := add(files, "pkg/contracts/schemas/"+name+"."+contracts.SchemaVersion+".json", schema); err != nil {
+		if err := add(files, "pkg/contracts/schemas/"+name+"."+Version+".json", schema); err != nil {
 			return nil, err
 		}
 	}
@@ -129,7 +135,7 @@ func refine(typeName string, schema *jsonschema.Schema) {
 		providers, _ := schema.Properties.Get("providers")
 		providers.PropertyNames = &jsonschema.Schema{Pattern: `^[A-Za-z0-9_-]+$`}
 		providers.MinProperties = new(uint64(1))
-		providers.MaxProperties = new(uint64(contracts.MaxProviders))
+		providers.MaxProperties = new(uint64(16))
 	case "EnrichRequest":
 		providers, _ := schema.Properties.Get("providers")
 		providers.Items = &jsonschema.Schema{Type: "string", Pattern: `^[A-Za-z0-9_-]{1,64}$`}

@@ -557,7 +557,7 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 // poll reads keys and delivers their entries. An entry that is older than the last push comes from a replica that lags behind, unless the
 // leader returns the same entry.
 func (h *Hub) poll(keys []string, read uint64) {
-	ctx, cancel := h.store.Bound(h.store.Closing)
+	ctx, cancel := h.store.Bound(h.store.Closing, h.store.OpTimeout)
 	defer cancel()
 	entries, err := h.store.Read(ctx, keys)
 	for i := 0; err == nil && i < len(entries); i++ {

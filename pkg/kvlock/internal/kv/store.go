@@ -205,21 +205,11 @@ func (s *Store) Close() {
 	s.unsubscribe()
 }
 
-// Bound limits an operation to the store's time-out, and ends it when the store closes.
-func (s *Store) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return s.boundBy(ctx, time.Now().Add(s.OpTimeout))
-}
-
-// boundBy is Bound for an operation that has to end by a given time.
-func (s *Store) boundBy(ctx context.Context, by time.Time) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithDeadline(ctx, by)
-	stop := s.UntilClosed(cancel)
+// Bound ends an operation after the given time, and when the store closes.
+func (s *Store) Bound(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	stop := context.AfterFunc(s.closed, cancel)
 	return ctx, func() { stop(); cancel() }
-}
-
-// UntilClosed calls cancel when the store closes, unless stop is called before.
-func (s *Store) UntilClosed(cancel func()) (stop func() bool) {
-	return context.AfterFunc(s.closed, cancel)
 }
 
 // BucketName matches the names that a bucket may have.

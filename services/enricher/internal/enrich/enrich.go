@@ -35,7 +35,7 @@ import (
 // if it is queued.
 //
 // The result of a place answers a request whose description does not contradict it. A description that contradicts it has a separate
-// entry: a place has one entry for its first description, and contracts.EnrichVariants entries for the others, which replace
+// entry: a place has one entry for its first description, and variants entries for the others, which replace
 // each other.
 //
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512

@@ -517,7 +517,7 @@ func TestUnresolvedThenFound(t *testing.T) {
 		defer sub.Close()
 		got := take(t, sub, 2)
 		wantTypes(t, got, TypeSnapshot, contracts.TypeResultPatch)
-		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, contracts.ReasonProviderError)
+		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, "provider_error")
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires in the meantime
 		defer cancel()
 		_, err := sub.Next(ctx)

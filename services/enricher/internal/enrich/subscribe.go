@@ -205,7 +205,7 @@ func (sub *Subscription) patch(i int) {
 	}
 	sub.service.count(func(c *Stats) { c.Patches++ })
 	sub.publish(contracts.TypeResultPatch,
-		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
+		newResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
 }
 
 // advance records that the subscriber receives the state of place i, and reports whether the state is new to it.
@@ -232,7 +232,7 @@ func (sub *Subscription) snapshot() {
 		if !t.settled {
 			body.Pending++
 		}
-		patch := contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated).Patch
+		patch := newResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated).Patch
 		at, known := places[t.job.PlaceID]
 		if !known {
 			places[t.job.PlaceID] = len(body.Places)

@@ -83,7 +83,7 @@ func TestItemsHaveTheFieldsOfTheirMessages(t *testing.T) {
 		func(m *channel.Message) { m.Locale = "de" },
 		func(m *channel.Message) { m.Payload = []byte(`{"a":2}`) },
 		func(m *channel.Message) { m.Payload = nil },
-		func(m *channel.Message) { m.Priority = contracts.UrgencyCritical },
+		func(m *channel.Message) { m.Priority = channel.UrgencyCritical },
 		func(m *channel.Message) { m.RecipientType = "ADMIN" },
 		func(m *channel.Message) { m.Template = "y" },
 	} {

@@ -16,10 +16,13 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
+// cloudEventType is the CloudEvents type of a notification.
+const cloudEventType = "io.expediter.notification.requested.v1"
+
 // Header returns the headers that all notifications of a plan share. created is the time at which the plan was made.
 func Header(created time.Time) (nats.Header, error) {
 	header, err := contracts.CloudEvent{
-		ID: "row", Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: created,
+		ID: "row", Source: "/notifier", Type: cloudEventType, Time: created,
 		DataContentType: "application/json",
 	}.Header()
 	if err != nil {
@@ -44,7 +47,7 @@ type frameOf struct {
 	kind      contracts.RecipientType
 	locale    string
 	notBefore time.Time
-	priority  contracts.Urgency
+	priority  string
 	template  string
 }
 

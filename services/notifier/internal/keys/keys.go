@@ -118,7 +118,10 @@ func Event(eventID string) (string, error) {
 	return subject.Join("", subject.ID("event_id", eventID))
 }
 
-// Cancelled returns the key, in bucket deliveries, of the cancellation of an event. It matches contracts.CancelledKeys.
+// AllCancelled selects the keys, in bucket deliveries, of all cancellations. They begin with a slash, which no encoded id contains.
+const AllCancelled = "/cancelled.>"
+
+// Cancelled returns the key, in bucket deliveries, of the cancellation of an event. It matches AllCancelled.
 func Cancelled(eventID string) (string, error) {
 	key, err := subject.Join("/cancelled", subject.ID("event_id", eventID))
 	return key + ".all", err

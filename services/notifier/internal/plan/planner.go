@@ -290,7 +290,7 @@ func audience(e contracts.Event, routes map[contracts.RecipientType]rules.Route)
 			if e.UserID != "" {
 				q.Scope = rules.ScopeUser
 			}
-		case contracts.RecipientBroadcast:
+		case "BROADCAST":
 			if q.Scope == rules.ScopeUser {
 				q.Scope = rules.ScopeAggregate
 			}
