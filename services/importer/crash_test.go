@@ -41,8 +41,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice/recipeservicetest"
+	"github.com/expediter-io/expediter/services/importer/store"
+	"github.com/expediter-io/expediter/services/importer/store/recipeservicetest"
 )
 
 // Points at which a worker does not die by its own hand, but is killed: yt-dlp is at work then.
@@ -401,7 +401,7 @@ func (d duty) config() (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	recipes, err := recipeservice.New(remote.Config{BaseURL: d.Recipes, Token: recipeservicetest.Token, Timeout: 2 * time.Second})
+	recipes, err := store.NewRecipeService(remote.Config{BaseURL: d.Recipes, Token: recipeservicetest.Token, Timeout: 2 * time.Second})
 	if err != nil {
 		return Config{}, err
 	}

@@ -67,8 +67,8 @@ func TestTutorial(t *testing.T) {
 			}
 			ty.wantAll(content)
 		case "go":
-			name := strings.TrimSuffix(strings.TrimPrefix(before, "<!-- test/tutorial/testdata/"), " -->")
-			check.OK(t, os.WriteFile(filepath.Join(ty.dir, name), []byte(content), 0o600))
+			name := strings.TrimSuffix(strings.TrimPrefix(before, "<!-- test/tutorial/testdata/"), ".go -->")
+			check.OK(t, os.WriteFile(filepath.Join(ty.dir, name, "main.go"), []byte(content), 0o600))
 		default:
 			ty.enter(strings.Split(strings.TrimSpace(content), "\n"), strings.Contains(before, "terminal"))
 		}

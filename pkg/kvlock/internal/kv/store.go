@@ -26,7 +26,6 @@ import (
 
 	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/internal/directget"
-	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
@@ -48,7 +47,7 @@ type Store struct {
 	Clock      *Clock
 	Get        *directget.Getter
 
-	acks   *inbox.Inbox
+	acks   *jsapi.Inbox
 	api    jsapi.Client // over acks
 	prefix string       // the prefix of the subjects of keys, as read
 	put    string       // the prefix of the subjects of keys, as written: differs where JetStream has its own API prefix
@@ -154,7 +153,7 @@ func (s *Store) subscribe() (err error) {
 	if s.Get, err = directget.New(s.Conn, s.api.Prefix); err != nil {
 		return err
 	}
-	if s.acks, err = inbox.New(s.Conn); err != nil {
+	if s.acks, err = jsapi.NewInbox(s.Conn); err != nil {
 		return err
 	}
 	s.api.Sender = s.acks

@@ -16,9 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/breaker"
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -86,7 +86,7 @@ func (c caller) levels(side string) [2]struct {
 
 // trouble is a remote service that does not work, for one owner or for all.
 type trouble struct {
-	breaker.Breaker
+	remote.Breaker
 
 	failure *FailedError // of the last call
 	job     string       // the job with a failed call since the last success, several for more than one
@@ -94,8 +94,8 @@ type trouble struct {
 }
 
 // bounds returns the bounds of a remote service's pauses.
-func (k key) bounds() breaker.Config {
-	cfg := breaker.Config{Parties: strikes, First: firstPause, Last: lastPause, Trial: probeTime}
+func (k key) bounds() remote.BreakerConfig {
+	cfg := remote.BreakerConfig{Parties: strikes, First: firstPause, Last: lastPause, Trial: probeTime}
 	if k.owner == "" { // an owner's failures do not keep others from a remote service that works for them
 		cfg.Grace = probeTime
 	}

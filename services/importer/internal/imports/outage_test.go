@@ -23,7 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const soupAnswer = `{"choices":[{"finish_reason":"stop","message":{"content":"{\"title\":\"Soup\",\"ingredients\":[{\"qty\":\"2\",` +
@@ -97,7 +97,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 	t.Helper()
 	i := newInstance(t, srv, func(_ *instance, c *Config) {
-		s := check.Must(recipeservice.New(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
+		s := check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
 		c.Store = s
 	})
 	model := check.Must(openai.New(openai.Config{Config: remote.Config{BaseURL: "https://model.test", Transport: w}, Model: "cook-1"}))(t)

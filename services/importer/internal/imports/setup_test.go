@@ -27,8 +27,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice/recipeservicetest"
+	"github.com/expediter-io/expediter/services/importer/store/recipeservicetest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -686,7 +685,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 		t.Logf("seed %d", seed)
 		recipes := recipeservicetest.New(seed)
 		keep := func(_ *instance, c *Config) {
-			s := check.Must(recipeservice.New(remote.Config{BaseURL: "https://recipes.test", Token: recipeservicetest.Token, Transport: recipes}))(t)
+			s := check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: recipeservicetest.Token, Transport: recipes}))(t)
 			c.Store = s
 		}
 		a, b := newInstance(t, srv, keep), newInstance(t, srv, keep)

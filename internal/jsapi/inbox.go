@@ -1,9 +1,4 @@
-// Package inbox sends requests with one reply each, over its own subscription.
-//
-// It replaces nats.Conn.RequestMsgWithContext for callers that send very many requests. A request needs no separate context or timer
-// for its time-out. It takes no lock of the connection, which the connection may hold while it writes to its socket. It ends when the
-// connection is lost or closed, for any reason.
-package inbox
+package jsapi
 
 import (
 	"context"
@@ -19,8 +14,11 @@ import (
 // ErrClosed is returned by requests under way when the Inbox is closed, and by later requests.
 var ErrClosed = errors.New("inbox is closed")
 
-// Inbox sends requests and sorts their replies. Make one with [New]; it is safe for concurrent use. Its subjects begin with the
-// connection's inbox prefix, so that no further permission to subscribe is needed.
+// Inbox is a [Sender] for callers that send very many requests: it has one subscription for their replies. Make one with [NewInbox]; it is
+// safe for concurrent use. Its subjects begin with the connection's inbox prefix, so that no further permission to subscribe is needed.
+//
+// A request needs no separate context or timer for its time-out. It takes no lock of the connection, which the connection may hold while
+// it writes to its socket. It ends when the connection is lost or closed, for any reason.
 type Inbox struct {
 	nc     *nats.Conn
 	prefix string // the prefix of the subjects of replies, with its final dot
@@ -51,8 +49,8 @@ type answer struct {
 	err error
 }
 
-// New returns an Inbox on nc. No round trip: without the permission to subscribe, requests get no replies.
-func New(nc *nats.Conn) (*Inbox, error) {
+// NewInbox returns an Inbox on nc. No round trip: without the permission to subscribe, requests get no replies.
+func NewInbox(nc *nats.Conn) (*Inbox, error) {
 	i := &Inbox{nc: nc, prefix: nc.NewInbox() + ".", done: make(chan struct{}), calls: map[string]*call{}}
 	sub, err := nc.Subscribe(i.prefix+"*", i.receive)
 	if err != nil {
