@@ -182,8 +182,8 @@ func Sent(ctx context.Context, subject string) {
 	work.sent[subject] = true
 }
 
-// Answered notes the outcome of a request of ctx. A question to JetStream that has no responders, and had no answer for a minute, is denied if
-// the servers answer other questions. A message for a stream has no responders in an election, too.
+// Answered notes the outcome of a request of ctx. A question to JetStream that has no responders, and had no answer for a minute, is
+// denied if the servers answer other questions. A message for a stream has no responders in an election, too.
 func Answered(ctx context.Context, subject string, err error) {
 	work, _ := ctx.Value(key{}).(*scope)
 	if work == nil || !strings.Contains(subject, ".API.") || strings.Contains(subject, ".API.$") {

@@ -324,6 +324,20 @@ func TestPushOfARecord(t *testing.T) {
 	}
 }
 
+// Force leaves the queue as it is. A lock whose holder is dead is taken without the places of that holder's process.
+func TestQueueOfATakenLock(t *testing.T) {
+	t.Parallel()
+	for force, want := range map[bool][]string{true: {"dead", "alive"}, false: {"alive"}} {
+		a := &agent{locker: &Locker{store: &kv.Store{}, member: "me"}, name: "l", key: "l", situation: situation{
+			member: "me", at: 7, rec: &record{Lease: "theirs", TTL: time.Minute, Member: "dead", queue: queue{{"dead", "", 1}, {"alive", "", 1}}},
+		}}
+		w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, now: true, force: force, list: &a.others}
+		w.element = a.others.PushBack(w)
+		next := a.compose(step{do: take, waiter: w}, time.Now()).next
+		check.That(t, slices.Equal(members(next.queue), want) && next.Member == "me", "by force %v: %+v", force, next)
+	}
+}
+
 // No record of a lock causes a panic, and a record that can be read is written as it was read.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n" + `{"member":"m","since":1}` + "\nx 2 \"i\"\n"))
