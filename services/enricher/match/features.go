@@ -87,8 +87,13 @@ const (
 )
 
 // otherTown is the factor for an equal street and house number when the cities differ and no telephone number shows
-// that one is a suburb of the other: there is more than one Main Street.
-const otherTown = 0.5
+// that one is a suburb of the other: there is more than one Main Street. A small house number counts for a quarter of that, as each
+// Main Street has it, and a street without a number for half.
+const (
+	otherTown   = 0.5
+	smallNumber = 50
+	largeNumber = 200
+)
 
 // Two street names are one from the first likeness on, and two below the second.
 const (
@@ -104,7 +109,8 @@ func observe(a, b *Prepared) vector {
 	var v vector
 	names := name.Compare(&a.name, &b.name, a.local, b.local)
 	v.names(names)
-	v.addresses(address.Compare(&a.address, &b.address))
+	places := address.Compare(&a.address, &b.address)
+	v.addresses(places)
 	if f := comparePhones(a.phones, b.phones); f != noFeature {
 		v[f] = 1
 	}
@@ -116,7 +122,7 @@ func observe(a, b *Prepared) vector {
 	if a.Place.Location.usable() && b.Place.Location.usable() {
 		v.distance(*a.Place.Location, *b.Place.Location)
 	}
-	v.cross(names.Untold)
+	v.cross(names.Untold, otherTown*max(0.25, ramp(float64(places.HouseNumber), smallNumber, largeNumber)))
 	v.doubt()
 	return v
 }
@@ -124,7 +130,7 @@ func observe(a, b *Prepared) vector {
 // mostDoubtful is the greatest log-odds of a pair that must not be found: a score of 0.7.
 const mostDoubtful = 0.85
 
-// doubt keeps a pair below FoundScore whose differences are those of two venues, however much agrees: two kitchens in one house,
+// doubt keeps a pair below FoundScore whose differences are those of two venues, however much agrees: two venues in one house,
 // two branches with the number of their chain, the same house number in two streets with one name. Only a telephone number of the
 // place shows that a source mistook the street.
 func (v *vector) doubt() {
@@ -230,10 +236,11 @@ func (v *vector) distance(a, b Point) {
 // cross makes the observations that need several fields. A name without other evidence may belong to any venue. Names
 // that have nothing in common belong to two venues, whatever else agrees: the venues of a hotel or a food court, or a
 // former tenant, share telephone and address.
-func (v *vector) cross(untold float64) {
+func (v *vector) cross(untold, town float64) {
 	if v[cityDiffers] == 1 && v[phoneSame] == 0 {
-		v[addressSame] *= otherTown
-		v[addressPartial] *= otherTown
+		v[addressSame] *= town
+		v[addressPartial] *= town
+		v[addressStreet] *= otherTown / 2
 	}
 	alone := true
 	for i := addressSame; i <= cityDiffers; i++ {
