@@ -55,6 +55,7 @@ const (
 	nameFoodsDiffer
 	addressTypesDiffer
 	addressPartial
+	nameRivals
 	doubt
 	features
 )
@@ -72,7 +73,7 @@ var featureNames = [features]string{
 	"phone.same", "phone.local", "phone.differs", "phone.brand",
 	"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address",
 	"city.same", "city.differs",
-	"name.stranger", "name.translated", "name.foods_differ", "address.types_differ", "address.partial", "doubt",
+	"name.stranger", "name.translated", "name.foods_differ", "address.types_differ", "address.partial", "name.rivals", "doubt",
 }
 
 // vector has the values of the features of a pair.
@@ -136,7 +137,7 @@ const mostDoubtful = 0.85
 func (v *vector) doubt() {
 	elsewhere := max(v[cityDiffers], v[addressOther], v[addressNumberDiffers]) > 0.5
 	otherStreet := max(v[addressOpposite], v[addressTypesDiffer]) > 0 && v[phoneSame] == 0
-	if v[nameFoodsDiffer] > 0 || v[phoneBrand] == 1 && elsewhere || otherStreet {
+	if v[nameFoodsDiffer] > 0 || v[nameNumbersDiffer] > 0 || v[nameRivals] > 0 || v[phoneBrand] == 1 && elsewhere || otherStreet {
 		v[doubt] = max(0, (v.logOdds()-mostDoubtful)/-weights[doubt])
 	}
 }
@@ -158,6 +159,7 @@ func (v *vector) names(g name.Agreement) {
 	v[nameNumbersDiffer] = g.NumbersDiffer
 	v[nameKindsDiffer] = g.KindsDiffer
 	v[nameFoodsDiffer] = g.FoodsDiffer
+	v[nameRivals] = g.Rivals
 	v[branchSame] = g.BranchSame
 	v[branchDiffers] = g.BranchDiffer
 }
