@@ -34,7 +34,7 @@ const (
 	// connection must not use up the caller's time. It doubles with each repetition that brought nothing. Otherwise no answer of a busier
 	// server would ever be in time.
 	idleTimeout = 500 * time.Millisecond
-	maxIdle     = idleTimeout << 10
+	maxIdles    = 10 // doublings
 
 	// The waits before a request is repeated, when no server answers.
 	minWait = 5 * time.Millisecond
@@ -94,14 +94,23 @@ func (g *Getter) Close() error {
 // Requests without an answer, and missing parts of answers, are requested again until ctx ends.
 func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]jsapi.Message, error) {
 	var all []jsapi.Message
-	for len(subjects) > 0 {
-		n := min(len(subjects), MaxSubjects)
-		messages, err := g.complete(ctx, stream, request{MultiLast: subjects[:n]})
-		if err != nil {
-			return nil, err
+	for part := range slices.Chunk(subjects, MaxSubjects) {
+		req := request{MultiLast: part}
+		var p pace
+		for more := true; more; {
+			c, err := g.ask(ctx, stream, req, idleTimeout<<min(p.idles, maxIdles))
+			// Messages arrive in the order of their sequences, so the next request begins behind the last message that arrived. The server's
+			// option to read as of the first request (up_to_seq) is not used: the earlier message of a key that was written since is gone.
+			if c != nil && len(c.messages) > 0 {
+				p = pace{}
+				all = append(all, c.messages...)
+				req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
+			}
+			if err != nil && (!isTransient(err) || !p.pause(ctx, err)) {
+				return nil, err
+			}
+			more = err != nil || c.more
 		}
-		all = append(all, messages...)
-		subjects = subjects[n:]
 	}
 	return all, nil
 }
@@ -137,7 +146,7 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 	req.MaxBytes = pageBytes
 	var p pace
 	for {
-		c, err := g.ask(ctx, stream, req, p.idle())
+		c, err := g.ask(ctx, stream, req, idleTimeout<<min(p.idles, maxIdles))
 		if c != nil && c.cutAtGap() {
 			err = errGap
 		}
@@ -160,35 +169,8 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 	}
 }
 
-// complete repeats a request until the answer is complete. Messages arrive in the order of their sequences, so the next request begins
-// behind the last message that arrived. The server's option to read as of the first request (up_to_seq) is not used: the earlier message
-// of a key that was written since is gone.
-func (g *Getter) complete(ctx context.Context, stream string, req request) ([]jsapi.Message, error) {
-	var all []jsapi.Message
-	var p pace
-	for {
-		c, err := g.ask(ctx, stream, req, p.idle())
-		if c != nil && len(c.messages) > 0 {
-			p = pace{}
-			all = append(all, c.messages...)
-			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
-		}
-		switch {
-		case err == nil && !c.more:
-			return all, nil
-		case err == nil:
-			continue
-		case !isTransient(err) || !p.pause(ctx, err):
-			return nil, err
-		}
-	}
-}
-
 // pace has the waits of one read since its last message.
 type pace struct{ pauses, idles int }
-
-// idle returns the time for which the next request waits for an answer.
-func (p *pace) idle() time.Duration { return retry.Wait(p.idles, idleTimeout, maxIdle) }
 
 // pause waits before the next request, after one that ended with err, and reports whether ctx has time left.
 func (p *pace) pause(ctx context.Context, err error) bool {
@@ -224,9 +206,13 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 	g.mu.Lock()
 	g.calls[token] = c
 	g.mu.Unlock()
-	defer g.forget(token)
-	work, subject := denied.From(ctx), g.api.Prefix+"DIRECT.GET."+stream
-	work.Sent(subject)
+	defer func() { // after it, receive adds no reply to c
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.calls, token)
+	}()
+	subject := g.api.Prefix + "DIRECT.GET." + stream
+	denied.Sent(ctx, subject)
 	if err := g.nc.PublishRequest(subject, g.inbox+token, body); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
@@ -236,7 +222,7 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 	for before := 0; ; {
 		select {
 		case <-c.done:
-			work.Answered(subject, c.err)
+			denied.Answered(ctx, subject, c.err)
 			return c, c.err
 		case <-ctx.Done():
 			return c, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))
@@ -251,13 +237,6 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 		before = now
 		idle.Reset(patience)
 	}
-}
-
-// forget removes a call: after it, no reply is added to the call.
-func (g *Getter) forget(token string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.calls, token)
 }
 
 // receive sorts one reply into its call. Replies of one call arrive in order, and the last has a status.

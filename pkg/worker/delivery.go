@@ -246,7 +246,7 @@ func (t *deliveries) begin(d *delivery, now time.Time) bool {
 	return true
 }
 
-// claim reports whether the goroutine of d may decide the job's outcome. It may not if the job was handed back meanwhile.
+// claim reports whether the goroutine of d may decide the job's outcome. It may not if the job was handed back in the meantime.
 func (t *deliveries) claim(d *delivery) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -79,7 +79,7 @@ func (w *Worker) register(err error, added *route) error {
 		}
 		err := fmt.Errorf("worker: handle %q: overlaps %q, so a job could have two handlers", added.pattern, other.pattern)
 		if other.policy.Priority != added.policy.Priority {
-			err = fmt.Errorf("%w, and two priorities: publish the jobs of each priority under a subject of their own, "+
+			err = fmt.Errorf("%w, and two priorities: publish the jobs of each priority under their own subject, "+
 				"such as jobs.urgent.> and jobs.bulk.>", err)
 		}
 		return err

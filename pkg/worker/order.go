@@ -25,7 +25,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 	s := &slot{delivery: d, worker: w}
 	defer s.end()
 	for wait, seen := firstLook, uint64(0); ; {
-		if w.isTaken(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for AckWait anew
+		if w.isTaken(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for another AckWait
 			return errDoubted
 		}
 		first, sure, from := w.lines.Look(d.line)

@@ -57,7 +57,7 @@ func (p Pause) isOver(now time.Time) bool { return !p.Until.IsZero() && !now.Bef
 // Paused jobs wait and use no attempt. If a pause covers all handlers of a consumer, those of one Policy.Priority, the worker leaves the
 // jobs in the stream. Otherwise it gets jobs of paused handlers among the others, and hands each back for as long as the pause has lasted,
 // between 5 seconds and 10 minutes. That costs a delivery, a read and a write each time, and the job starts up to that time after the end
-// of the pause. If a handler with many jobs is to be paused, give it a priority of its own.
+// of the pause. If a handler with many jobs is to be paused, give it its own priority.
 //
 // The error is an [*UntakenError] when the stream has consumers and the pattern overlaps no filter of them. Three round trips.
 func (c *Client) Pause(ctx context.Context, p Pause) error {

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/limit"
@@ -82,7 +81,7 @@ type Worker struct {
 	// Set when Run begins.
 	api      jsapi.Client
 	bucket   *kvrecord.Stream
-	inbox    *inbox.Inbox    // for the answers to its requests
+	inbox    *jsapi.Inbox    // for the answers to its requests
 	jobs     context.Context // ends the contexts of handlers
 	journals *journal.Store
 	limits   *limit.Set // nil without limits
@@ -90,7 +89,7 @@ type Worker struct {
 	settling context.Context // ends the recording of outcomes
 	stopping context.Context // ends the start of jobs
 
-	// Deliveries that it holds, and what is known of them. Each has a lock of its own.
+	// Deliveries that it holds, and what is known of them. Each has its own lock.
 	acks       acks
 	beats      beats // guarded by deliveries.mu
 	contact    contact
@@ -221,7 +220,7 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.inbox, err = inbox.New(w.nc); err != nil {
+	if w.inbox, err = jsapi.NewInbox(w.nc); err != nil {
 		records.Close()
 		return nil, err
 	}

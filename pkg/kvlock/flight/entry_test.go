@@ -108,7 +108,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 				Instance: fill(kv.MaxInstanceBytes),
 			},
 			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), HandOff: true, Reason: fill(maxReasonBytes), Released: true,
-			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id,
+			TTL: int64(kv.MaxTTL / time.Second), Member: id, Server: id,
 		}
 		check.OK(t, checkFingerprint(r.Fingerprint))
 		data, err := kv.Encode(r, nil)
@@ -156,7 +156,7 @@ func FuzzRecordRoundTrip(f *testing.F) {
 		}
 		r := claimRecord{
 			Head: kv.Head{Version: kv.Version, State: "done", Claim: "c" + claim, Owner: "o" + owner}, Fingerprint: fingerprint,
-			Reason: reason, Attempt: attempt, TTL: max(0, ttl%kv.Seconds(kv.MaxTTL)),
+			Reason: reason, Attempt: attempt, TTL: max(0, ttl%int64(kv.MaxTTL/time.Second)),
 		}
 		data, err := kv.Encode(r, value)
 		if err != nil {
@@ -216,7 +216,7 @@ func TestNoObserverCostsNothing(t *testing.T) {
 		ctx := t.Context()
 		f.emit(ctx, Event{Kind: EventReturned, Key: "k", Claim: "c", Owner: "o", Outcome: Cached, Elapsed: 1, Err: err})
 		f.emit(ctx, entry.event(EventWaiting))
-		claim.publish(ctx, EventAcquired, err)
+		claim.tell(ctx, EventAcquired, err)
 		claim.tellReleased(ctx, entry)
 	})
 	check.That(t, n == 0, "%.1f allocations", n)
@@ -229,7 +229,7 @@ func TestContentIsOpenedOnce(t *testing.T) {
 		f := &Flight{codec: compress.New()}
 		data, _, err := f.codec.Compress(make([]byte, n))
 		check.OK(t, err)
-		c := packed{Codec: compress.Zstd, Size: n}.content(data)
+		c := packed{Codec: compress.Zstd, Size: n}.seal(data)
 		const users = 50
 		c.turn <- struct{}{}
 		var all sync.WaitGroup
@@ -262,16 +262,16 @@ func TestWakeWhileRunning(t *testing.T) {
 	c := &computation{}
 	c.state.Store(running)
 	c.wake()
-	check.That(t, !c.rests(), "it rests though it was woken")
+	check.That(t, !c.park(), "it rests though it was woken")
 	c.state.Store(running)
-	check.That(t, c.rests(), "it does not rest though nothing woke it")
+	check.That(t, c.park(), "it does not rest though nothing woke it")
 }
 
 // Each caller that finds a value broken gets an error; only the first reports it.
 func TestBrokenContentIsToldOnce(t *testing.T) {
 	t.Parallel()
 	f := &Flight{codec: compress.New()}
-	c := packed{Codec: compress.Zstd, Size: 7}.content([]byte("no frame"))
+	c := packed{Codec: compress.Zstd, Size: 7}.seal([]byte("no frame"))
 	for i := range 3 {
 		value, first, err := c.open(t.Context(), f, "k")
 		check.That(t, errors.Is(err, errBroken) && first == (i == 0) && value == nil, "call %d: got %q, %v, %v", i, value, first, err)

@@ -57,10 +57,14 @@ type Hub struct {
 	mirror Mirror // nil when there is none; set by Feed, before the first watcher
 
 	checks leaderCheck
-	era    atomic.Uint64 // see Era
-	wake   chan struct{} // has an element when the poller is to look again
-	cut    chan struct{} // closed when the connection is closed for good
-	done   chan struct{} // closed when the poller has ended
+
+	// Era counts the streams that the bucket has had, as far as the hub knows. The numbers in an answer to a request of an earlier era may be
+	// those of a former stream.
+	Era atomic.Uint64
+
+	wake chan struct{} // has an element when the poller is to look again
+	cut  chan struct{} // closed when the connection is closed for good
+	done chan struct{} // closed when the poller has ended
 
 	mu      sync.Mutex // guards the fields below
 	started bool       // the poller runs
@@ -306,7 +310,7 @@ func (h *Hub) onPush(m *nats.Msg) {
 	}
 	message, err := directget.Pushed(m)
 	if err == nil {
-		e := h.store.entry(key, message, h.Era())
+		e := h.store.entry(key, message, h.Era.Load())
 		var v View
 		if v, err = h.store.pushed(e); err == nil {
 			h.update(&e, v, 0)
@@ -332,7 +336,7 @@ func (h *Hub) update(e *Entry, v View, read uint64) {
 	}
 	// A read that found no key may have missed the write that was pushed in the meantime.
 	missed := read > 0 && read <= k.pushed && e.Revision == 0 && !k.expired(h.lastHeard)
-	other := e.Revision == k.revision && e.Created.After(k.created) // the entry of a bucket that was made anew
+	other := e.Revision == k.revision && e.Created.After(k.created) // the entry of a bucket that was recreated
 	if !k.known || other || !missed && Later(e.Revision, e.Created, k.revision, k.created) {
 		k.known, k.revision, k.created, k.view = true, e.Revision, e.Created, v
 	}
@@ -361,10 +365,6 @@ func (k *watched) served(read uint64) bool {
 	}
 	return true
 }
-
-// Era counts the streams that the bucket has had, as far as the hub knows. The numbers in an answer to a request of an earlier era may be
-// those of a former stream.
-func (h *Hub) Era() uint64 { return h.era.Load() }
 
 // count records whether k is polled regularly. It is called after each change of its watchers. The caller holds mu.
 func (h *Hub) count(k *watched) {
@@ -557,7 +557,7 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 // poll reads keys and delivers their entries. An entry that is older than the last push comes from a replica that lags behind, unless the
 // leader returns the same entry.
 func (h *Hub) poll(keys []string, read uint64) {
-	ctx, cancel := h.store.Bound(h.store.Closing)
+	ctx, cancel := h.store.Bound(h.store.Closing, h.store.OpTimeout)
 	defer cancel()
 	entries, err := h.store.Read(ctx, keys)
 	for i := 0; err == nil && i < len(entries); i++ {

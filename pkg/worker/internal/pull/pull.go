@@ -57,8 +57,8 @@ type Config struct {
 	// Down is called when the connection is lost.
 	Down func(reason error)
 
-	// Lost is called on a goroutine of its own when a consumer cannot be pulled from. It returns when the consumer can be pulled from again,
-	// or when ctx ends. The other consumers are pulled from meanwhile.
+	// Lost is called on a separate goroutine when a consumer cannot be pulled from. It returns when the consumer can be pulled from again,
+	// or when ctx ends. The other consumers are pulled from in the meantime.
 	Lost func(ctx context.Context, reason error)
 
 	// Sources are the consumers, the most important first.

@@ -114,8 +114,8 @@ func (p *Puller) send(s *source, kind request, n int) {
 }
 
 // adapt makes the next request last longer, if the server was slow to end the latest and sent nothing. The server looks for the oldest
-// message among all subjects of the stream, which takes seconds for millions. If the request has expired meanwhile, it drops the message
-// that it found.
+// message among all subjects of the stream, which takes seconds for millions. If the request has expired by then, it drops the message that
+// it found.
 func (s *source) adapt() {
 	s.patience.Store(0)
 	if s.left.Load() == s.batch && time.Since(s.sent) > s.lasts+s.lasts/10 {

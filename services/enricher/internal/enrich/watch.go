@@ -261,7 +261,7 @@ func (s *Service) requeue(ctx context.Context, t *lookup, entry flight.Entry) {
 	if !s.requeues.begin(entry, s.cfg.ClaimTTL) {
 		return
 	}
-	own := *t // the request may be answered meanwhile
+	own := *t // the request may be answered in the meantime
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 		defer cancel()

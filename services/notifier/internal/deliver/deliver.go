@@ -206,7 +206,7 @@ func (s *Sender) advance(ctx context.Context, n *notification, d *deliveries.Del
 			return err
 		}
 	}
-	defer func() { // the call was not made: another process wrote the record meanwhile, or the store did not answer
+	defer func() { // the call was not made: another process wrote the record in the meantime, or the store did not answer
 		if n.call != nil {
 			s.cfg.Health.Left(n.call)
 		}
@@ -331,7 +331,7 @@ func (s *Sender) seen(ctx context.Context, n *notification, d *deliveries.Delive
 // hold suppresses a notification, or puts it off, when its user's preferences or its rule require it, and reports whether it did.
 // Then err is the error for the worker. A critical notification is never held.
 func (s *Sender) hold(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
-	if n.Priority == contracts.UrgencyCritical {
+	if n.Priority == channel.UrgencyCritical {
 		return false, nil
 	}
 	if recipient.OptedOut(n.profile.OptOut, n.Category, n.Channel) {
@@ -378,11 +378,11 @@ func (s *Sender) digestOf(n *notification, d *deliveries.Delivery) *contracts.Di
 	if !named || n.Collected || n.Digest == nil && alone {
 		return n.Digest
 	}
-	wanted, err := contracts.ParseDigest(wish)
-	switch {
+	var wanted contracts.Digest
+	switch err := wanted.Parse(wish); {
 	case err != nil:
 		return n.Digest
-	case wish == contracts.DigestOff:
+	case wish == "off":
 		return nil
 	case n.Digest != nil:
 		wanted.Template = n.Digest.Template
