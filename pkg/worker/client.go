@@ -742,32 +742,3 @@ func (l *list) byCancellation(ctx context.Context, ref JobRef) (j StoredJob, ok 
 	j = StoredJob{ID: was.ID, Sequence: ref.Sequence, Since: m.Time, State: StateCancelled, Stream: c.cfg.Stream, Subject: was.Subject}
 	return j, ok, nil
 }
-
-// checkCancelled ends the contexts of cancelled jobs that are not unique. One round trip for each 512 jobs.
-func (w *Worker) checkCancelled(ctx context.Context, held []*delivery) {
-	subjects := make([]string, 0, len(held))
-	at := make(map[string]*delivery)
-	for _, d := range held {
-		to := cancelSubject(w.cfg.Bucket, d.info.Stream, d.info.Sequence)
-		subjects, at[to] = append(subjects, to), d
-	}
-	records, err := w.bucket.GetMany(ctx, subjects)
-	if err != nil {
-		return // the next heartbeat tries again
-	}
-	for _, r := range records {
-		var was cancellation
-		d := at[r.Subject]
-		if d != nil && json.Unmarshal(r.Data, &was) == nil && was.Stored.Equal(d.info.EnqueuedAt) {
-			w.cancelHandler(d)
-		}
-	}
-}
-
-// cancelHandler ends the context of a job that was cancelled.
-func (w *Worker) cancelHandler(d *delivery) {
-	if !d.cancelled.Swap(true) {
-		w.log.Info(EventJobCancelled, "job_id", d.info.ID, "subject", d.info.Subject, "sequence", d.info.Sequence) // attempt may be changing
-		d.cancel(ErrCancelled)
-	}
-}

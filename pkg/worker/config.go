@@ -269,7 +269,7 @@ func (p Policy) withDefaults() Policy {
 		p.Backoff = defaultBackoff
 	}
 	if p.Decode == nil {
-		p.Decode = func(_ nats.Header, payload []byte, args any) error { return jobmsg.Decode(payload, args) }
+		p.Decode = jobmsg.Decode
 	}
 	p.Jitter = cmp.Or(p.Jitter, 0.2)
 	p.Limits = slices.Clone(p.Limits)
@@ -305,7 +305,7 @@ func (p Policy) delay(attempt int, random float64) time.Duration {
 // backoff returns the wait after a failed attempt.
 func (w *Worker) backoff(p Policy, attempt int) (wait time.Duration) {
 	random := rand.Float64()
-	if !w.apart("Policy.Backoff", func() { wait = p.delay(attempt, random) }) {
+	if !w.callApart("Policy.Backoff", func() { wait = p.delay(attempt, random) }) {
 		p.Backoff = defaultBackoff
 		wait = p.delay(attempt, random)
 	}

@@ -278,6 +278,14 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 	return page, err
 }
 
+// list is a stream that is being listed.
+type list struct {
+	*jobmsg.Stream
+
+	client *Client
+	dead   bool // it is the stream of the dead letters
+}
+
 // only fills a page with the job of a key.
 func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
 	j, err := l.client.Job(ctx, JobByKey(f.Subject, f.Key))
@@ -394,14 +402,6 @@ func (l *list) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Messa
 		page.Jobs = append(page.Jobs, j)
 	}
 	return nil
-}
-
-// list is a stream that is being listed.
-type list struct {
-	*jobmsg.Stream
-
-	client *Client
-	dead   bool // it is the stream of the dead letters
 }
 
 // openList looks at a stream and its consumers. Two round trips.

@@ -40,7 +40,7 @@ var errDoubted = &refusal{
 // awaitOrder waits until all jobs of the subject before d have ended. A waiting job leaves its slot. No round trip in a worker that has
 // been the only one of the consumer for a while, otherwise one for each look.
 func (w *Worker) awaitOrder(d *delivery) error {
-	s := &slot{delivery: d, worker: w}
+	s := &jobSlot{delivery: d, worker: w}
 	defer s.end()
 	for wait, seen := firstLook, uint64(0); ; {
 		if w.isTaken(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for AckWait anew
@@ -84,7 +84,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 }
 
 // retake takes a slot for a job whose turn has come.
-func (w *Worker) retake(s *slot) error {
+func (w *Worker) retake(s *jobSlot) error {
 	d := s.delivery
 	if !d.hasSlot {
 		if !w.slots.acquire(int(d.class.priority), w.stopping.Done(), 0) {
@@ -120,7 +120,7 @@ func (w *Worker) interruptDoubted(now time.Time) {
 	const margins = 30 // the number of margins in an AckWait: the next heartbeat would be one too late
 	after := w.trust - w.cfg.AckWait/margins
 	w.deliveries.each(func(d *delivery) {
-		if d.line == nil || !d.doubted && !d.orphan && apart(d.known, now) <= after {
+		if d.line == nil || !d.doubted && elapsed(d.known, now) <= after {
 			return
 		}
 		d.doubted = true
@@ -318,7 +318,7 @@ func (w *Worker) openLimits(records *kvrecord.Client) {
 
 // acquirePermits waits until the limits of a job let it run.
 func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*limit.Permit, error) {
-	s := &slot{delivery: d, worker: w}
+	s := &jobSlot{delivery: d, worker: w}
 	defer s.end()
 	permit, err := w.limits.Enter(w.stopping, limit.Entry{
 		Rules: rulesOf(d), Slot: s, Sequence: d.info.Sequence,
@@ -362,8 +362,8 @@ func ruleOf(d *delivery, l Limit, spec limit.Spec) limit.Rule {
 	return rule
 }
 
-// slot is the slot of a job, which the job leaves while it waits for a limit. Its methods are called one at a time.
-type slot struct {
+// jobSlot is the slot of a job, which the job leaves while it waits for a limit. Its methods are called one at a time.
+type jobSlot struct {
 	delivery *delivery
 	parked   bool
 	shown    bool
@@ -371,7 +371,7 @@ type slot struct {
 }
 
 // Give leaves the slot to other jobs, and reports whether the job had one.
-func (s *slot) Give() bool {
+func (s *jobSlot) Give() bool {
 	if !s.delivery.hasSlot {
 		return false
 	}
@@ -384,7 +384,7 @@ func (s *slot) Give() bool {
 }
 
 // Take takes a slot if one is free, and reports whether the job has one.
-func (s *slot) Take() bool {
+func (s *jobSlot) Take() bool {
 	if s.delivery.hasSlot {
 		return true
 	}
@@ -397,7 +397,7 @@ func (s *slot) Take() bool {
 }
 
 // end ends the wait.
-func (s *slot) end() {
+func (s *jobSlot) end() {
 	s.show(false)
 	if s.parked {
 		s.worker.deliveries.parked.Add(-1)
@@ -405,9 +405,9 @@ func (s *slot) end() {
 }
 
 // show calls the hook.
-func (s *slot) show(waits bool) {
+func (s *jobSlot) show(waits bool) {
 	if s.shown != waits && s.worker.cfg.Hooks.Waiting != nil {
-		s.worker.apart("Hooks.Waiting", func() { s.worker.cfg.Hooks.Waiting(s.delivery.info, waits) })
+		s.worker.callApart("Hooks.Waiting", func() { s.worker.cfg.Hooks.Waiting(s.delivery.info, waits) })
 	}
 	s.shown = waits
 }
@@ -483,6 +483,7 @@ func (s *slots) release() {
 		s.free++
 		return
 	}
+	// The slot goes straight to the first waiter: a free slot could be taken by a job of lower rank.
 	close(s.waiting[0].given)
 	s.waiting = slices.Delete(s.waiting, 0, 1)
 }
@@ -494,6 +495,7 @@ func (w *Worker) releaseSlot(d *delivery) {
 	}
 	d.hasSlot = false
 	w.slots.release()
+	// A job that its limits let run may be waiting for nothing but the slot.
 	w.limits.Freed()
 }
 
@@ -642,7 +644,7 @@ func decodePauses(data []byte, now time.Time) (all []Pause, err error) {
 	return all, nil
 }
 
-const paused = "worker: the handler is paused"
+const pausedText = "worker: the handler is paused"
 
 // readPauses reads the pauses. It is called before the worker pulls, and at each heartbeat.
 func (w *Worker) readPauses(ctx context.Context) error {
@@ -657,7 +659,7 @@ func (w *Worker) readPauses(ctx context.Context) error {
 		return err
 	}
 	if was := w.pauses.Swap(&all); w.cfg.Hooks.Paused != nil && (was == nil || len(*was) != len(all)) {
-		w.apart("Hooks.Paused", func() { w.cfg.Hooks.Paused(len(all)) })
+		w.callApart("Hooks.Paused", func() { w.cfg.Hooks.Paused(len(all)) })
 	}
 	return nil
 }
@@ -675,7 +677,7 @@ func (w *Worker) pausesNow() []Pause {
 // checkPaused returns the error of a job that may not start now.
 func (w *Worker) checkPaused(d *delivery) error {
 	if w.draining.Load() {
-		return refused(OutcomePaused, shortestPause, paused)
+		return refused(OutcomePaused, shortestPause, pausedText)
 	}
 	all := w.pauses.Load()
 	if all == nil || len(*all) == 0 {
@@ -691,7 +693,7 @@ func (w *Worker) checkPaused(d *delivery) error {
 		if !p.Until.IsZero() {
 			delay = min(delay, p.Until.Sub(now))
 		}
-		return refused(OutcomePaused, delay, paused)
+		return refused(OutcomePaused, delay, pausedText)
 	}
 	return nil
 }

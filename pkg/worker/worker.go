@@ -135,7 +135,7 @@ type Worker struct {
 	settling context.Context // ends the recording of outcomes
 	stopping context.Context // ends the start of jobs
 
-	// Deliveries that it holds, and what is known of them. Each has a lock of its own.
+	// Deliveries that it holds, and what is known of them. Each guards itself by its lock.
 	acks       acks
 	beats      beats // guarded by deliveries.mu
 	contact    contact
@@ -232,7 +232,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.contact.lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
-		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.fresh,
+		Conn: w.nc, Deliver: w.accept, Down: w.isDown, Expires: w.fresh,
 		Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
@@ -317,7 +317,7 @@ func (w *Worker) abandon() []Info {
 		group.Go(func() {
 			defer w.running.Done()
 			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started), "stacks", dumps[d.label])...)
-			o := outcome{err: ErrShutdown, kind: OutcomeHandedBack, uncounted: true}
+			o := decide(ending{info: d.info, err: ErrShutdown, interrupted: true, started: true}, nil)
 			w.report(d, o, w.giveBack(d, o), time.Now())
 		})
 	}
@@ -438,7 +438,7 @@ func (w *Worker) judge(change func(c *condition)) {
 		reason = w.denial(reason)
 		w.log.Warn(EventLost, "error", reason)
 	}
-	w.apart("Hooks.Ready", func() { w.cfg.Hooks.Ready(c.ready, reason) })
+	w.callApart("Hooks.Ready", func() { w.cfg.Hooks.Ready(c.ready, reason) })
 }
 
 // waitFor reports whether done is closed within the time.
@@ -471,8 +471,9 @@ func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T])
 	}
 	return w.register(err, &route{
 		pattern: pattern, policy: policy,
-		work: func(ctx context.Context, info Info, msg *nats.Msg) error {
+		handle: func(ctx context.Context, info Info, msg *nats.Msg) error {
 			job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}
+			// The sequence marks the error as this job's: a handler may return that of a job that it read itself.
 			if err := policy.Decode(msg.Header, msg.Data, &job.Args); err != nil {
 				return &DecodeError{Cause: redact.Safe(err), Subject: info.Subject, sequence: info.Sequence}
 			}
@@ -494,7 +495,7 @@ type route struct {
 	labels  []string // of CPU profiles
 	pattern string
 	policy  Policy
-	work    func(ctx context.Context, info Info, msg *nats.Msg) error
+	handle  func(ctx context.Context, info Info, msg *nats.Msg) error
 }
 
 // register adds a route, unless err is the error of an invalid handler.
@@ -551,16 +552,6 @@ func (w *Worker) classFor(p Priority) *class {
 		w.classes = slices.Insert(w.classes, at, &class{consumer: ConsumerOf(w.cfg.Consumer, p), priority: p})
 	}
 	return w.classes[at]
-}
-
-// classOf returns the class of the consumer that delivered a job.
-func (w *Worker) classOf(consumer string) *class {
-	for _, c := range w.classes {
-		if c.consumer == consumer {
-			return c
-		}
-	}
-	return w.classes[0]
 }
 
 // sources returns the consumers from which the worker pulls.
