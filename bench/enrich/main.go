@@ -71,10 +71,10 @@ func measure(ctx context.Context, o options) (*rig.Report, error) {
 	return r, nil
 }
 
-// kinds are the kinds of requests and enrichers, each measured on a stand of its own.
+// kinds are the kinds of requests and enrichers, each measured on its own stand.
 var kinds = []string{"hit", "stored", "bare", "miss"}
 
-// round runs every case of a kind once, on a server of its own. Every other round goes through them backwards, so that no case always
+// round runs every case of a kind once, on a separate server. Every other round goes through them backwards, so that no case always
 // comes after the same one.
 func round(ctx context.Context, o options, kind string, all []kase, got rig.Results, n int) (err error) {
 	all = slices.DeleteFunc(slices.Clone(all), func(k kase) bool { return k.Kind != kind })

@@ -35,7 +35,7 @@ const (
 	settlePoll = 500 * time.Microsecond
 )
 
-// stand is everything that runs in a round: a server, an enricher, and clients, each on TCP connections of its own.
+// stand is everything that runs in a round: a server, an enricher, and clients, each on separate TCP connections.
 type stand struct {
 	server   *natsrun.Server
 	conn     *nats.Conn // the enricher's
@@ -150,7 +150,7 @@ func (instant) Search(_ context.Context, place match.Place) ([]provider.Venue, e
 	return []provider.Venue{{ID: id, Place: place, URL: "https://wolt.example/en/springfield/restaurant/" + id}}, nil
 }
 
-// asker asks on a connection of its own.
+// asker asks on a separate connection.
 type asker func(ctx context.Context, body []byte) ([]byte, error)
 
 func overHTTP(client *http.Client, url string) asker {

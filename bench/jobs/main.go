@@ -4,7 +4,7 @@
 //
 //	go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
 //
-// Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, one that syncs before
+// Every server is a separate process, so that its CPU time is counted apart: NATS (one server, one that syncs before
 // every acknowledgement, and three of those), and redis-server and postgres where they are installed. A missing one is
 // named and skipped; README.md beside this folder says how to install it.
 //
@@ -53,7 +53,7 @@ type contestant struct {
 	lease time.Duration
 }
 
-// settings are the settings of a client, in this process or one of its own.
+// settings are the settings of a client, in this process or a separate one.
 type settings struct {
 	Address string
 	Queue   string // of this run alone
@@ -66,7 +66,7 @@ type handler func(ctx context.Context, id string) error
 // works works jobs in a number of slots, until stop is called.
 type works func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
 
-// client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
+// client has the operations of a contestant in one process, with separate connections. Operations that it does not offer are nil.
 type client struct {
 	// insert inserts a unique job.
 	insert func(ctx context.Context, id string) error

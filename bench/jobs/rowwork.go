@@ -22,7 +22,7 @@ const (
 	rate       = 200 // a second
 )
 
-// deliveries counts the runs of each job, in place of the far side.
+// deliveries counts the runs of each job, in place of the remote service.
 type deliveries struct {
 	all  chan struct{} // closed when every job has run
 	left atomic.Int64

@@ -3,7 +3,7 @@
 //
 //	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--keys N] [--only REGEXP] [--json]
 //
-// Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, and two clusters of
+// Every server is a separate process, so that its CPU time is counted apart: NATS (one server, and two clusters of
 // three), and redis-server and etcd where they are installed. A missing one is named and skipped; README.md beside
 // this folder says how to install it.
 //

@@ -124,7 +124,7 @@ func lockTakeover(ctx context.Context, b *bench) (rig.Figures, error) {
 	})
 }
 
-// child starts a client in a process of its own.
+// child starts a client in a separate process.
 func (b *bench) child(kind string, keys ...string) (*rig.Process, error) {
 	return rig.StartTask(childRole, task{Contestant: b.contestant.Name, Settings: b.settings, Kind: kind, Keys: keys})
 }

@@ -62,14 +62,14 @@ type contestant struct {
 	settle   time.Duration // the time that a waiter needs until it waits
 }
 
-// settings are the settings of a client, in this process or one of its own.
+// settings are the settings of a client, in this process or a separate one.
 type settings struct {
 	Address string
 	Bucket  string
 	TTL     time.Duration // of locks and claims
 }
 
-// client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
+// client has the operations of a contestant in one process, with separate connections. Operations that it does not offer are nil.
 type client struct {
 	// lock waits for the lock. unlock gives it back.
 	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)

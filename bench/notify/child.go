@@ -35,7 +35,7 @@ type task struct {
 
 // order is a command to the notifier: one of these.
 type order struct {
-	Mark   bool // the counts begin anew
+	Mark   bool // the counts start over
 	Settle bool // say what was spent
 	Rows   int  // answer when this number of further rows is stored and sent
 }

@@ -5,7 +5,7 @@
 //
 //	go -C bench run ./notify [--rounds N] [--scale X] [--short] [--only REGEXP] [--json]
 //
-// The notifier and every server are processes of their own. After each row everything is counted: each recipient has to
+// The notifier and every server are separate processes. After each row everything is counted: each recipient has to
 // have one row, one item, and no record of more than one attempt. Any other count ends the program with 1.
 //
 // In each round every row is run by every contestant before the next row begins, and every other round goes through the
@@ -130,7 +130,7 @@ const eventType = "RESERVATION_REQUESTED"
 // row returns the row of one recipient that all contestants store.
 func row(event string, i int, at time.Time) contracts.Notification {
 	return contracts.Notification{
-		EventID: event, UserID: userID(i), RecipientType: contracts.RecipientCustomer, Channel: inbox, EventType: eventType,
+		EventID: event, UserID: userID(i), RecipientType: "CUSTOMER", Channel: inbox, EventType: eventType,
 		Category: "reservations", Template: "reservation.requested", CreatedAt: at, Payload: []byte(payload),
 	}
 }

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A notifier and a server in processes of their own, and everything counted afterwards.
+// The notifier and the server are separate processes, and everything is counted afterwards.
 func TestCountsWhatItMeasures(t *testing.T) {
 	t.Parallel()
 	o := rig.Options{Rounds: 2, Scale: 0.02, Only: regexp.MustCompile(`_10/(raw_)?r1$`)}

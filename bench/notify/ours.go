@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// ours is a notifier in a process of its own, and a connection that publishes events.
+// ours is a notifier in a separate process, and a connection that publishes events.
 type ours struct {
 	bench    *bench
 	js       jetstream.JetStream
@@ -84,7 +84,7 @@ func (o *ours) ask(ctx context.Context, what order) (answer, error) {
 func (o *ours) publish(ctx context.Context, event string, n int) error {
 	e := contracts.Event{
 		EventID: event, EventType: eventType, AggregateType: "AUDIENCE", AggregateID: fmt.Sprint(n),
-		RecipientType: contracts.RecipientCustomer, Payload: json.RawMessage(payload),
+		RecipientType: "CUSTOMER", Payload: json.RawMessage(payload),
 	}
 	if o.bench.contestant.waits {
 		e.NotBefore = time.Now().UTC()
@@ -197,11 +197,11 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 	if err != nil {
 		return c, err
 	}
-	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+string(contracts.RecipientCustomer)+".", func(key string, r kvrecord.Record) error {
+	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+"CUSTOMER.", func(key string, r kvrecord.Record) error {
 		var record struct {
 			Item json.RawMessage `json:"item"`
 		}
-		keys[string(contracts.RecipientCustomer)+"."+key] = true
+		keys["CUSTOMER."+key] = true
 		if r.Header.Get(kvrecord.HeaderReplaced) != "0." { // it was not delivered at the first try
 			c.double++
 		}

@@ -163,7 +163,7 @@ func rawRow(n contracts.Notification) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	header := nats.Header{"ce-id": {n.EventID + "." + n.Channel + "." + n.UserID}, "ce-source": {"/notifier"}, "ce-type": {contracts.CloudEventNotificationRequested}}
+	header := nats.Header{"ce-id": {n.EventID + "." + n.Channel + "." + n.UserID}, "ce-source": {"/notifier"}, "ce-type": {"io.expediter.notification.requested.v1"}}
 	return &nats.Msg{Subject: "raw." + subject, Header: header, Data: data}, nil
 }
 

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/oauth2/jwt"
 )
 
-// said is an answer of a far side.
+// said is an answer of a remote service.
 type said struct {
 	body   []byte
 	header http.Header

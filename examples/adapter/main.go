@@ -29,7 +29,7 @@ type message struct {
 // errGone is returned for an address that does not exist any more.
 var errGone = errors.New("the address is gone")
 
-// refusal is an answer of the far side that is not a success.
+// refusal is an answer of the remote service that is not a success.
 type refusal struct {
 	status     int
 	reason     string // no secret and no address
@@ -38,7 +38,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s", r.status, r.reason) }
 
-// sender sends a message to a far side, and returns the far side's id of the message.
+// sender sends a message to a remote service, and returns the remote service's id of the message.
 type sender interface {
 	send(ctx context.Context, m message) (id string, err error)
 }

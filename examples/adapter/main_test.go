@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answerOf is an answer of a far side, with headers.
+// answerOf is an answer of a remote service, with headers.
 type answerOf struct {
 	status int
 	body   string
@@ -58,7 +58,7 @@ func encoded(t *testing.T, key any) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// newFar starts the far sides, and an adapter that calls them.
+// newFar starts the remote services, and an adapter that calls them.
 func newFar(t *testing.T, logged io.Writer) (*far, *httptest.Server) {
 	t.Helper()
 	f := &far{T: t}
@@ -157,7 +157,7 @@ func (f *far) answer(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte(f.next.body))
 }
 
-// Each far side gets calls in the form that it documents, and the notifier gets their answers in the form of its
+// Each remote service gets calls in the form that it documents, and the notifier gets their answers in the form of its
 // gateway.
 func TestFarSides(t *testing.T) {
 	t.Parallel()
@@ -232,7 +232,7 @@ func TestWhatIsNotSent(t *testing.T) {
 		status, _, _ := call(t, served, test.route, test.body, test.token)
 		check.Same(t, test.route+test.body, status, test.want)
 	}
-	check.Same(t, "far sides got", f.body, "")
+	check.Same(t, "remote services got", f.body, "")
 	f.srv.CloseClientConnections()
 	f.srv.Close()
 	status, body, _ := call(t, served, "slack", `{"to":"`+f.srv.URL+`/services/x","id":"ntf_1"}`, "sesame-adapter")

@@ -116,7 +116,7 @@ func serve(ctx context.Context, port int, out io.Writer) error {
 	return nil
 }
 
-// connect connects to the server at url, or to one of its own without a url.
+// connect connects to the server at url, or to a separate one without a url.
 func connect(url string) (nc *nats.Conn, end func(), err error) {
 	if url != "" {
 		nc, err := nats.Connect(url, nats.MaxReconnects(-1))

@@ -35,7 +35,7 @@ type invocation struct {
 	URL  string
 }
 
-// A worker is killed in the middle of a job. Another, which waits for the same inputs for a job of its own, takes over; the job
+// A worker is killed in the middle of a job. Another, which waits for the same inputs for its own job, takes over; the job
 // of the killed one is delivered again and gets that result. It was computed to its end once, and one result was accepted.
 func TestWorkerIsKilledInMidJob(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 //go:embed sample.geojson
 var sample []byte
 
-// sampleJobs returns a buffer, an intersection and a union of the features in the sample. Each run has IDs of its own, and the same
+// sampleJobs returns a buffer, an intersection and a union of the features in the sample. Each run has its own IDs, and the same
 // inputs.
 func sampleJobs(run string) ([]Job, error) {
 	var features geom.GeoJSONFeatureCollection

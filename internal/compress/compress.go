@@ -19,7 +19,7 @@ const Zstd = "zstd"
 var ErrCorrupt = errors.New("compressed data cannot be read")
 
 // Codec compresses and decompresses whole values, which takes no goroutines. Its state is made at the first use and pooled for a few calls
-// at once. Each store has a Codec of its own: the pool has channels, which tests under fake time must not share.
+// at once. Each store has its own Codec: the pool has channels, which tests under fake time must not share.
 type Codec struct {
 	encoder func() (*zstd.Encoder, error)
 	decoder func() (*zstd.Decoder, error)

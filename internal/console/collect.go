@@ -233,7 +233,7 @@ func (o *collector) round(ctx context.Context) {
 	var stores []Answer[storeOf]
 	asking.Go(func() { stores = AskServers[storeOf](ctx, o.c.cfg.Conn, "JSZ", collectTime/3) })
 	var checks []Answer[Health]
-	asking.Go(func() { checks = AskServers[Health](ctx, o.c.cfg.Conn, "HEALTHZ", collectTime/3) })
+	asking.Go(func() { checks = AskHealth(ctx, o.c.cfg.Conn, collectTime/3) })
 	asking.Wait()
 	answers, here := workers()
 	o.mu.Lock()

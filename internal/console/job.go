@@ -242,7 +242,7 @@ func readable(of string, data []byte) (text string, hidden []string) {
 		}
 		return fmt.Sprintf("%s bytes: % x", number(len(data)), data[:min(len(data), 512)]), nil
 	}
-	value, hidden = contracts.Conceal(of, value)
+	value, hidden = concealSecrets(of, value)
 	var lines strings.Builder
 	encoder := json.NewEncoder(&lines)
 	encoder.SetEscapeHTML(false) // the template does

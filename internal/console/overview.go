@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -248,12 +249,31 @@ func (h Health) Disk() string {
 	return ""
 }
 
+// Unrecovered reports whether the server misses a stream of which its disk has a folder. It says so too while a stream is being deleted.
+func (h Health) Unrecovered() bool { return strings.Contains(h.Error, "could not be recovered") }
+
 func (h Health) problem(server string) watch.Problem {
 	p := watch.Problem{Command: "expediter doctor", Runbook: "nodeaway", Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
 	if disk := h.Disk(); disk != "" {
 		p.Runbook, p.Text = "storetakesnowrites", fmt.Sprintf("server %s: %s (its health check: %s)", server, disk, h.Error)
 	}
 	return p
+}
+
+// Settle is the time in which a deleted stream leaves a server's disk. What Health.Unrecovered reports counts when it is said again after it.
+const Settle = 300 * time.Millisecond
+
+// AskHealth asks all servers for their health checks, those with an answer that may be of the moment twice.
+func AskHealth(ctx context.Context, nc *nats.Conn, within time.Duration) []Answer[Health] {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	all := AskServers[Health](ctx, nc, "HEALTHZ", within)
+	if slices.ContainsFunc(all, func(a Answer[Health]) bool { return a.Data.Unrecovered() }) && retry.Sleep(ctx, Settle) {
+		if again := AskServers[Health](ctx, nc, "HEALTHZ", within); len(again) >= len(all) {
+			return again
+		}
+	}
+	return all
 }
 
 // AskServers asks all servers a question of monitoring, such as HEALTHZ. They do not answer a user without the permission.

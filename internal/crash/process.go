@@ -155,7 +155,7 @@ func Seed(t testing.TB) uint64 {
 	return s
 }
 
-// Random returns the generators of a test's random choices by number, each with a sequence of its own: see Seed.
+// Random returns the generators of a test's random choices by number, each with its own sequence: see Seed.
 func Random(t testing.TB) (of func(sequence uint64) *rand.Rand) {
 	t.Helper()
 	s := Seed(t)

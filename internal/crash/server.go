@@ -35,7 +35,7 @@ func serve(ctx context.Context, at place) error {
 	return nil
 }
 
-// Server is a single NATS server, without a cluster, in a process of its own.
+// Server is a single NATS server, without a cluster, in a separate process.
 type Server struct {
 	*Process
 
@@ -99,7 +99,7 @@ func MortalServer(t testing.TB) *Servers {
 	return &Servers{Replicas: 1, URL: s.URL, Disturb: func(ctx context.Context, _ string) error { return s.Restart(ctx) }}
 }
 
-// ThreeServers returns three nodes of a cluster, each in a process of its own.
+// ThreeServers returns three nodes of a cluster, each in a separate process.
 func ThreeServers(t testing.TB) *Servers {
 	t.Helper()
 	c := natstest.Cluster(t, 3)

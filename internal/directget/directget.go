@@ -88,20 +88,29 @@ func (g *Getter) Close() error {
 }
 
 // Last returns the last message of each subject of stream that has one, in no particular order. One round trip for each MaxSubjects
-// subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that was written while they were read may be
-// there twice; the later message has the greater sequence.
+// subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that was written while they were
+// read may be there twice; the later message has the greater sequence.
 //
 // Requests without an answer, and missing parts of answers, are requested again until ctx ends.
 func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]jsapi.Message, error) {
 	var all []jsapi.Message
-	for len(subjects) > 0 {
-		n := min(len(subjects), MaxSubjects)
-		messages, err := g.complete(ctx, stream, request{MultiLast: subjects[:n]})
-		if err != nil {
-			return nil, err
+	for part := range slices.Chunk(subjects, MaxSubjects) {
+		req := request{MultiLast: part}
+		var p pace
+		for more := true; more; {
+			c, err := g.ask(ctx, stream, req, p.idle())
+			// Messages arrive in the order of their sequences, so the next request begins behind the last message that arrived. The server's
+			// option to read as of the first request (up_to_seq) is not used: the earlier message of a key that was written since is gone.
+			if c != nil && len(c.messages) > 0 {
+				p = pace{}
+				all = append(all, c.messages...)
+				req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
+			}
+			if err != nil && (!isTransient(err) || !p.pause(ctx, err)) {
+				return nil, err
+			}
+			more = err != nil || c.more
 		}
-		all = append(all, messages...)
-		subjects = subjects[n:]
 	}
 	return all, nil
 }
@@ -160,30 +169,6 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 	}
 }
 
-// complete repeats a request until the answer is complete. Messages arrive in the order of their sequences, so the next request begins
-// behind the last message that arrived. The server's option to read as of the first request (up_to_seq) is not used: the earlier message
-// of a key that was written since is gone.
-func (g *Getter) complete(ctx context.Context, stream string, req request) ([]jsapi.Message, error) {
-	var all []jsapi.Message
-	var p pace
-	for {
-		c, err := g.ask(ctx, stream, req, p.idle())
-		if c != nil && len(c.messages) > 0 {
-			p = pace{}
-			all = append(all, c.messages...)
-			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
-		}
-		switch {
-		case err == nil && !c.more:
-			return all, nil
-		case err == nil:
-			continue
-		case !isTransient(err) || !p.pause(ctx, err):
-			return nil, err
-		}
-	}
-}
-
 // pace has the waits of one read since its last message.
 type pace struct{ pauses, idles int }
 
@@ -224,7 +209,11 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 	g.mu.Lock()
 	g.calls[token] = c
 	g.mu.Unlock()
-	defer g.forget(token)
+	defer func() { // after it, receive adds no reply to c
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.calls, token)
+	}()
 	work, subject := denied.From(ctx), g.api.Prefix+"DIRECT.GET."+stream
 	work.Sent(subject)
 	if err := g.nc.PublishRequest(subject, g.inbox+token, body); err != nil {
@@ -251,13 +240,6 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 		before = now
 		idle.Reset(patience)
 	}
-}
-
-// forget removes a call: after it, no reply is added to the call.
-func (g *Getter) forget(token string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.calls, token)
 }
 
 // receive sorts one reply into its call. Replies of one call arrive in order, and the last has a status.

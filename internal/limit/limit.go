@@ -5,7 +5,7 @@
 // start is due. A worker changes it by writes that the server accepts only at the revision from which they were computed. A worker asks
 // for the permits of all its waiting jobs in one write, and passes a permit from one of its jobs to the next without a write.
 //
-// Each worker has a lease for all its permits: a record of its own, which it renews three times in its TTL, whatever the number of its
+// Each worker has a lease for all its permits: its own record, which it renews three times in its TTL, whatever the number of its
 // keys. Other workers treat its permits as taken until they have ended that record: by a write at the revision that they have seen
 // unchanged for the whole TTL. The worker itself counts the lease from the time it sent the last renewal, so for it the lease ends
 // earlier. It cannot renew a record that was ended. So no two clocks are compared, nothing is decided from a read, and a worker that was
@@ -203,8 +203,8 @@ func (p *Permit) drop() {
 	p.held = nil
 }
 
-// Enter waits until a job may run. It waits for one limit at a time, and holds no permit of another meanwhile: when a limit does not grant
-// at once, Enter gives back its other permits, and waits in line for that limit. When too many jobs wait, the last of them get a
+// Enter waits until a job may run. It waits for one limit at a time, and holds no permit of another: when a limit does not grant at
+// once, Enter gives back its other permits, and waits in line for that limit. When too many jobs wait, the last of them get a
 // [*FullError].
 func (s *Set) Enter(ctx context.Context, e Entry) (*Permit, error) {
 	permit := &Permit{lost: e.Lost, set: s}
@@ -314,7 +314,7 @@ func Survey(ctx context.Context, records *kvrecord.Stream, prefix string, most i
 	holders := map[string]bool{} // those left in the end have no lease
 	for _, r := range found {
 		if len(r.Data) == 0 {
-			continue // gone meanwhile
+			continue // gone in the meantime
 		}
 		rec, err := decode(r.Data)
 		s := State{Held: map[string]int{}, Queue: rec.Queue}

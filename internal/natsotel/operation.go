@@ -58,11 +58,11 @@ const (
 
 // operationKind has the labels of an operation. There are few.
 type operationKind struct {
-	name, outcome string // the name of the far side, of the destination, or of the method
+	name, outcome string // the name of the remote service, of the destination, or of the method
 	task          task
 }
 
-// failed reports whether the operation has failed. As over HTTP, a request that is refused for a mistake of its own has not.
+// failed reports whether the operation has failed. As over HTTP, a request that is refused for its own mistake has not.
 func (k operationKind) failed() bool {
 	return k.outcome != OutcomeOK && (k.task != taskAnswer || k.outcome >= "500")
 }
@@ -116,8 +116,8 @@ type Operation struct {
 	start time.Time
 }
 
-// Call begins a call of a far side, such as a provider, in a span of the kind client. The name of the side is a label: there must be few
-// names.
+// Call begins a call of a remote service, such as a provider, in a span of the kind client. The name of the side is a label: there must be
+// few names.
 func (t *Telemetry) Call(ctx context.Context, side string) (context.Context, Operation) {
 	return t.begin(ctx, operationKind{name: side, outcome: OutcomeOK, task: taskCall})
 }
@@ -240,8 +240,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// ObserveHeld calls held whenever the metrics are read, until stop is called. held calls tell with the number of far sides under a name
-// that are not called now. There must be few names.
+// ObserveHeld calls held whenever the metrics are read, until stop is called. held calls tell with the number of remote services under a
+// name that are not called now. There must be few names.
 func (t *Telemetry) ObserveHeld(held func(tell func(side string, n int))) (stop func() error, err error) {
 	registered, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		held(func(side string, n int) {
@@ -281,7 +281,7 @@ func (t *Telemetry) Observe(bucket string) func(context.Context, flight.Event) {
 			t.locks.hold.Record(ctx, e.Elapsed.Seconds(), metric.WithAttributes(in))
 		case flight.EventCoalesced, flight.EventWaitTimeout, flight.EventTakeOver:
 			t.locks.wait.Record(ctx, e.Elapsed.Seconds(), metric.WithAttributes(in, kind))
-		default: // took no time of its own
+		default: // took no time
 		}
 		annotate(trace.SpanFromContext(ctx), in, e)
 	}

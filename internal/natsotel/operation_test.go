@@ -97,7 +97,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A call of a far side has a span that is the parent of the spans in it, and counts by its outcome.
+// A call of a remote service has a span that is the parent of the spans in it, and counts by its outcome.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -149,7 +149,7 @@ func TestNoTelemetry(t *testing.T) {
 	check.That(t, len(header) == 0, "the header is %v", header)
 }
 
-// How many far sides are held is asked for whenever the metrics are read, until that is stopped.
+// How many remote services are held is asked for whenever the metrics are read, until that is stopped.
 func TestObserveHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -136,7 +136,7 @@ func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 }
 
 // Middleware is a middleware for Config.Middleware of a worker: it makes a span for each attempt, and counts the
-// attempt as running meanwhile.
+// attempt as running in the meantime.
 func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
 	all := t.jobs.labels(kindOf(info))
 	t.jobs.running.Add(ctx, 1, all.add...)

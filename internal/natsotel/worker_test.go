@@ -35,7 +35,7 @@ func published(t *testing.T, b *bundle) (nats.Header, trace.SpanContext) {
 	return header, span.SpanContext()
 }
 
-// An attempt is a span of its own that links to the span of the job's publisher; the handler's spans are below it.
+// An attempt is its own span that links to the span of the job's publisher; the handler's spans are below it.
 func TestSpanLinksToPublisher(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -102,7 +102,7 @@ func TestHooks(t *testing.T) {
 		Ready: func(r bool, _ error) { ready = r }, Settled: func(worker.Settlement) { settled++ }, Stuck: func(worker.StuckHandler) { stuck++ },
 		Waiting: func(worker.Info, bool) { waited++ },
 	}})
-	other := b.Hooks(worker.Config{Stream: mail.Stream, Consumer: "other"}) // without hooks of its own
+	other := b.Hooks(worker.Config{Stream: mail.Stream, Consumer: "other"}) // without its own hooks
 	hooks.Ready(true, nil)
 	hooks.Paused(2)
 	other.Ready(false, nil)

@@ -1,5 +1,4 @@
-// Package openapi describes the operations of services as OpenAPI 3.1. It is for `go generate`: the descriptions of types are the
-// comments of their sources.
+// Package openapi describes the operations of services as OpenAPI 3.1. The descriptions of types are the comments of their sources.
 package openapi
 
 import (
@@ -8,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -46,30 +44,17 @@ type Config struct {
 	Schemas Node
 }
 
-// Generate writes openapi.json into the current folder, which is the number of levels below the root of the repository. add adds the
-// operations of the service.
-func Generate(levels int, cfg Config, add func(*service.Router)) {
-	router := service.NewRouter(service.RouterConfig{Exports: &export.Exports{}, Name: "generate", OpenAPI: []byte{}})
-	add(router)
-	doc, err := Document(strings.Repeat("../", levels), cfg, router.Ops())
-	if err == nil {
-		err = os.WriteFile("openapi.json", doc, 0o644) //nolint:gosec // Everybody may read sources.
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:revive // the whole of a program that go generate runs
-	}
-}
-
 // Document returns the description of operations in JSON. root is the folder of the repository.
 func Document(root string, cfg Config, ops []service.Op) ([]byte, error) {
+	router := service.NewRouter(service.RouterConfig{Exports: &export.Exports{}, Name: "document", OpenAPI: []byte{}})
+	router.Add(ops...)
 	b := &builder{comments: NewComments(root), names: cfg.Names, optional: cfg.Optional, schemas: Node{}}
 	maps.Copy(b.schemas, cfg.Schemas)
 	for _, value := range append([]any{service.Problem{}}, cfg.Types...) {
 		b.schema(reflect.TypeOf(value))
 	}
 	paths := Node{}
-	for _, op := range ops {
+	for _, op := range router.Ops() {
 		method, path, ok := strings.Cut(op.Route, " ")
 		if !ok { // only over NATS
 			continue
@@ -396,14 +381,15 @@ func Bundle(doc Node, schema func(name string) ([]byte, error)) error {
 			return fmt.Errorf("openapi: there is no schema %s: %w", missing, err)
 		}
 		definitions, _ := described["$defs"].(Node)
+		uri, _ := described["$id"].(string)
 		for _, key := range []string{"$defs", "$id", "$schema"} {
 			delete(described, key)
 		}
-		described["$comment"] = contracts.SchemaURI(name)
+		described["$comment"] = uri
 		all[missing] = described
 		for defined, definition := range definitions {
 			if all[defined] == nil {
-				definition.(Node)["$comment"] = contracts.SchemaURI(name) + "#/$defs/" + defined //nolint:forcetypeassert // of a schema
+				definition.(Node)["$comment"] = uri + "#/$defs/" + defined //nolint:forcetypeassert // of a schema
 				all[defined] = definition
 			}
 		}

@@ -90,7 +90,7 @@ func TestFoldersOfOthersAreRefused(t *testing.T) {
 	check.OK(t, private.Open(alone))
 }
 
-// Of two users, each has folders of its own in a common one, unless there are no rules there.
+// Of two users, each has separate folders in a common one, unless there are no rules there.
 func TestFoldersInACommonFolder(t *testing.T) {
 	t.Parallel()
 	root := open(t)

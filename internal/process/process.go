@@ -1,8 +1,8 @@
 // Package process starts processes that do not outlive this one, and can pause them.
 //
-// A process that may be paused is in a process group of its own. In the group of this process it would be continued when the shell that
+// A process that may be paused is in its own process group. In the group of this process it would be continued when the shell that
 // started this process ends. When the end of a process leaves a group without a member whose parent is in another group of the session,
-// and a member of the group is stopped, the kernel sends SIGHUP and SIGCONT to the whole group. In a group of its own the process has a
+// and a member of the group is stopped, the kernel sends SIGHUP and SIGCONT to the whole group. In its own group the process has a
 // parent in another group, this process, so only the end of this process has that effect.
 package process
 
@@ -25,7 +25,7 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Start starts cmd in a process group of its own. On Linux the kernel kills the process when this process dies; elsewhere the process has
+// Start starts cmd in its own process group. On Linux the kernel kills the process when this process dies; elsewhere the process has
 // to end at the end of its standard input.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Gone: make(chan struct{}), cmd: cmd}

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// bind makes cmd begin in a process group of its own, and makes the kernel kill it when its parent dies, even if it is paused and would
+// bind makes cmd begin in its own process group, and makes the kernel kill it when its parent dies, even if it is paused and would
 // not notice the end of its standard input.
 func bind(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {

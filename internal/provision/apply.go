@@ -147,7 +147,7 @@ func applyStream(
 		if !errors.Is(change.Err, jetstream.ErrStreamNameAlreadyInUse) {
 			return change
 		}
-		// A try without an answer, or another Apply, has made it meanwhile, with a FirstSeq of its own.
+		// A try without an answer, or another Apply, has made it in the meantime, with its own FirstSeq.
 		change = Change{Stream: want.Name, Action: None}
 		stream, err = js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) { // of a node that leads since then, and has not heard of it
@@ -259,7 +259,7 @@ func Consumers(options contracts.AssetOptions) []Consumer {
 	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer-high", "jobs.import."+string(contracts.PriorityHigh)+".>")
 	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer-low", "jobs.import."+string(contracts.PriorityLow)+".>")
 	add(contracts.ServiceNotifier, contracts.StreamEvents, "notifier", contracts.EventsSubjects)
-	add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-expand", contracts.NotifyPlanRecordsSubjects)
+	add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-expand", "notify.plan.*")
 	for _, channel := range append(channels(), options.Channels...) {
 		add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
 	}

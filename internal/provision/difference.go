@@ -43,7 +43,7 @@ type Difference struct {
 var durationFields = []string{"max_age", "duplicate_window", "subject_delete_marker_ttl"}
 
 // ownedByOperators are settings that are compared only if the declaration sets them. In the metadata this holds for
-// each key by itself; the server adds keys of its own, which start with "_nats.".
+// each key by itself; the server adds its own keys, which start with "_nats.".
 var ownedByOperators = []string{"first_seq", "metadata", "placement"}
 
 // Compare lists the differences of a stream and its declaration, in alphabetical order of the settings. No round

@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// applied returns a server of its own with all assets.
+// applied returns a separate server with all assets.
 func applied(t *testing.T) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, js := natstest.Connect(t, natstest.Server(t))

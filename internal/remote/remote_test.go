@@ -48,7 +48,7 @@ func TestConfigErrorsAreNamedTogether(t *testing.T) {
 }
 
 // A service, or a proxy before it, that answers a call twice is not taken to have answered the next one, which is about another
-// job: each call has a connection of its own. On one that is kept, one in a thousand second answers was taken for another job's. And a
+// job: each call has a separate connection. On one that is kept, one in a thousand second answers was taken for another job's. And a
 // call whose connection breaks is not made again: the service may have begun the work.
 func TestEachCallIsMadeOnceOverAConnectionOfItsOwn(t *testing.T) {
 	t.Parallel()

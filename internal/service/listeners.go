@@ -34,7 +34,7 @@ func (l listener) variable(service string) string {
 	return strings.ToUpper(service+"_"+l.part) + "_LISTEN"
 }
 
-// route makes the routers: one for the API, and one for operators when they have a listener of their own.
+// route makes the routers: one for the API, and one for operators when they have their own listener.
 func (s *Service) route() {
 	cfg := s.Config
 	s.router = NewRouter(RouterConfig{

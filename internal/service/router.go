@@ -138,7 +138,7 @@ func (a *Router) addProbes() {
 	if a.cfg.Exports == nil {
 		return
 	}
-	// Prometheus has a quota of its own.
+	// Prometheus has its own quota.
 	scraped := *a.admin
 	scraped.admin = &scraped
 	if a.cfg.Limits.Rate > 0 {

@@ -96,7 +96,7 @@ type Service struct {
 	runs     []func(context.Context) error // called when the service serves
 	spec     Spec
 
-	unobserve []func() error // unregister the metrics of far sides and of readiness
+	unobserve []func() error // unregister the metrics of remote services and of readiness
 
 	listeners []listener // the API's listener is first; none before Open has returned
 

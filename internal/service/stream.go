@@ -195,7 +195,7 @@ func (s *Socket) Frame(body any) error {
 // Heartbeat sends a ping, so that proxies keep an idle WebSocket open, and waits for its answer.
 func (s *Socket) Heartbeat() error { return s.do(s.conn.Ping) }
 
-// do writes with a context of its own, not that of send: a context that ends in the middle of a frame cuts the connection off.
+// do writes with a separate context, not that of send: a context that ends in the middle of a frame cuts the connection off.
 func (s *Socket) do(write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.writing, streamTimeout)
 	defer cancel()

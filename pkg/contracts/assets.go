@@ -73,7 +73,7 @@ const (
 	deadDedupWindow = day
 
 	// maxConsumers bounds the consumers of a stream: each service has a few durable ones, consoles and CLIs
-	// add short-lived ones. It is explicit because servers since 2.15 read -1 as a default of their own.
+	// add short-lived ones. It is explicit because servers since 2.15 read -1 as their own default.
 	maxConsumers = 128
 )
 
@@ -142,8 +142,11 @@ func Streams(options AssetOptions) []jetstream.StreamConfig {
 	})
 }
 
+// cancelledKeys selects the keys, in BucketDeliveries, of all cancellations.
+const cancelledKeys = "/cancelled.>"
+
 // RepublishSubject returns the subject on which the server repeats every change of a key of a bucket. Of BucketDeliveries it repeats the
-// changes of CancelledKeys only. key may be ">" for all keys.
+// changes of the keys of cancellations only. key may be ">" for all keys.
 func RepublishSubject(bucket, key string) string {
 	return "rp." + bucket + ".$KV." + bucket + "." + key
 }
@@ -218,7 +221,7 @@ func streams(options AssetOptions) []asset { //nolint:funlen // a list
 		{ServiceNotifier, declare(options, jetstream.StreamConfig{
 			Name:                 StreamNotifications,
 			Description:          "The plan of each event and the rows of each plan, each once",
-			Subjects:             []string{"notify.plan.>", NotifySendsSubjects},
+			Subjects:             []string{"notify.plan.>", "notify.send.>"},
 			MaxAge:               30 * day,
 			MaxMsgsPerSubject:    1,
 			Discard:              jetstream.DiscardNew,
@@ -254,7 +257,7 @@ func buckets(options AssetOptions) []asset {
 		config := kvlock.StreamConfig(bucket(b.name, b.description, b.size))
 		if b.name == BucketDeliveries { // nobody waits for the other keys, and each row has one
 			config.RePublish = &jetstream.RePublish{
-				Source: "$KV." + BucketDeliveries + "." + CancelledKeys, Destination: RepublishSubject(BucketDeliveries, CancelledKeys),
+				Source: "$KV." + BucketDeliveries + "." + cancelledKeys, Destination: RepublishSubject(BucketDeliveries, cancelledKeys),
 			}
 		}
 		list = append(list, asset{b.service, config})

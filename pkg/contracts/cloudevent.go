@@ -12,17 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// CloudEvents types of the messages. The version is part of the type and changes only with the meaning.
-const (
-	// CloudEventDomain is an Event whose source gave it no type of its own.
-	CloudEventDomain = "io.expediter.domain.event.v1"
-	// CloudEventEnrichRequested is an EnrichJob.
-	CloudEventEnrichRequested = "io.expediter.place.enrichment.requested.v1"
-	// CloudEventImportRequested is an ImportJob.
-	CloudEventImportRequested = "io.expediter.recipe.import.requested.v1"
-	// CloudEventNotificationRequested is a Notification.
-	CloudEventNotificationRequested = "io.expediter.notification.requested.v1"
-)
+// CloudEventDomain is the CloudEvents type of an [Event]. The version is part of the type and changes only with the meaning.
+const CloudEventDomain = "io.expediter.domain.event.v1"
 
 const (
 	// specVersion is the only version of CloudEvents that is written and read.
@@ -39,7 +30,7 @@ type CloudEvent struct {
 	ID string
 	// Source is a URI reference to the system that publishes the event. Required.
 	Source string
-	// Type is the kind of event, with the version of the data, such as CloudEventImportRequested. Required.
+	// Type is the kind of event, with the version of the data, such as CloudEventDomain. Required.
 	Type string
 	// Subject names the part of the source that the event is about; optional.
 	Subject string

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+	"github.com/expediter-io/expediter/internal/strictjson"
 )
 
 // ParseCloudEvent reads the event in a NATS message, in binary mode: its attributes are in headers ce-*, in any case, percent-encoded, also

@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/strictjson"
 	"github.com/expediter-io/expediter/internal/subject"
-	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -20,7 +20,7 @@ import (
 // message that a NATS server takes by default.
 const MaxBody = 1 << 20
 
-// Message is a type of this package that is sent as a message of its own.
+// Message is a type of this package that is sent as its own message.
 type Message interface {
 	// Validate returns a *ValidationError that names every failing field, or nil.
 	Validate() error
@@ -161,33 +161,25 @@ func covered(known map[string]bool, path string) bool {
 	return true
 }
 
-//go:generate go run ./internal/generate
-
-// SchemaVersion is the version of all schemas. Within a version they only ever grow by optional members.
-const SchemaVersion = "v1"
-
-// schemaBase is the prefix of the URIs of schemas.
-const schemaBase = "https://schemas.expediter.io/" + SchemaVersion + "/"
+//go:generate go test -run ^TestGeneratedFilesAreCurrent$ . -update
 
 //go:embed schemas/*.json
 var schemaFiles embed.FS
 
 // Schema returns the JSON Schema (draft 2020-12) of a type, such as "enrich-request". It describes
 // the messages that readers accept, so it allows unknown members. Lengths are in characters there and in bytes in
-// Validate, which also checks rules that a schema cannot express. The error matches fs.ErrNotExist.
+// Validate, which also checks rules that a schema cannot express. Its $id is the URI for the attribute dataschema. Within a version, which
+// is part of the $id, schemas only grow by optional members. The error matches fs.ErrNotExist.
 func Schema(name string) ([]byte, error) {
 	if !subject.IsSafeToken(name) {
 		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)
 	}
-	raw, err := schemaFiles.ReadFile("schemas/" + name + "." + SchemaVersion + ".json")
+	raw, err := schemaFiles.ReadFile("schemas/" + name + ".v1.json")
 	if err != nil {
 		return nil, fmt.Errorf("contracts: no schema is named %q: %w", clip(name), err)
 	}
 	return raw, nil
 }
-
-// SchemaURI returns the URI of a schema, which is its $id and goes into the attribute dataschema.
-func SchemaURI(name string) string { return schemaBase + name + ".json" }
 
 // DeadLetter is a job that a worker gave up, with all data needed to understand and to replay the job.
 type DeadLetter = worker.DeadLetter

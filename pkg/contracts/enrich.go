@@ -10,17 +10,17 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+	"github.com/expediter-io/expediter/internal/strictjson"
 )
 
 const (
-	// MaxResults is the largest number of restaurants in one request: five pages of twenty, as many as a search shows, in far less than
+	// maxResults is the largest number of restaurants in one request: five pages of twenty, as many as a search shows, in far less than
 	// MaxBody.
-	MaxResults = 100
-	// MaxProviders is the largest number of providers in one request.
-	MaxProviders = 16
-	// EnrichVariants is the number of descriptions of one place, beside the first, that are kept apart at a provider.
-	EnrichVariants = 15
+	maxResults = 100
+	// maxProviders is the largest number of providers in one request.
+	maxProviders = 16
+	// maxVariant is the number of the last variant of a place, see EnrichJob.
+	maxVariant = 15
 	// MaxWait is the longest time a request may ask to wait for results.
 	MaxWait = time.Minute
 )
@@ -33,7 +33,7 @@ type EnrichRequest struct {
 	CityText string `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
 	// Providers names the providers to ask. Defaults to all that the service has.
 	Providers []string `json:"providers,omitempty" jsonschema:"maxItems=16,nullable"`
-	// Results are the restaurants, at most MaxResults; may be empty but not absent.
+	// Results are the restaurants, at most 100; may be empty but not absent.
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100"`
 	// WaitMS is how long, in milliseconds, the answer may wait for results, up to MaxWait. Defaults to 0: the
 	// answer comes at once and PENDING results follow as patches.
@@ -45,7 +45,7 @@ func (r EnrichRequest) Validate() error {
 	var c checks
 	c.optionalID("/requestId", r.RequestID)
 	c.text("/cityText", r.CityText)
-	c.over("/providers", len(r.Providers), MaxProviders, "items")
+	c.over("/providers", len(r.Providers), maxProviders, "items")
 	for i, provider := range r.Providers {
 		c.name("/providers/"+strconv.Itoa(i), provider)
 	}
@@ -73,18 +73,10 @@ type EnrichResponse struct {
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
 	Pending int `json:"pending" jsonschema:"minimum=0"`
-	// Skipped is the reason when no place of the request was looked up: "flag_disabled", "no_results", [SkippedStoreDown] or
-	// [SkippedStoreFull]. Empty otherwise.
+	// Skipped is the reason when no place of the request was looked up: "flag_disabled", "no_results", "store_down" or
+	// "store_full". Empty otherwise. After the last two nobody can subscribe to the patches of the request.
 	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 }
-
-// SkippedStoreDown is EnrichResponse.Skipped when the store did not answer in time: the request is not stored, so
-// nobody can subscribe to its patches. Ask again.
-const SkippedStoreDown = "store_down"
-
-// SkippedStoreFull is EnrichResponse.Skipped when the store of requests is full: the places are looked up, but nobody can
-// subscribe to the patches. Ask again.
-const SkippedStoreFull = "store_full"
 
 // Validate checks the answer like a request.
 func (r EnrichResponse) Validate() error {
@@ -135,7 +127,8 @@ type EnrichJob struct {
 	Phone string `json:"phone,omitempty" jsonschema:"maxLength=1024"`
 	// RequestedAt is when the job was made.
 	RequestedAt time.Time `json:"requestedAt,omitzero"`
-	// Variant is the number of the entry that the claim is on: 0 for the first, see [EnrichVariants]. Defaults to 0.
+	// Variant is the number of the entry that the claim is on: 0 for the first, 1 to 15 for other
+	// descriptions of the place. Defaults to 0.
 	Variant int `json:"variant,omitempty" jsonschema:"minimum=0,maximum=15"`
 }
 
@@ -154,8 +147,8 @@ func (j EnrichJob) Validate() error {
 	}
 	c.text("/phone", j.Phone)
 	c.timestamp("/requestedAt", j.RequestedAt)
-	if j.Variant < 0 || j.Variant > EnrichVariants {
-		c.add("/variant", "must be between 0 and "+strconv.Itoa(EnrichVariants))
+	if j.Variant < 0 || j.Variant > maxVariant {
+		c.add("/variant", "must be between 0 and "+strconv.Itoa(maxVariant))
 	}
 	return c.In("EnrichJob")
 }
@@ -201,29 +194,12 @@ func (r EnrichResult) State() ProviderState {
 	state := ProviderState{Status: r.Status, URL: r.URL}
 	switch r.Outcome {
 	case OutcomeAmbiguous:
-		state.Reason = ReasonAmbiguous
+		state.Reason = reasonAmbiguous
 	case OutcomeError:
-		state.Reason = ReasonProviderError
+		state.Reason = reasonProviderError
 	case OutcomeFound, OutcomeNotFound:
 	}
 	return state
-}
-
-// ReadState returns the State of an encoded EnrichResult. Each hit calls it, so it reads no further than it has to, and skips the
-// evidence.
-func ReadState(result []byte) (ProviderState, error) {
-	var values [3][]byte
-	if err := strictjson.Pick(values[:], result, "status", "url", "outcome"); err != nil {
-		return ProviderState{}, &ValidationError{Type: "EnrichResult", Fields: []FieldError{{Problem: err.Error()}}}
-	}
-	status, _ := strictjson.Text(values[0], string(StatusFound), string(StatusNotFound))
-	outcome, _ := strictjson.Text(values[2], string(OutcomeFound), string(OutcomeNotFound))
-	r := EnrichResult{Status: ProviderStatus(status), Outcome: Outcome(outcome)}
-	if url, ok := strictjson.Text(values[1]); ok {
-		r.URL = &url
-	}
-	state := r.State()
-	return state, state.Validate()
 }
 
 // Validate checks the fields and that outcome, status and url agree.
@@ -253,7 +229,7 @@ func (r EnrichResult) Validate() error {
 
 func (c *checks) restaurants(results []Restaurant) {
 	c.Add(results == nil, "/results", "is required")
-	if c.over("/results", len(results), MaxResults, "items") {
+	if c.over("/results", len(results), maxResults, "items") {
 		return
 	}
 	for i := range results { // which are too large to be copied for nothing
@@ -286,15 +262,6 @@ type Patch struct {
 	Wolt *ProviderState `json:"wolt,omitempty" jsonschema_extras:"deprecated=true"`
 }
 
-// NewResultPatch makes the frame for one provider's state. deprecated adds the field wolt, for ProviderWolt.
-func NewResultPatch(requestID, placeID, provider string, state ProviderState, deprecated bool) ResultPatch {
-	patch := Patch{Providers: map[string]ProviderState{provider: state}}
-	if deprecated && provider == ProviderWolt {
-		patch.Wolt = &state
-	}
-	return ResultPatch{Type: TypeResultPatch, RequestID: requestID, PlaceID: placeID, Patch: patch}
-}
-
 // Validate checks the frame and every state in it.
 func (p ResultPatch) Validate() error {
 	var c checks
@@ -303,8 +270,8 @@ func (p ResultPatch) Validate() error {
 	c.id("/placeId", p.PlaceID)
 	c.Add(p.Patch.Providers == nil && p.Patch.Wolt == nil, "/patch", "is required")
 	c.Add(len(p.Patch.Providers) == 0, "/patch/providers", "is required")
-	if len(p.Patch.Providers) > MaxProviders {
-		c.add("/patch/providers", "has more than "+strconv.Itoa(MaxProviders)+" members")
+	if len(p.Patch.Providers) > maxProviders {
+		c.add("/patch/providers", "has more than "+strconv.Itoa(maxProviders)+" members")
 		return c.In("ResultPatch")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Patch.Providers)) {

@@ -11,22 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// RecipientType is a kind of recipient of notifications. Readers accept types they do not know.
+// RecipientType is a kind of recipient of notifications, such as RESTAURANT_USER, CUSTOMER, AGENCY_USER or ADMIN. Readers accept types they
+// do not know. BROADCAST is every user that an event concerns, of any kind.
 type RecipientType string
 
-// The kinds of recipients, and the marker that means all of a kind.
-const (
-	// RecipientRestaurantUser is a person who works for a restaurant.
-	RecipientRestaurantUser RecipientType = "RESTAURANT_USER"
-	// RecipientCustomer is a guest.
-	RecipientCustomer RecipientType = "CUSTOMER"
-	// RecipientAgencyUser is a person who works for an agency.
-	RecipientAgencyUser RecipientType = "AGENCY_USER"
-	// RecipientAdmin is an administrator.
-	RecipientAdmin RecipientType = "ADMIN"
-	// RecipientBroadcast stands for every user that the event concerns.
-	RecipientBroadcast RecipientType = "BROADCAST"
-)
+// broadcast is no kind of recipient.
+const broadcast RecipientType = "BROADCAST"
 
 // Event is a fact that a source system publishes.
 type Event struct {
@@ -55,7 +45,7 @@ type Event struct {
 	// most 10,000.
 	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"private"`
 	// Route says how the Recipients are notified, in the words of the reader's rules and in their place; optional. A reader takes
-	// it from RoutedEventsSubjects only.
+	// it from subjects events./routed.> only.
 	Route json.RawMessage `json:"route,omitempty"`
 }
 
@@ -78,21 +68,6 @@ func (e Event) Validate() error {
 	return c.In("Event")
 }
 
-// Urgency is the priority of a notification. Readers treat an unknown urgency as normal.
-type Urgency string
-
-// The urgencies.
-const (
-	// UrgencyCritical is for notifications that are sent in quiet hours too, and to recipients that opted out.
-	UrgencyCritical Urgency = "critical"
-	// UrgencyHigh is for channels that know urgency.
-	UrgencyHigh Urgency = "high"
-	// UrgencyLow is for channels that know urgency.
-	UrgencyLow Urgency = "low"
-	// UrgencyNormal is the default.
-	UrgencyNormal Urgency = "normal"
-)
-
 // Notification is one row of a plan: one event, one user, one channel.
 type Notification struct {
 	// EventID is the id of the event that the user is notified of.
@@ -109,8 +84,8 @@ type Notification struct {
 	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
 	// Category groups notifications that a user can switch off together; optional.
 	Category string `json:"category,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
-	// Priority is how urgent it is. Defaults to normal.
-	Priority Urgency `json:"priority,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// Priority is how urgent it is: critical, high, normal or low. Readers treat any other as normal. Defaults to normal.
+	Priority string `json:"priority,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Template names the text. Defaults to the template of the event type.
 	Template string `json:"template,omitempty" jsonschema:"maxLength=1024"`
 	// Locale is a BCP 47 tag; optional.
@@ -146,14 +121,14 @@ func (n Notification) Validate() error {
 	c.id("/event_id", n.EventID)
 	c.id("/user_id", n.UserID)
 	c.name("/recipient_type", string(n.RecipientType))
-	c.Add(n.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, a row is for one user")
+	c.Add(n.RecipientType == broadcast, "/recipient_type", "must be a kind of recipient, a row is for one user")
 	if n.Address != "" {
 		c.endpointID("/address", n.Address)
 	}
 	c.name("/channel", n.Channel)
 	c.id("/event_type", n.EventType)
 	c.optionalName("/category", n.Category)
-	c.optionalName("/priority", string(n.Priority))
+	c.optionalName("/priority", n.Priority)
 	c.text("/template", n.Template)
 	c.optionalName("/locale", n.Locale)
 	c.requiredTime("/created_at", n.CreatedAt)
@@ -242,7 +217,7 @@ func (r Recipient) Validate() error {
 	var c checks
 	c.id("/user_id", r.UserID)
 	c.name("/recipient_type", string(r.RecipientType))
-	c.Add(r.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, this is one user")
+	c.Add(r.RecipientType == broadcast, "/recipient_type", "must be a kind of recipient, this is one user")
 	for _, channel := range slices.Sorted(maps.Keys(r.Addresses)) {
 		c.name("/addresses/"+clip(channel), channel)
 		c.address("/addresses/"+clip(channel), r.Addresses[channel])
@@ -289,7 +264,7 @@ func (c *checks) preferences(r Recipient) {
 	}
 	for _, category := range slices.Sorted(maps.Keys(r.Digest)) {
 		c.category("/digest/"+clip(category), category)
-		if _, err := ParseDigest(r.Digest[category]); err != nil {
+		if err := new(Digest).Parse(r.Digest[category]); err != nil {
 			c.add("/digest/"+clip(category), err.Error())
 		}
 	}

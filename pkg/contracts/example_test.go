@@ -67,8 +67,12 @@ func ExampleEncodeToken() {
 	// =PUtn <nil>
 }
 
-func ExampleNewResultPatch() {
-	patch := contracts.NewResultPatch("req_1", "ChIJ123", "wolt", contracts.ProviderState{Status: contracts.StatusNotFound}, true)
+func ExampleResultPatch() {
+	state := contracts.ProviderState{Status: contracts.StatusNotFound}
+	patch := contracts.ResultPatch{
+		Type: contracts.TypeResultPatch, RequestID: "req_1", PlaceID: "ChIJ123",
+		Patch: contracts.Patch{Providers: map[string]contracts.ProviderState{"wolt": state}, Wolt: &state},
+	}
 	raw, err := contracts.Encode(patch)
 	fmt.Println(string(raw), err)
 	// Output: {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}} <nil>
@@ -117,7 +121,7 @@ func ExamplePublisher() { //nolint:testableexamples // needs a server
 		}
 		done, err := publisher.Publish(ctx, contracts.Event{
 			EventID: "evt-001", EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT",
-			RecipientType: contracts.RecipientBroadcast, RestaurantID: json.RawMessage("5"), Payload: json.RawMessage(`{"guests":4}`),
+			RecipientType: "BROADCAST", RestaurantID: json.RawMessage("5"), Payload: json.RawMessage(`{"guests":4}`),
 		})
 		if errors.Is(err, contracts.ErrEventMismatch) {
 			return fmt.Errorf("evt-001 means something else: %w", err)

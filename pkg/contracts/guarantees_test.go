@@ -41,7 +41,7 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 func TestARowIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
-	subject := check.Must(contracts.NotifySendSubject("email", contracts.RecipientCustomer, "user@example.com", "evt/001"))(t)
+	subject := check.Must(contracts.NotifySendSubject("email", "CUSTOMER", "user@example.com", "evt/001"))(t)
 	check.OK(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))))
 	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))), "stored twice")
 	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil)), "stored twice by a publisher that expects nothing")

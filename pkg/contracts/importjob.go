@@ -3,7 +3,6 @@ package contracts
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -132,8 +131,8 @@ func (s ImportStatus) Validate() error {
 	return c.In("ImportStatus")
 }
 
-// FileScheme is the scheme of the URLs of files.
-const FileScheme = "ni"
+// fileScheme is the scheme of the URLs of files.
+const fileScheme = "ni"
 
 // maxFileName bounds the name of a file in its URL, in bytes.
 const maxFileName = 200
@@ -141,8 +140,8 @@ const maxFileName = 200
 // fileAlgorithm is the only algorithm of RFC 6920 that is used here.
 const fileAlgorithm = "/sha-256;"
 
-// ErrFileURL is returned for a URL that is not the URL of a file.
-var ErrFileURL = errors.New("contracts: not the URL of a file: want ni:///sha-256; and the digest in base64url")
+// errFileURL is returned for a URL that is not the URL of a file.
+var errFileURL = fmt.Errorf("%w: not the URL of a file: want ni:///sha-256; and the digest in base64url", ErrInvalid)
 
 // File is a parsed URL of a file.
 type File struct {
@@ -178,27 +177,27 @@ func fileName(name string) string {
 
 // URL returns the URL of the file by RFC 6920: ni:///sha-256;… and its name as a parameter. [ParseFileURL] reads it.
 func (f File) URL() string {
-	text := FileScheme + "://" + fileAlgorithm + base64.RawURLEncoding.EncodeToString(f.Digest[:])
+	text := fileScheme + "://" + fileAlgorithm + base64.RawURLEncoding.EncodeToString(f.Digest[:])
 	if f.Name != "" {
 		text += "?name=" + url.QueryEscape(f.Name)
 	}
 	return text
 }
 
-// ParseFileURL reads the URL of a file. The error wraps ErrFileURL. Only the spelling of [File.URL] is valid.
+// ParseFileURL reads the URL of a file. The error matches ErrInvalid. Only the spelling of [File.URL] is valid.
 func ParseFileURL(raw string) (File, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return File{}, fmt.Errorf("%w: %w", ErrFileURL, err)
+		return File{}, fmt.Errorf("%w: %w", errFileURL, err)
 	}
 	text, _ := strings.CutPrefix(u.Path, fileAlgorithm)
 	digest, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(digest) != sha256.Size {
-		return File{}, ErrFileURL
+		return File{}, errFileURL
 	}
 	f := File{Digest: [sha256.Size]byte(digest), Name: u.Query().Get("name")}
 	if f.URL() != raw || fileName(f.Name) != f.Name {
-		return File{}, ErrFileURL
+		return File{}, errFileURL
 	}
 	return f, nil
 }

@@ -1,6 +1,6 @@
 package contracts
 
-import "github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+import "github.com/expediter-io/expediter/internal/strictjson"
 
 // object is a JSON object that keeps the order of its members and the bytes of each name and value. A change copies the list of members
 // first, so that copies of an object do not see each other's changes.

@@ -3,10 +3,10 @@ package contracts
 import (
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+	"github.com/expediter-io/expediter/internal/strictjson"
 )
 
-// ProviderWolt is the name of the first provider, and the only one with a deprecated field of its own.
+// ProviderWolt is the name of the first provider, and the only one with its own deprecated field.
 const ProviderWolt = "wolt"
 
 // ProviderStatus is the status of a provider's link, as clients see it.
@@ -50,10 +50,8 @@ func (o Outcome) Status() ProviderStatus {
 
 // Reasons why a state is still PENDING though a look-up has ended.
 const (
-	// ReasonAmbiguous belongs to OutcomeAmbiguous.
-	ReasonAmbiguous = "ambiguous"
-	// ReasonProviderError belongs to OutcomeError.
-	ReasonProviderError = "provider_error"
+	reasonAmbiguous     = "ambiguous"      // OutcomeAmbiguous
+	reasonProviderError = "provider_error" // OutcomeError
 )
 
 // ProviderState is one provider's entry in a restaurant: {"status":"FOUND","url":"https://…"}. status and url
@@ -63,7 +61,7 @@ type ProviderState struct {
 	Status ProviderStatus `json:"status" jsonschema:"enum=PENDING,enum=FOUND,enum=NOT_FOUND"`
 	// URL is the place's page at the provider when Status is FOUND, nil otherwise.
 	URL *string `json:"url" jsonschema:"format=uri,maxLength=2048,nullable"`
-	// Reason is why the state is still PENDING though a look-up has ended, such as ReasonAmbiguous.
+	// Reason is why the state is still PENDING though a look-up has ended, such as "ambiguous".
 	Reason string `json:"reason,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 	// UpdatedAt is when the answer was found; zero when it is not known.
 	UpdatedAt time.Time `json:"updatedAt,omitzero"`

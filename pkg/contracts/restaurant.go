@@ -12,7 +12,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+	"github.com/expediter-io/expediter/internal/strictjson"
 )
 
 // Location is a point on the WGS 84 ellipsoid in decimal degrees.
@@ -266,7 +266,7 @@ var rules = strictjson.NewRules(func(r *strictjson.Report) *jsonv2.Unmarshalers 
 		}
 		return dst.report(dec, r)
 	}
-	return jsonv2.JoinUnmarshalers(strictjson.AtMost(r, MaxResults, restaurant), jsonv2.UnmarshalFromFunc(restaurant),
+	return jsonv2.JoinUnmarshalers(strictjson.AtMost(r, maxResults, restaurant), jsonv2.UnmarshalFromFunc(restaurant),
 		strictjson.AtMost(r, maxRecipients, func(dec *jsontext.Decoder, dst *Recipient) error { return jsonv2.UnmarshalDecode(dec, dst) }))
 })
 

@@ -49,8 +49,8 @@ func compile(t *testing.T, name string) *jsonschema.Schema {
 	document := check.Must(jsonschema.UnmarshalJSON(bytes.NewReader(raw)))(t)
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	check.OK(t, compiler.AddResource(contracts.SchemaURI(name), document))
-	return check.Must(compiler.Compile(contracts.SchemaURI(name)))(t)
+	check.OK(t, compiler.AddResource(render.URI(name), document))
+	return check.Must(compiler.Compile(render.URI(name)))(t)
 }
 
 func validate(t *testing.T, schema *jsonschema.Schema, body string) error {
@@ -93,7 +93,7 @@ func TestGoldenFilesMatchTheirSchemas(t *testing.T) {
 	t.Parallel()
 	for name := range decoders {
 		schema := compile(t, name)
-		files, err := filepath.Glob(filepath.Join("testdata", name, contracts.SchemaVersion, "*.json"))
+		files, err := filepath.Glob(filepath.Join("testdata", name, render.Version, "*.json"))
 		check.That(t, err == nil && len(files) != 0, "%s: no golden files (%v)", name, err)
 		for _, file := range files {
 			golden := check.Must(os.ReadFile(file))(t)

@@ -14,15 +14,8 @@ const (
 	EnrichJobsSubjects = "jobs.enrich.>"
 	// EventsSubjects selects all domain events.
 	EventsSubjects = "events.>"
-	// RoutedEventsSubjects selects the domain events that have a route of their own. No encoded id has a slash, so a user without permission
-	// for these subjects can choose no channels or texts.
-	RoutedEventsSubjects = routedEvents + ".>"
 	// ImportJobsSubjects selects all import jobs.
 	ImportJobsSubjects = "jobs.import.>"
-	// NotifyPlanRecordsSubjects selects the plan record of every event, without pages.
-	NotifyPlanRecordsSubjects = "notify.plan.*"
-	// NotifySendsSubjects selects every notification.
-	NotifySendsSubjects = "notify.send.>"
 	// DeadSubjects selects all dead letters.
 	DeadSubjects = "dead.>"
 )
@@ -43,6 +36,8 @@ func EventSubject(aggregateType, eventType string) (string, error) {
 	return subject.Join("events", subject.ID("aggregate_type", aggregateType), subject.ID("event_type", eventType))
 }
 
+// routedEvents begins the subjects of events with a route. No encoded id has a slash, so a user without permission for these subjects can
+// choose no channels or texts.
 const routedEvents = "events./routed"
 
 // Subject is the subject of the event.
@@ -64,10 +59,6 @@ func NotifySendSubject(channel string, recipient RecipientType, userID, eventID 
 func EnrichEntryKey(provider, placeID string) (string, error) {
 	return subject.Join("", subject.Name("provider", provider), subject.ID("placeId", placeID))
 }
-
-// CancelledKeys selects the keys, in bucket deliveries, of all cancellations. They begin with a slash, which no encoded
-// id contains.
-const CancelledKeys = "/cancelled.>"
 
 // InboxKey is the key, in bucket inbox, of one in-app notification of one user.
 func InboxKey(recipient RecipientType, userID, eventID string) (string, error) {

@@ -8,19 +8,13 @@ import (
 	"time"
 )
 
-// EventTypeDigest is the event type of a row that is a digest of others.
-const EventTypeDigest = "DIGEST"
-
-// DigestIDPrefix begins the event ids of digests.
-const DigestIDPrefix = "digest:"
-
 const (
-	// MaxDigestTimes is the largest number of times of day of a digest.
-	MaxDigestTimes = 24
-	// MaxThrottle is the largest number of messages that a throttle may let through in its period.
-	MaxThrottle = 100
-	// MaxThrottlePeriod is the longest period of a throttle.
-	MaxThrottlePeriod = 7 * 24 * time.Hour
+	// maxDigestTimes is the largest number of times of day of a digest.
+	maxDigestTimes = 24
+	// maxThrottle is the largest number of messages that a throttle may let through in its period.
+	maxThrottle = 100
+	// maxThrottlePeriod is the longest period of a throttle.
+	maxThrottlePeriod = 7 * 24 * time.Hour
 )
 
 // Digest has a row sent together with the others of its window. Windows end at the times of day in At, or at each
@@ -41,7 +35,7 @@ func (d Digest) Validate() error {
 	c.Add((len(d.At) == 0) == (d.Every == 0), "/every", "is wanted, or at, but not both")
 	c.Add(d.Every < 0 || d.Every > minutesOfDay || d.Every > 0 && minutesOfDay%d.Every != 0,
 		"/every", "must be minutes that divide a day")
-	c.over("/at", len(d.At), MaxDigestTimes, "items")
+	c.over("/at", len(d.At), maxDigestTimes, "items")
 	for i, clock := range d.At {
 		c.wallClock("/at", clock)
 		c.Add(slices.Contains(d.At[:i], clock), "/at", "has a time twice")
@@ -52,14 +46,12 @@ func (d Digest) Validate() error {
 
 const minutesOfDay = 24 * 60
 
-// DigestOff is the wish for no digest: each notification is sent at once.
-const DigestOff = "off"
-
-// ParseDigest parses the times at which a recipient wants digests: parts of a day such as 30m or 24h, times of day such as 09:00,17:00, or
-// [DigestOff]. For DigestOff it returns the zero Digest.
-func ParseDigest(wish string) (d Digest, err error) {
-	if wish == DigestOff {
-		return d, nil
+// Parse sets d to the digest that a recipient asks for: parts of a day such as 30m or 24h, times of day such as 09:00,17:00, or off, which
+// is the zero Digest: each notification is sent at once.
+func (d *Digest) Parse(wish string) error {
+	*d = Digest{}
+	if wish == "off" {
+		return nil
 	}
 	if strings.Contains(wish, ":") {
 		d.At = strings.Split(wish, ",")
@@ -67,9 +59,10 @@ func ParseDigest(wish string) (d Digest, err error) {
 		d.Every = int(every / time.Minute)
 	}
 	if d.Validate() != nil {
-		return Digest{}, errors.New("must be off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00")
+		*d = Digest{}
+		return errors.New("must be off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00")
 	}
-	return d, nil
+	return nil
 }
 
 // Throttle bounds how often a user is notified, on a channel, about a category.
@@ -88,11 +81,11 @@ func (t Throttle) Period() time.Duration { return time.Duration(t.Per) * time.Se
 // Validate checks all fields.
 func (t Throttle) Validate() error {
 	var c checks
-	if t.Limit < 1 || t.Limit > MaxThrottle {
-		c.add("/limit", fmt.Sprintf("must be 1 to %d", MaxThrottle))
+	if t.Limit < 1 || t.Limit > maxThrottle {
+		c.add("/limit", fmt.Sprintf("must be 1 to %d", maxThrottle))
 	}
-	if t.Per < 1 || t.Per > int64(MaxThrottlePeriod/time.Second) {
-		c.add("/per", fmt.Sprintf("must be 1 to %d seconds", int64(MaxThrottlePeriod/time.Second)))
+	if t.Per < 1 || t.Per > int64(maxThrottlePeriod/time.Second) {
+		c.add("/per", fmt.Sprintf("must be 1 to %d seconds", int64(maxThrottlePeriod/time.Second)))
 	}
 	return c.In("Throttle")
 }

@@ -12,8 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/strictjson"
 	"github.com/expediter-io/expediter/internal/subject"
-	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
 
 // Bounds of single fields, in bytes of UTF-8.
@@ -160,7 +160,7 @@ func isPlainURL(raw string) bool {
 
 // source checks a URL, or the name of a file by its content.
 func (c *checks) source(path, raw string) {
-	if !strings.HasPrefix(raw, FileScheme+":") || len(raw) > MaxURL {
+	if !strings.HasPrefix(raw, fileScheme+":") || len(raw) > MaxURL {
 		c.url(path, raw)
 	} else if _, err := ParseFileURL(raw); err != nil {
 		c.add(path, "must name a file as ni:///sha-256;… does, with 43 characters of base64url and at most a ?name=")
@@ -206,8 +206,8 @@ var (
 	ErrTooLarge = errors.New("contracts: body too large")
 
 	// ErrEventMismatch is returned when another event has been published under the same id. The earlier event stands: a
-	// different event needs an id of its own.
-	ErrEventMismatch = errors.New("contracts: another event was published under this id: one that differs needs an id of its own")
+	// different event needs its own id.
+	ErrEventMismatch = errors.New("contracts: another event was published under this id: one that differs needs its own id")
 
 	// ErrEmptyToken is returned when an id that must become part of a subject or a key is empty.
 	ErrEmptyToken = subject.ErrEmpty

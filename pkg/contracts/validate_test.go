@@ -54,7 +54,7 @@ func TestValidateNamesEveryField(t *testing.T) {
 				return strings.NewReplacer("/a", "/10", "/b", "/11", "/c", "/12", "/d", "/13", "/e", "/14", "/f", "/15", "/g", "/16").Replace(b.String())
 			}() + " /results /waitMs",
 		},
-		"too many results": {contracts.EnrichRequest{Results: make([]contracts.Restaurant, contracts.MaxResults+1)}, "/results"},
+		"too many results": {contracts.EnrichRequest{Results: make([]contracts.Restaurant, 100+1)}, "/results"},
 		"enrich response": {
 			contracts.EnrichResponse{Results: []contracts.Restaurant{{}}, Pending: -1, Skipped: "a b"},
 			"/requestId /results/0/placeId /results/0/name /pending /skipped",
@@ -93,12 +93,12 @@ func TestValidateNamesEveryField(t *testing.T) {
 			"/event_id /event_type /aggregate_type /aggregate_id /recipientType /restaurant_id /user_id /occurred_at /payload/a /recipients/0/recipient_type",
 		},
 		"notification": {
-			contracts.Notification{RecipientType: contracts.RecipientBroadcast, Category: "a b", Template: long, Locale: "a b", NotBefore: never, Payload: raw, Priority: "a b", Recipient: &contracts.Recipient{UserID: "u"}},
+			contracts.Notification{RecipientType: "BROADCAST", Category: "a b", Template: long, Locale: "a b", NotBefore: never, Payload: raw, Priority: "a b", Recipient: &contracts.Recipient{UserID: "u"}},
 			"/event_id /user_id /recipient_type /channel /event_type /category /priority /template /locale /created_at /not_before /payload/a /recipient/recipient_type",
 		},
 		"recipient": {
 			contracts.Recipient{
-				RecipientType: contracts.RecipientBroadcast, Addresses: map[string]string{"a b": "x", "email": "a\nb", "sms": "\ufffd"}, Locale: "a b",
+				RecipientType: "BROADCAST", Addresses: map[string]string{"a b": "x", "email": "a\nb", "sms": "\ufffd"}, Locale: "a b",
 				Endpoints: map[string]map[string]contracts.Endpoint{
 					"a b": nil, "inapp": nil, "email": {
 						"1": {Address: "x"}, "a b": {Address: "x"}, "main": {Address: "x"}, "ok": {Address: "x", Events: []string{"A*", "*", "B"}},
@@ -132,11 +132,13 @@ func TestParseDigest(t *testing.T) {
 	for wish, want := range map[string]contracts.Digest{
 		"off": {}, "30m": {Every: 30}, "24h": {Every: 1440}, "09:00": {At: []string{"09:00"}}, "09:00,17:30": {At: []string{"09:00", "17:30"}},
 	} {
-		got, err := contracts.ParseDigest(wish)
+		var got contracts.Digest
+		err := got.Parse(wish)
 		check.That(t, err == nil && reflect.DeepEqual(got, want), "%s: %+v, %v", wish, got, err)
 	}
 	for _, wish := range []string{"", "0m", "-30m", "90s", "7m", "48h", "9:00", "24:00", "09:00, 17:00", "09:00,09:00", strings.Repeat("09:00,", 30)} {
-		got, err := contracts.ParseDigest(wish)
+		var got contracts.Digest
+		err := got.Parse(wish)
 		check.That(t, err != nil, "%q is %+v", wish, got)
 	}
 }
@@ -159,8 +161,8 @@ func TestOutcomes(t *testing.T) {
 	for outcome, want := range map[contracts.Outcome]contracts.ProviderState{
 		contracts.OutcomeFound:     {Status: contracts.StatusFound, URL: new(url)},
 		contracts.OutcomeNotFound:  {Status: contracts.StatusNotFound},
-		contracts.OutcomeAmbiguous: {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
-		contracts.OutcomeError:     {Status: contracts.StatusPending, Reason: contracts.ReasonProviderError},
+		contracts.OutcomeAmbiguous: {Status: contracts.StatusPending, Reason: "ambiguous"},
+		contracts.OutcomeError:     {Status: contracts.StatusPending, Reason: "provider_error"},
 	} {
 		result := contracts.EnrichResult{Outcome: outcome, Status: outcome.Status(), UpdatedAt: time.Unix(1, 0)}
 		if outcome == contracts.OutcomeFound {

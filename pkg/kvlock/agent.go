@@ -19,7 +19,7 @@ import (
 // writes the record of a lock only through its agent, one write at a time. One write may take, renew, hand on or confirm a lease, and take
 // or leave places in the queue.
 //
-// Each write is computed anew from the last known record (decide, compose). So an agent need not remember a write whose outcome is
+// Each write is recomputed from the last known record (decide, compose). So an agent need not remember a write whose outcome is
 // unknown: the record shows it. These rules keep two members from holding a lock:
 //
 //  1. A record replaces only the record from which it was computed. Every write is conditional on the revision of that record. Only an
@@ -34,7 +34,7 @@ import (
 //     hand-over (rule 3), so at least for that time after it was stored. The member does not know the time of storing: the push may have
 //     been under way for long. But it knows the time of its last acknowledged write, before the hand-over; and a record with a greater
 //     revision was stored after that. So a lease that begins with that write, for grantTTL, ends in time (accept). If too little of it is
-//     left, as after a long wait, the member has the lock when it has confirmed it by a write of its own. Otherwise it has the lock at
+//     left, as after a long wait, the member has the lock when it has confirmed it by its own write. Otherwise it has the lock at
 //     once, confirms it soon after, and loses it when no confirmation is acknowledged.
 //  5. The context of a lease ends before the agent sends the write that gives the lock away.
 //  6. If the record has this member as the holder, and no lease is in hand, the lock is taken for a waiter, or given back.
@@ -112,18 +112,10 @@ const (
 
 // start makes sure that a worker runs. The caller holds mu.
 func (a *agent) start() {
-	if a.begin() {
+	if a.phase == parked {
+		a.phase = working
 		a.locker.work.Go(a.run)
 	}
-}
-
-// begin reports whether the caller becomes the worker, because there is none. The caller holds mu.
-func (a *agent) begin() bool {
-	if a.phase != parked {
-		return false
-	}
-	a.phase = working
-	return true
 }
 
 // onTimer starts the worker.
@@ -165,20 +157,24 @@ func (a *agent) Wake() {}
 
 // run takes steps until there is nothing to do.
 func (a *agent) run() {
-	if !a.follow() {
+	if !a.watching && !a.follow() {
 		return
 	}
-	for !a.rests() {
-		a.act()
+	for {
+		switch a.park() {
+		case busy:
+			a.act()
+		case inUse:
+			return
+		case unused:
+			a.locker.setAside(a)
+			return
+		}
 	}
-	a.locker.rest(a)
 }
 
 // follow subscribes the agent to its lock, and reports whether that succeeded; if not, it ended the agent.
 func (a *agent) follow() bool {
-	if a.watching {
-		return true
-	}
 	a.watch = kv.Watch{Keys: []string{a.key}, To: a}
 	err := a.locker.store.Hub.AddNow(&a.watch)
 	if err == nil {
@@ -189,14 +185,24 @@ func (a *agent) follow() bool {
 	a.endAll(err)
 	a.phase = parked
 	a.mu.Unlock()
-	a.locker.rest(a)
+	a.locker.setAside(a)
 	return false
 }
 
-// rests ends the work if there is nothing to do, and reports whether it ended.
-func (a *agent) rests() bool {
+// standing is how an agent is left when its worker has looked for work.
+type standing uint8
+
+const (
+	busy   standing = iota // something is due
+	inUse                  // callers wait or have the lock: one of them, a push or the timer starts the next worker
+	unused                 // the Locker may retire the agent
+)
+
+// park ends the work unless something is due, and sets the timer for the next action.
+func (a *agent) park() standing {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// The hub reads the record less often while nobody here waits for it.
 	if resting := a.waiters.Len() == 0; resting != a.resting {
 		a.resting = resting
 		a.mu.Unlock() // the hub's mu is locked before the agent's
@@ -205,15 +211,20 @@ func (a *agent) rests() bool {
 	}
 	now := time.Now()
 	next := a.advance(now)
-	if next.do != nothing || a.resting != (a.waiters.Len() == 0) { // a waiter may have come while mu was unlocked
-		return false
+	// A waiter may have come while mu was unlocked, and needs the hub to read more often again.
+	if next.do != nothing || a.resting != (a.waiters.Len() == 0) {
+		return busy
 	}
 	a.phase = parked
-	if next.when.IsZero() && a.isIdle() && !now.Before(a.leaves()) {
-		return true // the agent is retired now: a due timer would start workers for as long as others delay that
+	idle := a.isIdle()
+	// An agent that may leave now is retired by the caller. A timer, due at once, would start workers for as long as others delay that.
+	if !idle || !next.when.IsZero() || now.Before(a.leaves()) {
+		a.wakeAt(now, next.when)
 	}
-	a.wakeAt(now, next.when)
-	return true
+	if idle {
+		return unused
+	}
+	return inUse
 }
 
 // advance takes the steps that need no request, and returns the next step. The caller holds mu.
@@ -317,30 +328,32 @@ func (a *agent) serve(ctx context.Context, bound time.Duration) {
 	work, turns, store := &a.locker.work, a.locker.turns, a.locker.store
 	work.Add(1)
 	defer work.Done()
-	if !a.follow() {
+	if !a.watching && !a.follow() {
+		return
+	}
+	// The caller's context may end before a turn is free: act waits for it in another goroutine.
+	select {
+	case turns <- struct{}{}:
+	default:
+		work.Go(a.run)
 		return
 	}
 	var t *transaction
-	select {
-	case turns <- struct{}{}:
-		a.mu.Lock()
-		now := time.Now()
-		if next := a.advance(now); next.do >= take && ctx.Err() == nil {
-			t = a.compose(next, now)
-		}
-		a.mu.Unlock()
-		if t == nil || t.err != nil { // the worker composes it again, and reports why it cannot be sent
-			<-turns
-			t = nil
-		}
-	default: // all turns are taken, and the caller's context may end before one is free
+	a.mu.Lock()
+	now := time.Now()
+	if next := a.advance(now); next.do >= take && ctx.Err() == nil {
+		t = a.compose(next, now)
 	}
-	if t == nil {
+	a.mu.Unlock()
+	// Reads are for the worker. A write that cannot be sent is one as well: the worker composes it again, and reports why.
+	if t == nil || t.err != nil {
+		<-turns
 		work.Go(a.run)
 		return
 	}
 	t.began = time.Now()
 	if t.revision, t.err = store.SendOnce(ctx, t.change, bound); t.err != nil {
+		// Whether the write was made takes longer to find out than this caller may want to wait.
 		work.Go(func() {
 			ctx := context.Background() //nolint:forbidigo // bound by the store
 			t.revision, _, t.err = store.Settle(ctx, t.change, t.began, time.Now(), t.err)
@@ -352,10 +365,12 @@ func (a *agent) serve(ctx context.Context, bound time.Duration) {
 	}
 	a.apply(t)
 	<-turns
-	if a.rests() {
-		a.locker.rest(a)
-	} else {
+	switch a.park() {
+	case busy: // other callers came, or the record changed, while the write was under way
 		work.Go(a.run)
+	case inUse:
+	case unused:
+		a.locker.setAside(a)
 	}
 }
 
@@ -367,6 +382,7 @@ func (a *agent) apply(t *transaction) {
 	switch {
 	case t.err == nil:
 		a.looked, a.failure, a.tries = t.began, nil, 0
+		// A lease that is accepted without a write begins with this one: see rule 4. A write that hands the lock to this member is too late.
 		if t.next == nil || !t.next.Granted || t.next.Member != a.member {
 			a.lastWrite = lastWrite{sent: t.began, at: t.revision}
 		}
@@ -379,7 +395,7 @@ func (a *agent) apply(t *transaction) {
 		// A first refusal only shows that the record was old. After more of them others write all the time. Nobody else writes
 		// much over a record of this member.
 		if a.tries > 1 && !t.mine {
-			a.rest = time.Now().Add(rand.N(retry.Wait(a.tries, minContention, maxContention)))
+			a.notBefore = time.Now().Add(rand.N(retry.Wait(a.tries, minContention, maxContention)))
 		}
 	default:
 		a.failed(t.err)
@@ -388,13 +404,15 @@ func (a *agent) apply(t *transaction) {
 
 // acknowledged applies an acknowledged write.
 func (a *agent) acknowledged(t *transaction) {
-	if t.revision > a.at || t.change.Expect == a.at { // else a push of a later record has overtaken the acknowledgement
+	// Otherwise a push of a later record has overtaken the acknowledgement.
+	if t.revision > a.at || t.change.Expect == a.at {
 		if !t.next.sameLease(a.rec) {
 			a.observed = newObservedLease(t.next, time.Now())
 		}
 		a.at, a.created, a.rec = t.revision, time.Time{}, t.next
-		a.held = t.began.Add(t.change.TTL - time.Second)
+		a.held = t.began.Add(t.change.TTL - time.Second) // a second for the server's clock
 	}
+	// The lease that was in hand when the write was composed is renewed, given back, or taken by another caller of this process.
 	if t.lease != nil && t.lease == a.lease {
 		switch {
 		case t.next != nil && t.next.Lease == t.lease.id:
@@ -405,12 +423,14 @@ func (a *agent) acknowledged(t *transaction) {
 			a.lose(t.lease, fmt.Errorf("%w: lock %q was taken by force in this process", ErrLost, a.name))
 		}
 	}
-	if t.taker == nil || t.taker.gone() || a.rec == nil || a.rec.Lease != t.next.Lease {
-		return // the next read of the record decides
+	// The caller has gone, or another member has taken the lock since: the next step gives it back, or waits.
+	if t.taker == nil || t.taker.list == nil || a.rec == nil || a.rec.Lease != t.next.Lease {
+		return
 	}
+	// The acknowledgement may come too late: others may have the lock by now.
 	until := kv.Deadline(t.began, t.next.TTL)
 	if !time.Now().Before(until) {
-		return // the acknowledgement came too late
+		return
 	}
 	a.hand(t.taker, &Lease{
 		id: t.next.Lease, ttl: t.next.TTL, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
@@ -445,7 +465,7 @@ func (a *agent) probeAll(lease string, before []string) {
 // failed records an error that does not tell the state of the record. If another try cannot help, it ends all waits.
 func (a *agent) failed(err error) {
 	a.failure = err
-	a.rest = time.Now().Add(kv.RetryWait)
+	a.notBefore = time.Now().Add(kv.RetryWait)
 	if jsapi.IsPermanent(err) || !errors.Is(err, ErrUnavailable) {
 		a.endAll(err)
 		if a.lease != nil && a.lease.releasing {
@@ -611,7 +631,7 @@ func (a *agent) shut(cause error, by time.Time) {
 func (a *agent) giveUp(w *waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w.gone() {
+	if w.list == nil {
 		return false
 	}
 	a.finish(w, nil, nil)
@@ -624,8 +644,8 @@ func (a *agent) giveUp(w *waiter) bool {
 func (a *agent) unanswered(w *waiter) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	placed := a.rec != nil && a.queue().fits(a.member, a.waiters.Len())
-	if !w.now && (a.lease != nil || placed || !a.looked.Before(w.came)) {
+	queued := a.rec != nil && a.isQueued()
+	if !w.now && (a.lease != nil || queued || !a.looked.Before(w.came)) {
 		return nil
 	}
 	return a.silence(w)

@@ -35,10 +35,10 @@ type situation struct {
 	pendingLease string    // with which lease
 
 	// Pauses, and the end.
-	failure error     // the error of the last write, unless another member wrote
-	rest    time.Time // the time of the next request that is not about a lock that this member has
-	closing error     // the reason that no waiter gets the lock any more
-	closeBy time.Time // when the attempts to give the lock back end
+	failure   error     // the error of the last write, unless another member wrote
+	notBefore time.Time // the time of the next request that is not about a lock that this member has
+	closing   error     // the reason that no waiter gets the lock any more
+	closeBy   time.Time // when the attempts to give the lock back end
 }
 
 // observedLease is how long members that do not hold it leave the lease in a record alone.
@@ -116,11 +116,11 @@ func (s *situation) decide(now time.Time) step {
 	next := s.due(now)
 	// After a refusal another request would only add to the contention, and after a failure to the load of a server that does
 	// not answer. What concerns a lock in hand waits for failures only: nobody else can write it for long.
-	if next.do < look || !now.Before(s.rest) || next.own && s.failure == nil {
+	if next.do < look || !now.Before(s.notBefore) || next.own && s.failure == nil {
 		return next
 	}
-	if next.when.IsZero() || s.rest.Before(next.when) {
-		next.when = s.rest
+	if next.when.IsZero() || s.notBefore.Before(next.when) {
+		next.when = s.notBefore
 	}
 	return step{when: next.when}
 }
@@ -139,10 +139,14 @@ func (s *situation) due(now time.Time) step {
 	if mine && s.lease == nil && !s.held.IsZero() && now.After(s.held) {
 		return step{do: forget}
 	}
+	// Force comes before a lease in hand: another caller of this process may have that one.
+	for w := range callers(&s.others) {
+		if w.force {
+			return step{do: take, waiter: w}
+		}
+	}
 	next := cmp.Or(front(&s.waiters), front(&s.others))
-	switch force := s.forced(); {
-	case force != nil: // also while a caller of this process has the lease
-		return step{do: take, waiter: force}
+	switch {
 	case s.lease != nil:
 		return s.dueInHand(now)
 	case s.stale && next != nil:
@@ -172,7 +176,7 @@ func (s *situation) dueInHand(now time.Time) step {
 		return step{do: pass, own: true}
 	case !now.Before(l.renewAt) || s.rec != nil && s.rec.Asked:
 		return step{do: renew, own: true}
-	case !s.queue().fits(s.member, s.waiters.Len()):
+	case !s.isQueued():
 		return step{do: queueUp, when: l.renewAt} // the renewal does the same, if the queue has to wait for that long
 	default:
 		return step{when: l.renewAt}
@@ -185,7 +189,7 @@ func (s *situation) dueMine() step {
 	switch {
 	case s.rec.Granted && s.waiters.Len() > 0:
 		return step{do: take, waiter: front(&s.waiters), own: true}
-	case s.pendingLease == s.rec.Lease && !s.taker.gone(): // our write, after all: the lock is for the waiter that it was sent for
+	case s.pendingLease == s.rec.Lease && s.taker.list != nil: // our write, after all: the lock is for the waiter that it was sent for
 		return step{do: take, waiter: s.taker, own: true}
 	default:
 		return step{do: pass, own: true}
@@ -222,7 +226,7 @@ func (s *situation) dueWaiting(now time.Time, next *waiter) step {
 		}
 		return step{do: refuse}
 	}
-	if s.queue().fits(s.member, s.waiters.Len()) {
+	if s.isQueued() {
 		return step{when: until}
 	}
 	return step{do: queueUp}
@@ -231,12 +235,13 @@ func (s *situation) dueWaiting(now time.Time, next *waiter) step {
 // isMine reports whether the record has this member as the holder.
 func (s *situation) isMine() bool { return s.rec != nil && s.rec.Member == s.member }
 
-// queue returns the queue in the record.
-func (s *situation) queue() queue {
-	if s.rec == nil {
-		return nil
+// isQueued reports whether the queue in the record has the places that this member's waiters need, or has no room for them.
+func (s *situation) isQueued() bool {
+	var q queue
+	if s.rec != nil {
+		q = s.rec.queue
 	}
-	return s.rec.queue
+	return q.missing(s.member, s.waiters.Len()) == 0
 }
 
 // before returns the members that may take the lock of a dead holder before this one, the last first.
@@ -278,20 +283,10 @@ func (s *situation) lookDue() bool {
 	return false
 }
 
-// forced returns a caller that wants the lock by force.
-func (s *situation) forced() *waiter {
-	for w := range callers(&s.others) {
-		if w.force {
-			return w
-		}
-	}
-	return nil
-}
-
 // front returns the first caller in a list, nil when it is empty.
 func front(of *list.List) *waiter {
-	for w := range callers(of) {
-		return w
+	if e := of.Front(); e != nil {
+		return e.Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
 	}
 	return nil
 }
@@ -356,12 +351,16 @@ func (t *transaction) verdict() kv.Verdict {
 func (a *agent) compose(next step, now time.Time) *transaction {
 	m, w := a.locker, next.waiter
 	t := &transaction{agent: a, lease: a.lease, mine: a.isMine()}
-	q := a.queue()
+	var q queue
+	if a.rec != nil {
+		q = a.rec.queue
+	}
 	switch next.do {
 	case take:
 		if a.rec != nil && !t.mine {
+			// By force the queue stays as it is. Otherwise the holder is dead, and so are those before this member that probes did not reach.
 			if !w.force {
-				q = q.without(append(slices.Clip(a.observed.gone), a.rec.Member)...) // these members do not live
+				q = q.without(append(slices.Clip(a.observed.gone), a.rec.Member)...)
 			}
 			if w.list == &a.waiters {
 				q = q.leave(m.member)
@@ -369,6 +368,7 @@ func (a *agent) compose(next step, now time.Time) *transaction {
 		}
 		t.next, t.taker = a.newRecord(w, now), w
 	case pass:
+		// Before the hand-over: this process has its turn like others.
 		q = q.fit(m.member, m.store.Instance, a.waiters.Len())
 		if len(q) > 0 {
 			q = a.handOver(t, q, now)
@@ -389,11 +389,13 @@ func (a *agent) compose(next step, now time.Time) *transaction {
 		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.ttl))
 		return t
 	}
+	// A write that confirms the lease in hand has to leave time for another try.
 	if t.mine && a.rec.Granted && t.next.Lease == a.rec.Lease {
-		t.change.Within = acceptFor / 2 // it confirms the lease in hand: there has to be time for another try
+		t.change.Within = acceptFor / 2
 	}
 	places := a.waiters.Len()
 	if t.taker != nil {
+		// If the outcome stays unknown, the record shows this lease when the write was made: see dueMine.
 		a.taker, a.pendingLease = t.taker, t.next.Lease
 		if t.taker.list == &a.waiters {
 			places-- // it needs no place any more
@@ -403,7 +405,7 @@ func (a *agent) compose(next step, now time.Time) *transaction {
 	t.owner, t.change.TTL = nuid.Next(), storedFor(t.next.TTL)
 	t.next.writer = t.owner
 	t.change.Data, t.err = t.next.encode(t.owner)
-	m.written.Store(&written{data: t.change.Data, record: t.next})
+	m.lastSent.Store(&sentRecord{data: t.change.Data, record: t.next})
 	return t
 }
 

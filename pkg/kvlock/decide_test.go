@@ -3,6 +3,7 @@ package kvlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestDecide(t *testing.T) {
 			}
 		}
 	}
-	rests := func(s *situation) { s.rest = in(time.Second) }
+	rests := func(s *situation) { s.notBefore = in(time.Second) }
 	closes := func(by time.Duration) func(*situation) {
 		return func(s *situation) { s.closing, s.closeBy = ErrClosed, in(by) }
 	}
@@ -109,11 +110,13 @@ func TestDecide(t *testing.T) {
 			}
 			check.That(t, got == want, "got %+v, want %+v", got, want)
 			check.That(t, (got.waiter != nil) == (tt.do == take || tt.do == touch), "step %d is for %+v", tt.do, got.waiter)
-			check.That(t, got.do != take || len(tt.is) < 2 || got.waiter.force == (s.forced() != nil), "the lock is taken for another caller")
+			check.That(t, got.do != take || len(tt.is) < 2 || got.waiter.force == slices.ContainsFunc(slices.Collect(callers(&s.others)), isForced), "the lock is taken for another caller")
 			check.That(t, fmt.Sprintf("%+v %+v %+v", *s, s.rec, s.lease) == before, "the situation has changed")
 		})
 	}
 }
+
+func isForced(w *waiter) bool { return w.force }
 
 func probed(gone ...string) func(*situation) {
 	return func(s *situation) { s.observed.probed, s.observed.gone = true, gone }

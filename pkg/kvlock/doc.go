@@ -21,7 +21,7 @@
 //     is the exception, and says so.)
 //   - Locks are given in the order in which their waiters queued, across processes.
 //   - A token is greater than those of all earlier holders of the same key or lock. That holds too if the key was deleted or expired in
-//     between, if the bucket was made anew, and if it was restored from a backup and [MarkRestored] called. Tokens of different keys are
+//     between, if the bucket was recreated, and if it was restored from a backup and [MarkRestored] called. Tokens of different keys are
 //     not ordered.
 //   - A write that was applied although the server refused it, or whose acknowledgement was lost, is detected by
 //     reading the entry back and comparing its unique owner, and confirmed by another conditional write.
@@ -48,7 +48,7 @@
 //   - A waiter that has no connection when another takes the lock of a dead holder loses its place, and queues again when it is connected.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can make waiters believe for three quarters of a
 //     second that they hold a lock. Permit no user to do so.
-//   - A bucket that is deleted and made anew under a running process loses its leases: their holders learn of it when
+//   - A bucket that is deleted and recreated under a running process loses its leases: their holders learn of it when
 //     another holder takes the lock, or with their next renewal. Until then there are two holders. Make buckets with [CreateBucket], or
 //     give their streams a FirstSeq as [FirstSequence] does: where the revisions of two buckets with one name may coincide, a former
 //     holder can evict the present one until it learns of the new bucket, and in the second before it asks again a token can be smaller

@@ -18,8 +18,8 @@ import (
 )
 
 // Guard keeps values that are written under a lock, and refuses a write whose fencing token is smaller than that of the
-// last one: a holder that was paused and lost its lease meanwhile changes nothing. Make one for each bucket and process with [NewGuard];
-// it is safe for concurrent use.
+// last one: a holder that was paused and lost its lease changes nothing. Make one for each bucket and process with [NewGuard]; it
+// is safe for concurrent use.
 //
 // The same rule elsewhere: a token has two parts that are compared one after the other. In SQL, with the parts in two columns of a row,
 // one statement both checks and writes. If it affects no row, the writer is fenced off:
@@ -195,7 +195,7 @@ func (g *Guard) Get(ctx context.Context, key string) (Guarded, error) {
 // to. That system refuses a smaller token than the greatest it has seen. Tokens of different keys are not ordered.
 //
 // Epoch is the time at which the bucket was created, in nanoseconds since 1970, so that tokens still grow when a bucket
-// is deleted and made anew; Revision is the stream sequence at which the lease or claim was taken.
+// is deleted and recreated; Revision is the stream sequence at which the lease or claim was taken.
 type Token struct {
 	Epoch    uint64 `json:"epoch"`
 	Revision uint64 `json:"revision"`

@@ -121,8 +121,8 @@ func TestGuardUnderFaults(t *testing.T) {
 	}
 }
 
-// putUnder puts the value "5" over one of token before, if that is not 0, under a fault, and calls meanwhile before its outcome is looked
-// for.
+// putUnder puts the value "5" over one of token before, if that is not 0, under a fault, and calls meanwhile before it
+// looks for its outcome.
 func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, meanwhile func(other *kvlock.Guard)) (other *kvlock.Guard, err error) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)

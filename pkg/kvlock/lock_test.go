@@ -192,7 +192,7 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	all.Wait()
 }
 
-// A short-time waiter holds a lock that is handed to it without a write of its own. The lock is confirmed soon after,
+// A short-time waiter holds a lock that is handed to it without its own write. The lock is confirmed soon after,
 // with its metadata.
 func TestHandedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

@@ -97,21 +97,22 @@ func (o *AcquireOptions) validate() error {
 // name is a valid key: at most [MaxKeyBytes] of letters, digits and -/_=. characters. In the key, each part with other bytes, or with '='
 // at its beginning, is '=' and its bytes in base64url.
 type Locker struct {
+	// Set by NewLocker.
 	store    *kv.Store
+	isFresh  func() bool   // of store
 	ttl      time.Duration // of most leases
 	liveness *kv.Members
 	member   string // the name of this Locker in records; their name in liveness, if others can probe them
 
-	isFresh func() bool // of store
-	pushed  lastQueue
-	written atomic.Pointer[written] // the last
-
-	closing     sync.Once
-	work        sync.WaitGroup // workers of agents
+	// Safe for concurrent use.
+	pushedQueue lastQueue // of the last pushed record
+	lastSent    atomic.Pointer[sentRecord]
 	turns       chan struct{}  // has an element for each write or read under way that is not a holder's
 	holderTurns chan struct{}  // the same for holders
+	work        sync.WaitGroup // workers of agents
+	closing     sync.Once
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	closed error
 	agents map[string]*agent
 	idle   list.List         // of unused agents, the one that was used last at the end
@@ -224,26 +225,23 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 
 // waiter is a call that wants a lock.
 type waiter struct {
+	// Set by acquire.
 	AcquireOptions
 
-	name  string
-	now   bool // or not at all
-	force bool // and now
-
-	touched bool // the record was written for the waiter to learn the server's time
-	values  context.Context
-	came    time.Time
-	done    chan struct{} // closed when it has ended
+	name   string
+	now    bool // or not at all
+	force  bool // and now
+	values context.Context
+	came   time.Time
+	done   chan struct{} // closed when the wait has ended
 
 	// The fields below are guarded by agent.mu until done is closed.
+	touched bool       // the record was written for the waiter to learn the server's time
 	list    *list.List // the list that has element; nil when the wait has ended
 	element *list.Element
 	lease   *Lease
 	err     error
 }
-
-// gone reports whether the wait has ended.
-func (w *waiter) gone() bool { return w.list == nil }
 
 // acquire takes a lock for w. Callers get it in the order in which they came.
 func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, w waiter) (*Lease, error) {
@@ -255,7 +253,8 @@ func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, w waiter) (*L
 	if err != nil {
 		return nil, fmt.Errorf("kvlock: acquire lock %s: %w", redact.Quote(w.name), err)
 	}
-	opts.Metadata = maps.Clone(opts.Metadata) // it is written with each renewal
+	// The caller may change its map later, and each renewal writes the metadata.
+	opts.Metadata = maps.Clone(opts.Metadata)
 	w.AcquireOptions, w.values, w.came, w.done = opts, context.WithoutCancel(ctx), time.Now(), make(chan struct{})
 	one, serves, err := l.enter(&w)
 	if err != nil {
@@ -268,16 +267,17 @@ func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, w waiter) (*L
 		}
 		one.serve(ctx, bound)
 	}
-	return l.await(ctx, one, &w)
-}
-
-// await waits for the end of a wait.
-func (l *Locker) await(ctx context.Context, one *agent, w *waiter) (*Lease, error) {
+	// A free lock was taken by serve. Only a caller that has to wait needs timers.
 	select {
 	case <-w.done:
 		return w.lease, w.err
 	default:
+		return l.await(ctx, one, &w)
 	}
+}
+
+// await waits for the end of a wait.
+func (l *Locker) await(ctx context.Context, one *agent, w *waiter) (*Lease, error) {
 	answer := time.NewTimer(time.Until(w.came.Add(l.store.OpTimeout)))
 	defer answer.Stop()
 	var over <-chan time.Time
@@ -316,7 +316,7 @@ func (l *Locker) enter(w *waiter) (one *agent, serves bool, err error) {
 		return nil, false, l.closed
 	}
 	one = l.agents[w.name]
-	if one == nil {
+	if one == nil { // known has the revision of the lock's last marker: without it, the first write would be refused
 		one = &agent{
 			locker: l, name: w.name, key: keyOf(w.name), ended: make(chan struct{}),
 			situation: situation{member: l.member, at: l.known[w.name], generation: l.store.Generation()},
@@ -335,7 +335,10 @@ func (l *Locker) enter(w *waiter) (one *agent, serves bool, err error) {
 	}
 	w.element = w.list.PushBack(w)
 	one.used = w.came
-	serves = one.begin()
+	// The first caller works for the agent: that saves a switch to another goroutine and back.
+	if one.phase == parked {
+		one.phase, serves = working, true
+	}
 	return one, serves, nil
 }
 
@@ -391,7 +394,7 @@ func (l *Lease) endInTime() {
 // Release gives the lock up: to the next in the queue if there is one, in the same write. The lease's context ends before the request is
 // sent. Release never changes another holder's lease, and calling it again does nothing.
 //
-// It returns ErrLost when the lease had been lost before: another holder may have had the lock meanwhile. It returns
+// It returns ErrLost when the lease had been lost before: another holder may have had the lock since. It returns
 // ErrUnavailable when no server answered within LockerConfig.OpTimeout: the Locker then goes on trying, and the lock is
 // free when its TTL has passed at the latest. One round trip.
 func (l *Lease) Release(ctx context.Context) error {
@@ -399,39 +402,33 @@ func (l *Lease) Release(ctx context.Context) error {
 	by := time.Now().Add(opTimeout)
 	l.agent.mu.Lock()
 	serves := false
+	// The context has ended already after another call of Release, and when the lease was lost.
 	if l.ctx.Err() == nil {
 		l.release(ErrReleased)
-		serves = l.agent.begin()
+		if l.agent.phase == parked {
+			l.agent.phase, serves = working, true
+		}
 	}
 	l.agent.mu.Unlock()
 	if serves {
 		l.agent.serve(ctx, opTimeout)
 	}
 
-	if err := l.ended(ctx, by); err != nil {
-		return err
+	select {
+	case <-l.done: // by serve, as a rule
+	default:
+		ctx, cancel := context.WithDeadlineCause(ctx, by, ErrUnavailable)
+		defer cancel()
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return fmt.Errorf("kvlock: release %q: %w", l.agent.name, context.Cause(ctx))
+		}
 	}
 	if l.err != nil {
 		return fmt.Errorf("kvlock: release %q: %w", l.agent.name, l.err)
 	}
 	return nil
-}
-
-// ended waits until the lease is over.
-func (l *Lease) ended(ctx context.Context, by time.Time) error {
-	select {
-	case <-l.done:
-		return nil
-	default:
-	}
-	ctx, cancel := context.WithDeadlineCause(ctx, by, ErrUnavailable)
-	defer cancel()
-	select {
-	case <-l.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("kvlock: release %q: %w", l.agent.name, context.Cause(ctx))
-	}
 }
 
 // release ends the context; the worker then gives the lock up. The caller holds the agent's mu.
@@ -550,7 +547,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error]
 				return
 			}
 			s, err := stateOf(e, nil)
-			delete(found, s.name) // it was written meanwhile
+			delete(found, s.name) // it was written in the meantime
 			if !errors.Is(err, ErrMismatch) && (err != nil || s.record != nil) {
 				found[s.name], failed[s.name] = s, err
 			}
@@ -563,8 +560,8 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error]
 	}
 }
 
-// rest puts an unused agent aside, and ends those that were not used for long.
-func (l *Locker) rest(one *agent) {
+// setAside puts an unused agent aside, and ends those that were not used for long.
+func (l *Locker) setAside(one *agent) {
 	l.mu.Lock()
 	var end []*agent
 	one.mu.Lock()

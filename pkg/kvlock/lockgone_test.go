@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// A process that knew the bucket before it was made anew goes on with it.
+// A process that knew the bucket before it was recreated goes on with it.
 func TestBucketMadeAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		one, two := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}), b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})

@@ -252,6 +252,6 @@ func TestLockTokensGrow(t *testing.T) {
 		b.MakeBucketAnew(t, time.Second)
 		pass(5 * time.Second)
 		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
-		took(b.Locker(t, kvlock.LockerConfig{}), "bucket made anew, by a new process")
+		took(b.Locker(t, kvlock.LockerConfig{}), "bucket recreated, by a new process")
 	})
 }

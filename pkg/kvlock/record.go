@@ -68,7 +68,7 @@ func (r *record) encode(owner string) ([]byte, error) {
 	}
 	return kv.Encode(head{
 		Head: kv.Head{Version: kv.Version, State: stateHeld, Claim: r.Lease, Owner: owner, Instance: r.Instance},
-		TTL:  kv.Seconds(r.TTL),
+		TTL:  int64(r.TTL / time.Second),
 	}, r.queue.append(append(meta, '\n')))
 }
 
@@ -175,17 +175,17 @@ func view(e *kv.Entry, s state) kv.View {
 	return v
 }
 
-// written is a record as this process has sent it.
-type written struct {
+// sentRecord is a record as this process has sent it.
+type sentRecord struct {
 	data   []byte
 	record *record
 }
 
 func (l *Locker) viewPushed(e kv.Entry) (kv.View, error) {
-	if own := l.written.Load(); own != nil && bytes.Equal(own.data, e.Data) { // only the write itself has its owner
+	if own := l.lastSent.Load(); own != nil && bytes.Equal(own.data, e.Data) { // only the write itself has its owner
 		return view(&e, state{name: nameOf(e.Key), revision: e.Revision, created: e.Created, seen: e.Seen, record: own.record}), nil
 	}
-	s, err := stateOf(e, &l.pushed)
+	s, err := stateOf(e, &l.pushedQueue)
 	return view(&e, s), err
 }
 
@@ -252,17 +252,6 @@ type run struct {
 // queue has the waiters of a lock, the next first. It is never changed in place: other goroutines may be reading it.
 type queue []run
 
-// count returns the number of places of member.
-func (q queue) count(member string) int {
-	n := 0
-	for _, r := range q {
-		if r.member == member {
-			n += r.places
-		}
-	}
-	return n
-}
-
 // before returns the other members with a place before the first place of member; all other members if member has none.
 func (q queue) before(member string) (others []string) {
 	for _, r := range q {
@@ -276,29 +265,31 @@ func (q queue) before(member string) (others []string) {
 	return others
 }
 
-// fits reports whether fit would change nothing.
-func (q queue) fits(member string, places int) bool {
-	n := q.count(member)
-	return n == places || n < places && !q.room(member)
-}
-
-// room reports whether member can have one more place.
-func (q queue) room(member string) bool {
-	if n := len(q); n > 0 && q[n-1].member == member && q[n-1].places < maxRun {
-		return true
+// missing returns how many places fit would add for member, or remove if the number is negative. It is 0 as well if there is no room.
+func (q queue) missing(member string, places int) int {
+	n := places
+	for _, r := range q {
+		if r.member == member {
+			n -= r.places
+		}
 	}
-	return len(q) < maxRuns
+	// The member's last run can grow if nobody came after it. Otherwise the member needs another run.
+	grows := len(q) > 0 && q[len(q)-1].member == member && q[len(q)-1].places < maxRun
+	if n > 0 && !grows && len(q) >= maxRuns {
+		return 0
+	}
+	return n
 }
 
 // fit gives member the number of places: it adds missing places at the end of the queue, if there is room, and removes the member's last
 // places if there are too many.
 func (q queue) fit(member, instance string, places int) queue {
-	n := q.count(member)
+	n := q.missing(member, places)
 	switch {
-	case q.fits(member, places):
+	case n == 0:
 		return q
-	case n < places:
-		add := min(places-n, maxRun)
+	case n > 0:
+		add := min(n, maxRun)
 		if last := len(q) - 1; last >= 0 && q[last].member == member {
 			next := slices.Clone(q)
 			next[last].places = min(next[last].places+add, maxRun)
@@ -307,13 +298,13 @@ func (q queue) fit(member, instance string, places int) queue {
 		return append(slices.Clip(q), run{member: member, instance: redact.Clip(instance, maxWaiterBytes), places: add})
 	}
 	next := slices.Clone(q)
-	for i := len(next) - 1; n > places; i-- {
+	for i := len(next) - 1; n < 0; i-- {
 		if next[i].member != member {
 			continue
 		}
-		less := min(n-places, next[i].places)
+		less := min(-n, next[i].places)
 		next[i].places -= less
-		n -= less
+		n += less
 	}
 	return next.compact()
 }

@@ -107,7 +107,7 @@ func takeLock(t *testing.T, js jetstream.JetStream) kvlock.Token {
 	return lease.Token()
 }
 
-// remakes are the ways in which a bucket is made anew under running processes.
+// remakes are the ways in which a bucket is recreated under running processes.
 var remakes = map[string]func(t *testing.T, b *bed){
 	"from a file": func(t *testing.T, b *bed) {
 		t.Helper()
@@ -156,7 +156,7 @@ func TestTokenOfAnIdleProcess(t *testing.T) {
 	}
 }
 
-// When a bucket is made anew its holder loses a lock as soon as another has it, or else with its next renewal. Pushes may be lost.
+// When a bucket is recreated its holder loses a lock as soon as another has it, or else with its next renewal. Pushes may be lost.
 func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
 	for _, how := range []string{"from a file", "by CreateBucket"} {
 		for pushes, lost := range map[string]bool{"pushed": false, "pushes lost": true} {

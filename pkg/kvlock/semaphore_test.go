@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// semaphore is a Semaphore with a connection of its own, as another process has it.
+// semaphore is a Semaphore with a separate connection, as another process has it.
 func semaphore(t *testing.T, b *bed, permits int, opts ...nats.Option) *kvlock.Semaphore {
 	t.Helper()
 	_, js := connect(t, b.Srv, opts...)

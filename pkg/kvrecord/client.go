@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/directget"
-	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/validate"
@@ -56,7 +55,7 @@ type Client struct {
 	cfg    Config
 	nc     *nats.Conn
 	api    jsapi.Client // over single
-	single *inbox.Inbox
+	single *jsapi.Inbox
 	many   *directget.Getter
 	ended  context.Context
 	end    context.CancelCauseFunc
@@ -75,7 +74,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, nc: cfg.JetStream.Conn()}
 	var err error
-	if c.single, err = inbox.New(c.nc); err != nil {
+	if c.single, err = jsapi.NewInbox(c.nc); err != nil {
 		return nil, fmt.Errorf("kvrecord: %w", err)
 	}
 	c.api = jsapi.Client{Prefix: jsapi.Prefix(cfg.JetStream), Sender: c.single, Within: cfg.Try}
@@ -261,7 +260,7 @@ func RefusedAt(err error) (revision uint64, ok bool) {
 }
 
 // isPermanent reports whether the same request cannot succeed a moment later.
-func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsapi.IsPermanent(err) }
+func isPermanent(err error) bool { return errors.Is(err, jsapi.ErrClosed) || jsapi.IsPermanent(err) }
 
 // refused explains the error of an operation's last request: the server's answer, or, like failed, the reason that none came.
 func (s *Stream) refused(ctx context.Context, op string, err error) error {
@@ -272,7 +271,7 @@ func (s *Stream) refused(ctx context.Context, op string, err error) error {
 		err = fmt.Errorf("%w: %w", ErrConflict, err)
 	case jsapi.IsFull(err):
 		err = fmt.Errorf("%w: %w: %w", ErrFull, ErrUnavailable, err)
-	case !isPermanent(err), jsapi.IsNoStream(err), errors.Is(err, inbox.ErrClosed), errors.Is(err, nats.ErrConnectionClosed):
+	case !isPermanent(err), jsapi.IsNoStream(err), errors.Is(err, jsapi.ErrClosed), errors.Is(err, nats.ErrConnectionClosed):
 		return s.failed(ctx, op, err)
 	}
 	return fmt.Errorf("kvrecord: %s in stream %s: %w", op, redact.Quote(s.name), err)
@@ -282,7 +281,7 @@ func (s *Stream) refused(ctx context.Context, op string, err error) error {
 func (s *Stream) failed(ctx context.Context, op string, err error) error {
 	op = fmt.Sprintf("kvrecord: %s in stream %s", op, redact.Quote(s.name))
 	switch {
-	case s.ended.Err() != nil, errors.Is(err, inbox.ErrClosed):
+	case s.ended.Err() != nil, errors.Is(err, jsapi.ErrClosed):
 		return fmt.Errorf("%s: %w", op, ErrClosed)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("%s: %w: %w", op, context.Cause(ctx), err)

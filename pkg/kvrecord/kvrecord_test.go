@@ -303,7 +303,7 @@ func create(t testing.TB, js jetstream.JetStream, mutate ...func(*jetstream.Stre
 	check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
 }
 
-// open returns the stream, over a connection of its own.
+// open returns the stream, over a separate connection.
 func open(t testing.TB, srv *natsrun.Server, opts ...nats.Option) *kvrecord.Stream {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, opts...)

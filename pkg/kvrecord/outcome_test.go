@@ -217,11 +217,11 @@ func TestARecordThatIsGone(t *testing.T) {
 			stream := check.Must(js.Stream(t.Context(), records))(t)
 			check.OK(t, stream.DeleteMsg(t.Context(), r.Revision))
 		},
-		"stream made anew": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, _ kvrecord.Record) {
+		"stream recreated": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, _ kvrecord.Record) {
 			t.Helper()
 			again(t, js)
 		},
-		"stream made anew and further": func(t *testing.T, js jetstream.JetStream, s *kvrecord.Stream, _ kvrecord.Record) {
+		"stream recreated and further": func(t *testing.T, js jetstream.JetStream, s *kvrecord.Stream, _ kvrecord.Record) {
 			t.Helper()
 			again(t, js)
 			for n := range 5 {
@@ -246,7 +246,7 @@ func TestARecordThatIsGone(t *testing.T) {
 	}
 }
 
-// again deletes the stream and makes it anew. Another stream stays, for the server removes the folder of streams with the last.
+// again deletes the stream and recreates it. Another stream stays, for the server removes the folder of streams with the last.
 func again(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}})))

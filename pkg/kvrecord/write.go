@@ -83,7 +83,7 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	}
 	s.asked.Do(func() { s.spawn(s.learnMade) })
 	writer, base, begun := nuid.Next(), w.Over, time.Now()
-	// Nearly all writes end here. The request has a bound of its own; a second bound for the operation would cost a tenth of the time.
+	// Nearly all writes end here. The request has its own bound; a second bound for the operation would cost a tenth of the time.
 	stored, err := s.send(ctx, w, base, writer)
 	switch {
 	case err == nil:
@@ -245,7 +245,7 @@ func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, erro
 	last := make(map[string]int, len(messages))
 	records := make([]Record, 0, len(messages))
 	for _, m := range messages {
-		at, twice := last[m.Subject] // it was written meanwhile
+		at, twice := last[m.Subject] // it was written in the meantime
 		switch {
 		case !twice:
 			last[m.Subject] = len(records)

@@ -238,7 +238,7 @@ func (s *site) snapshot(account, stream string) (err error) {
 	if err != nil {
 		return err
 	}
-	// A server waits for an acknowledgement for five seconds, also when it is stopped meanwhile, and then ends the snapshot.
+	// A server waits for an acknowledgement for five seconds, also when it is stopped in the meantime, and then ends the snapshot.
 	defer func() {
 		for ended := err == nil; !ended; {
 			part, none := chunks.NextMsg(6 * time.Second)

@@ -66,7 +66,7 @@ func (c ClusterConfig) withDefaults() ClusterConfig {
 
 func (c ClusterConfig) validate() error {
 	return errors.Join(
-		// A child that does not call NodeMain would run the whole test again, with children of its own.
+		// A child that does not call NodeMain would run the whole test again, with its own children.
 		validate.If(!nodeMainCalled.Load(), "%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain),
 		validate.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
 		validate.If(c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes),

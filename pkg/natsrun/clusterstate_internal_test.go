@@ -49,7 +49,7 @@ func TestCheckRoutes(t *testing.T) {
 	}
 }
 
-// What a node reports of its own health decides, and a node that is down is not asked.
+// What a node reports of its health decides, and a node that is down is not asked.
 func TestCheckCurrent(t *testing.T) {
 	t.Parallel()
 	health := `{"status":"unavailable","error":"JetStream is not current with the meta leader"}`

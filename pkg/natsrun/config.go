@@ -102,8 +102,8 @@ const (
 	singleConf = "single.conf"
 )
 
-// serverOptions reads the configuration file and overrides the settings that an embedded server has of its own: listener, store directory
-// and name.
+// serverOptions reads the configuration file and overrides the settings that belong to an embedded server: listener, store
+// directory and name.
 func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 	opts, err := readConfig(cfg)
 	if err != nil {

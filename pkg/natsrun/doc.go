@@ -9,7 +9,7 @@
 //
 // # A server in a test
 //
-// Package natstest gives each test a server of its own, so that tests can be parallel and need no clean-up. Copy this:
+// Package natstest gives each test a separate server, so that tests can be parallel and need no clean-up. Copy this:
 //
 //	func TestStore(t *testing.T) {
 //		t.Parallel()

@@ -37,7 +37,7 @@ const (
 	confNodes = 3
 )
 
-// Node is one server of a cluster, in a process of its own: this executable, in NodeMain. The process reads its spec from stdin and stops
+// Node is one server of a cluster, in a separate process: this executable, in NodeMain. The process reads its spec from stdin and stops
 // at the end of stdin, so it does not outlive this process. The methods of a Node are safe for concurrent use.
 type Node struct {
 	// Name is its name in the cluster: "n1".
@@ -309,7 +309,7 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 	return errors.Join(writeErr, readErr)
 }
 
-// nodeText returns the configuration of the node with index i. Nodes without a file of their own use the last file, with another name.
+// nodeText returns the configuration of the node with index i. Nodes without their own file use the last file, with another name.
 func nodeText(i int, users map[string]string, routes []string, password string) (string, error) {
 	name := fmt.Sprintf("cluster/n%d.conf", min(i+1, confNodes))
 	all := fmt.Sprintf("NATS_ROUTES: [%q]", strings.Join(routes, `", "`))

@@ -27,7 +27,7 @@ func ExampleInsert() { //nolint:testableexamples // needs a database
 	_ = reserve
 }
 
-// A relay runs until its context ends, in the process of the application or in one of its own.
+// A relay runs until its context ends, in the process of the application or in a separate one.
 func ExampleRelay() { //nolint:testableexamples // needs a database
 	relay := func(ctx context.Context, pool *pgxpool.Pool) error {
 		if err := outbox.Migrate(ctx, pool); err != nil {

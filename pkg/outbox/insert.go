@@ -143,7 +143,7 @@ func (e Event) queue(batch *pgx.Batch) error {
 }
 
 // Requeue makes rows that were set aside pending again: the rows with the given ids, or all such rows if no id is given. They are
-// published after rows of the same key that were published meanwhile. It returns the number of rows.
+// published after rows of the same key that were published in the meantime. It returns the number of rows.
 func Requeue(ctx context.Context, pool *pgxpool.Pool, eventIDs ...string) (int64, error) {
 	tag, err := pool.Exec(ctx, `WITH back AS (
 			UPDATE event_outbox SET state = 'pending', attempts = 0, retry_at = NULL

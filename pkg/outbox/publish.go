@@ -81,7 +81,7 @@ func (r *Relay) publish(ctx context.Context, s *session, rows []*row, until time
 	return results
 }
 
-// byKey puts the rows of one key into one queue, and each row without a key into a queue of its own.
+// byKey puts the rows of one key into one queue, and each row without a key into its own queue.
 func byKey(rows []*row) [][]*row {
 	place := make(map[string]int, len(rows))
 	queues := make([][]*row, 0, len(rows))

@@ -301,7 +301,7 @@ func TestKeyIsTheAggregateUnlessTheEventHasItsOwn(t *testing.T) {
 	check.Same(t, "one key is in lanes", query[int](p, "SELECT count(DISTINCT lane) FROM event_outbox WHERE ordering_key = 'RESTAURANT/5'"), 1)
 }
 
-// Without a handler of its own, nats.go writes errors of a connection to the standard error.
+// Without its own handler, nats.go writes errors of a connection to the standard error.
 func TestErrorsOfTheConnectionAreLogged(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -439,7 +439,7 @@ var frozenRelay = crash.Role[duty]{Name: "frozen relay", Run: relayAndFreeze}
 // frozenTimeout is the PublishTimeout of a child. A frozen child keeps its lanes for twice this and 10 seconds.
 const frozenTimeout = time.Second
 
-// A signal freezes a relay that holds lanes. Other relays publish from the other lanes meanwhile. A relay that thaws in time
+// A signal freezes a relay that holds lanes. Other relays publish from the other lanes in the meantime. A relay that thaws in time
 // publishes its rows. If it thaws late, Postgres has given its lanes to another relay, and it publishes none of their rows, not
 // even where the stream would take a second copy. Each event is in the stream once, and the events of each key are in order.
 func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {

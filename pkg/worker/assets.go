@@ -66,7 +66,7 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 		next := consumer.Adapt(have, want)
 		if isOthers(found.CachedInfo(), want.FilterSubjects, again) {
 			return &DriftError{Asset: asset, Differences: []string{fmt.Sprintf("a worker with other handlers pulls from it, %v instead of %v: "+
-				"give each a Config.Consumer of its own, or stop the other", consumer.Filters(have), want.FilterSubjects)}}
+				"give each its own Config.Consumer, or stop the other", consumer.Filters(have), want.FilterSubjects)}}
 		}
 		if !w.cfg.AutoCreate || w.cfg.KeepConsumers || len(consumer.Compare(next, want)) > 0 {
 			return w.driftError(asset, diff)

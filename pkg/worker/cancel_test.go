@@ -282,7 +282,7 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 	}
 }
 
-// TestCancelSurvivesLossAndOldRecords cancels a job half, repeats that, and gives a stream that is made anew the same job.
+// TestCancelSurvivesLossAndOldRecords cancels a job half, repeats that, and gives a stream that is recreated the same job.
 func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)

@@ -396,7 +396,7 @@ func (p *plan) address(stream string) {
 	h.Set(headerScheduleTarget, p.to)
 	p.to = p.key.Later()
 	if !p.unique {
-		// Each job has a schedule of its own, or the next would replace this one.
+		// Each job has its own schedule, or the next would replace this one.
 		suffix, _ := subject.EncodeToken(p.id) // the ID has been checked
 		p.to += "." + suffix
 	}

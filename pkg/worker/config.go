@@ -78,7 +78,7 @@ type Config struct {
 	RequestTimeout time.Duration
 
 	// SettleTimeout is the time for which the worker tries to record the outcome of a finished job (to acknowledge it, to publish its dead
-	// letter) while the server is away. The job keeps its slot and its heartbeat meanwhile. Then the worker leaves the job to be delivered
+	// letter) while the server is away. The job keeps its slot and its heartbeat. Then the worker leaves the job to be delivered
 	// again. Defaults to 30 seconds.
 	SettleTimeout time.Duration
 
@@ -87,7 +87,7 @@ type Config struct {
 	SoftStop time.Duration
 
 	// StepBucket is the key-value bucket that holds the results of the steps of jobs, see package step. Its stream must
-	// allow per-message TTLs and keep one message per subject. Give steps a bucket of their own when results are large or
+	// allow per-message TTLs and keep one message per subject. Give steps their own bucket when results are large or
 	// many. Defaults to Bucket.
 	StepBucket string
 
@@ -335,7 +335,7 @@ func (w *Worker) onDeadLetter(ctx context.Context, p Policy, letter DeadLetter) 
 }
 
 // Priority decides which jobs of one worker start first when there are fewer free slots than waiting jobs. The jobs of each priority have
-// a consumer of their own, see [Policy.Priority].
+// their own consumer, see [Policy.Priority].
 type Priority int
 
 // The priorities. While jobs of several priorities wait, each priority gets four times the starts of the next lower one, so that none is

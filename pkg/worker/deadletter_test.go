@@ -56,7 +56,7 @@ func TestMessageIDNamesTheJobAndItsStream(t *testing.T) {
 	again.DeadAt, again.Error, again.Worker = time.Now(), "other", "other"
 	check.That(t, one.messageID() == again.messageID(), "the same job has two message IDs")
 	again.EnqueuedAt = again.EnqueuedAt.Add(1)
-	check.That(t, one.messageID() != again.messageID(), "a job of a stream made anew has the old one's message ID")
+	check.That(t, one.messageID() != again.messageID(), "a job of a recreated stream has the old one's message ID")
 }
 
 func FuzzParseDeadLetter(f *testing.F) {

@@ -27,7 +27,7 @@ func (b *bundle) reporting(t *testing.T, mutate ...func(*worker.Config)) (worker
 }
 
 // TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart loses the heartbeats of a worker, for longer than AckWait, while a job
-// waits there for a limit. Another worker completes the job meanwhile.
+// waits there for a limit. Another worker completes the job in the meantime.
 func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, js := natstest.Proxied(t, b.srv)
@@ -66,7 +66,7 @@ func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 }
 
 // TestDeliveryThatCameLateDoesNotStart holds up a first delivery, as the socket of a process does that is stopped. The job is worked
-// elsewhere meanwhile.
+// elsewhere in the meantime.
 func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 	for name, tt := range map[string]struct{ ackWait, late time.Duration }{
 		"within its request": {time.Second, 1500 * time.Millisecond},
@@ -164,7 +164,7 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 }
 
 // TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew deletes the consumer while one of two workers runs a job. The other
-// makes it anew, gets the job as if for the first time, and no answer about the new consumer.
+// recreates it, gets the job as if for the first time, and no answer about the new consumer.
 func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p := natstest.NewProxy(t, b.srv)

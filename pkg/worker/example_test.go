@@ -23,7 +23,7 @@ func Example_controlErrors() {
 		case time.Now().Before(job.EnqueuedAt):
 			return worker.Snooze(time.Hour) // not yet; uses no attempt
 		case job.Attempt == 1:
-			return worker.Retry(30*time.Second, busy) // the far side said when
+			return worker.Retry(30*time.Second, busy) // the remote service said when
 		}
 		return nil
 	}

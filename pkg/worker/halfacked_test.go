@@ -189,7 +189,7 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 }
 
 // TestCopyBehindTheConfirmationIsNotWorked brings a job to its worker once more when its
-// acknowledgement has been confirmed: it was on its way meanwhile.
+// acknowledgement has been confirmed: it was on its way in the meantime.
 func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, js := natstest.Proxied(t, b.srv)

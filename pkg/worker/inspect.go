@@ -32,7 +32,7 @@ const (
 	maxStuckJobs = 3 // in an Info
 )
 
-// answerInspectors answers requests of package inspect until end is called, on goroutines of its own that wait for no handler.
+// answerInspectors answers requests of package inspect until end is called, on separate goroutines that wait for no handler.
 func (w *Worker) answerInspectors(ctx context.Context) (end func(), err error) {
 	service, err := micro.AddService(w.nc, micro.Config{
 		Description: "Runs jobs, and says which", Name: inspect.Service, QueueGroupDisabled: true, Version: "1.0.0",

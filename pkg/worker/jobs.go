@@ -29,8 +29,8 @@ const (
 	maxPage  = 1_000 // the largest number of messages that a page reads
 )
 
-// ErrCursor is returned when the stream was deleted and made anew after the cursor was returned.
-var ErrCursor = errors.New("worker: the stream was made anew since the cursor was returned: begin with the first page")
+// ErrCursor is returned when the stream was deleted and recreated after the cursor was returned.
+var ErrCursor = errors.New("worker: the stream was recreated since the cursor was returned: begin with the first page")
 
 // Cursor is the position at which a page begins. The zero Cursor is the oldest message.
 type Cursor struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 )
 
-// errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
+// errOrphan is the reason that no answer is sent for a job whose consumer was deleted in the meantime.
 var errOrphan = errors.New("worker: the consumer that delivered the job was deleted, and made again")
 
 // outcome is how an attempt ended, and how to settle its job.

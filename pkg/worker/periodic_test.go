@@ -31,7 +31,7 @@ func schedule(t testing.TB, c *worker.Client, p worker.Periodic) bool {
 }
 
 // TestPeriodicJobRuns follows a schedule from its start to its end. Instances that start
-// meanwhile do not begin the interval anew.
+// in the meantime do not restart the interval.
 func TestPeriodicJobRuns(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)

@@ -128,7 +128,7 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 	}
 
 	err := worker.Handle(w, "jobs.a.x", worker.Policy{}, complete)
-	check.Contains(t, err, "publish the jobs of each priority under a subject of their own")
+	check.Contains(t, err, "publish the jobs of each priority under their own subject")
 
 	long := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) })))(t)
 

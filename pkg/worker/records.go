@@ -171,7 +171,7 @@ func recordMsg(stream string, k jobmsg.Key, id, sequence string, state State, ke
 }
 
 // isUnseen reports whether the leader of the stream, which refused a write, has not stored the job itself yet. With replicas it
-// may get a job's record before the job: the consumer has a leader of its own, perhaps on another server, which may be ahead. The answer
+// may get a job's record before the job: the consumer has its own leader, perhaps on another server, which may be ahead. The answer
 // of the stream's leader is then from before the job, and does not free the key.
 func (d *delivery) isUnseen(refused error, last jsapi.Message, found bool) bool {
 	if found && last.Sequence >= d.info.Sequence {
@@ -207,7 +207,7 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 	}
 	if !found {
 		setExpected(p.header, p.key, 0)
-		return Receipt{}, errBusy // or the holder has ended and is gone meanwhile
+		return Receipt{}, errBusy // or the holder has ended and is gone in the meantime
 	}
 	s := c.statusIn(msg)
 	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Stream: c.cfg.Stream, Subject: p.key.Job()}

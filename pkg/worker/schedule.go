@@ -165,7 +165,7 @@ type Scheduled struct {
 // cronFields parses cron fields like the server, whose parser has the same origin.
 var cronFields = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Next returns the time at which the server inserts the first run after a given time. An interval begins anew when the stream had no
+// Next returns the time at which the server inserts the first run after a given time. An interval starts over when the stream had no
 // leader at the time of a run. Next fails for a schedule that never runs, and for an invalid one that another program has stored.
 func (s Scheduled) Next(after time.Time) (time.Time, error) {
 	if every := int64(s.Every / time.Second); every > 0 {
@@ -253,7 +253,7 @@ func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found { // else ended meanwhile
+		if found { // else ended in the meantime
 			all = append(all, c.scheduledOf(msg))
 		}
 	}

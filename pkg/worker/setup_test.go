@@ -39,7 +39,7 @@ type bundle struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
 	paused  *atomic.Int64 // patterns
-	ready   chan bool     // of the workers that have no such hook of their own, as settled
+	ready   chan bool     // of the workers that have no such hook, as settled
 	settled chan worker.Settlement
 	srv     *natsrun.Server
 }
@@ -217,7 +217,7 @@ func (b *bundle) queue(t testing.TB, subject string, payload []byte, opts ...jet
 	check.OK(t, check.Err(b.js.PublishAsync(subject, payload, append(opts, jetstream.WithStallWait(time.Minute))...)))
 }
 
-// anew deletes the stream and makes it again, a second later: no two messages have one time. It is for bubbles only.
+// anew deletes the stream and recreates it, a second later: no two messages have one time. It is for bubbles only.
 func (b *bundle) anew(t testing.TB) {
 	t.Helper()
 	old := check.Must(b.js.Stream(t.Context(), stream))(t)

@@ -22,7 +22,7 @@ func shared(t *testing.T, retention jetstream.RetentionPolicy, test func(t *test
 	natstest.RunBubble(t, retention.String(), func(t *testing.T, srv *natsrun.Server) { test(t, setupWith(t, srv, cfg)) })
 }
 
-// consumer runs a worker of a consumer of its own.
+// consumer runs a worker with its own consumer.
 func (b *bundle) consumer(t *testing.T, name string, h worker.Handler[order]) {
 	t.Helper()
 	run(t, b.js, b.config(t, func(c *worker.Config) { c.Consumer, c.ID = name, "w-"+name }), worker.Policy{Jitter: -1}, h)

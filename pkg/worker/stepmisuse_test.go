@@ -59,7 +59,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 			check.Is(t, step.Do(ctx, &other, "b", nothing), step.ErrMisuse)
 		},
 		func(ctx context.Context, job *worker.Job[order]) {
-			why := errors.New("the far side has gone")
+			why := errors.New("the remote service has gone")
 			ctx, cancel := context.WithCancelCause(ctx)
 			cancel(why)
 			for i := range 50 { // a choice between two that are ready is by chance

@@ -43,7 +43,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 	s := &jobSlot{delivery: d, worker: w}
 	defer s.end()
 	for wait, seen := firstLook, uint64(0); ; {
-		if w.isTaken(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for AckWait anew
+		if w.isTaken(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for another AckWait
 			return errDoubted
 		}
 		first, sure, from := w.lines.Look(d.line)
@@ -160,7 +160,7 @@ var errLimitUnreadable = refused(OutcomeLimited, unhandledDelay, "worker: a limi
 // If another worker may have been given a waiting job, the worker reads the job at the leader of its stream before the start, and drops it
 // when it is gone: one round trip, see README.md.
 //
-// A job with several limits waits for one at a time and holds no permit of another meanwhile, except in the last second
+// A job with several limits waits for one at a time and holds no permit of another in the meantime, except in the last second
 // before its start is due. A start that another limit then does not allow is lost.
 type Limit struct {
 	// Burst is the number of starts that may be made at once after a pause. Defaults to 1.
@@ -194,7 +194,7 @@ type Limit struct {
 
 // Turn waits until the limit with this name allows the handler another call of a provider. The limit has to be one of the handler's limits
 // with Limit.Turns. ctx is the context of the handler, or derived from it; when it ends, Turn returns its cause. The job keeps its slot
-// and its permits meanwhile. A turn that was granted and not used is lost to all workers. It costs one write, shared by all jobs that wait
+// and its permits. A turn that was granted and not used is lost to all workers. It costs one write, shared by all jobs that wait
 // in the worker. Turn returns at once outside a worker, and for a job that Limit.Subjects leaves out. When the handler has no such limit,
 // Turn returns an error.
 func Turn(ctx context.Context, name string) error {
@@ -469,7 +469,7 @@ func (s *slots) wait(w *waiter, done <-chan struct{}, longest time.Duration) boo
 	defer s.mu.Unlock()
 	i := slices.Index(s.waiting, w)
 	if i < 0 {
-		return true // the slot was given meanwhile
+		return true // the slot was given in the meantime
 	}
 	s.waiting = slices.Delete(s.waiting, i, i+1)
 	return false
@@ -537,7 +537,7 @@ func (p Pause) isOver(now time.Time) bool { return !p.Until.IsZero() && !now.Bef
 // Paused jobs wait and use no attempt. If a pause covers all handlers of a consumer, those of one Policy.Priority, the worker leaves the
 // jobs in the stream. Otherwise it gets jobs of paused handlers among the others, and hands each back for as long as the pause has lasted,
 // between 5 seconds and 10 minutes. That costs a delivery, a read and a write each time, and the job starts up to that time after the end
-// of the pause. If a handler with many jobs is to be paused, give it a priority of its own.
+// of the pause. If a handler with many jobs is to be paused, give it its own priority.
 //
 // The error is an [*UntakenError] when the stream has consumers and the pattern overlaps no filter of them. Three round trips.
 func (c *Client) Pause(ctx context.Context, p Pause) error {

@@ -58,7 +58,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/limit"
@@ -127,7 +126,7 @@ type Worker struct {
 	// Set when Run begins.
 	api      jsapi.Client
 	bucket   *kvrecord.Stream
-	inbox    *inbox.Inbox    // for the answers to its requests
+	inbox    *jsapi.Inbox    // for the answers to its requests
 	jobs     context.Context // ends the contexts of handlers
 	journals *journal.Store
 	limits   *limit.Set // nil without limits
@@ -135,7 +134,7 @@ type Worker struct {
 	settling context.Context // ends the recording of outcomes
 	stopping context.Context // ends the start of jobs
 
-	// Deliveries that it holds, and what is known of them. Each guards itself by its lock.
+	// Deliveries that it holds, and what is known of them. Each has its own lock.
 	acks       acks
 	beats      beats // guarded by deliveries.mu
 	contact    contact
@@ -266,7 +265,7 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.inbox, err = inbox.New(w.nc); err != nil {
+	if w.inbox, err = jsapi.NewInbox(w.nc); err != nil {
 		records.Close()
 		return nil, err
 	}
@@ -515,7 +514,7 @@ func (w *Worker) register(err error, added *route) error {
 		}
 		err := fmt.Errorf("worker: handle %q: overlaps %q, so a job could have two handlers", added.pattern, other.pattern)
 		if other.policy.Priority != added.policy.Priority {
-			err = fmt.Errorf("%w, and two priorities: publish the jobs of each priority under a subject of their own, "+
+			err = fmt.Errorf("%w, and two priorities: publish the jobs of each priority under their own subject, "+
 				"such as jobs.urgent.> and jobs.bulk.>", err)
 		}
 		return err

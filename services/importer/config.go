@@ -20,7 +20,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
 
 // name is the service's name in logs, errors, subjects and environment variables.
@@ -143,7 +142,7 @@ func (cfg Config) validate() error {
 	errs := []error{cfg.BaseConfig.Validate(name), cfg.Settings.Validate()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
 	if cfg.RecipeServiceURL != "" {
-		if _, err := recipeservice.New(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken)); err != nil {
+		if _, err := store.NewRecipeService(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken)); err != nil {
 			bad("IMPORTER_RECIPE_SERVICE_URL, _TOKEN: %w", err)
 		}
 	} else if cfg.RecipeServiceToken != "" {
@@ -247,5 +246,5 @@ func (cfg Config) store(js jetstream.JetStream) (store.Store, error) {
 	if cfg.RecipeServiceURL == "" {
 		return store.New(js, cfg.Logger)
 	}
-	return recipeservice.New(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken))
+	return store.NewRecipeService(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken))
 }

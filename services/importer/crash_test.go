@@ -41,8 +41,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice/recipeservicetest"
+	"github.com/expediter-io/expediter/services/importer/store"
+	"github.com/expediter-io/expediter/services/importer/store/recipeservicetest"
 )
 
 // Points at which a worker does not die by its own hand, but is killed: yt-dlp is at work then.
@@ -401,7 +401,7 @@ func (d duty) config() (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	recipes, err := recipeservice.New(remote.Config{BaseURL: d.Recipes, Token: recipeservicetest.Token, Timeout: 2 * time.Second})
+	recipes, err := store.NewRecipeService(remote.Config{BaseURL: d.Recipes, Token: recipeservicetest.Token, Timeout: 2 * time.Second})
 	if err != nil {
 		return Config{}, err
 	}
@@ -609,7 +609,7 @@ func TestExtractorsAreToldApart(t *testing.T) {
 	}
 }
 
-// endless is a program tesseract that reads photos, with a program of its own, for longer than any test lasts.
+// endless is a program tesseract that reads photos, with its own program, for longer than any test lasts.
 const endless = `#!/bin/sh
 case "$*" in *--list-langs*) echo List; echo eng; exit 0;; esac
 sleep 10000 &

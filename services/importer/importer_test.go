@@ -85,7 +85,7 @@ func start(t *testing.T, srv *natsrun.Server, mutate ...func(*importer.Config)) 
 	return startOver(t, nc, mutate...), nc
 }
 
-// startHere is start on a server of its own.
+// startHere is start on a separate server.
 func startHere(t *testing.T, mutate ...func(*importer.Config)) (*importer.Importer, *nats.Conn) {
 	t.Helper()
 	return start(t, natstest.Server(t), mutate...)
@@ -511,7 +511,7 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	check.That(t, len(left) == 0, "letters %+v", left)
 }
 
-// A file that a full store refuses is answered by a problem of its own, and is taken when there is room.
+// A file that a full store refuses is answered by its own problem, and is taken when there is room.
 func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{"KV_" + contracts.BucketImportJobs, "KV_" + contracts.BucketImportSteps, contracts.StreamImportJobs} {
@@ -659,7 +659,7 @@ func (h *hostile) unharmed() {
 }
 
 // A job id is a name and nothing else: an id that could be a path is refused by name, in all ways, and any other odd id is a
-// job like any other, with a recipe of its own.
+// job like any other, with its own recipe.
 func TestHostileJobIDs(t *testing.T) {
 	t.Parallel()
 	h := newHostile(t)

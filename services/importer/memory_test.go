@@ -42,7 +42,7 @@ import (
 // mostMemory bounds the memory of an importer, whatever its sources hold, in bytes.
 const mostMemory = 512 << 20
 
-// bounded is an importer as a process of its own, as an operator runs it, that the system allows no more memory.
+// bounded is an importer as a separate process, as an operator runs it, that the system allows no more memory.
 var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Context, d boundedDuty) error {
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: 2 * mostMemory, Max: 2 * mostMemory}); err != nil { // with memory that was given back
 		return err

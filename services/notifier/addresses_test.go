@@ -45,7 +45,7 @@ func (w *web) rowsOf(query string) string {
 func TestSeveralAddresses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	user := users(contracts.RecipientRestaurantUser, 1)[0]
+	user := users("RESTAURANT_USER", 1)[0]
 	user.Addresses = map[string]string{"pigeon": "roof"}
 	user.Endpoints = map[string]map[string]contracts.Endpoint{"pigeon": {"tower": {Address: "tower"}}}
 	p.directory(user)
@@ -53,7 +53,7 @@ func TestSeveralAddresses(t *testing.T) {
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	tell := func(id string) {
-		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	}
 	tell("evt-001")
 	p.settled(4)
@@ -81,7 +81,7 @@ func TestSeveralAddresses(t *testing.T) {
 	// Of a notification whose process died those of the addresses are cancelled before they are stored.
 	mood.Store(channel.Kind(""))
 	p.publish(event("evt-003", "RESERVATION_REQUESTED", func(e *contracts.Event) {
-		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
+		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
 	}))
 	p.until("it waits", func() bool { return w.rowsOf("event=evt-003&channel=pigeon") == "pigeon/ deferred not_before" })
 	const key = "evt-003.pigeon.RESTAURANT_USER.u0"
@@ -183,7 +183,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 	p := newPlace(t, natstest.Server(t))
 	for _, user := range []string{"ada", "bob"} {
 		p.directory(contracts.Recipient{
-			RecipientType: contracts.RecipientCustomer, UserID: user, Addresses: map[string]string{"pigeon": "https://secret.example/" + user},
+			RecipientType: "CUSTOMER", UserID: user, Addresses: map[string]string{"pigeon": "https://secret.example/" + user},
 		})
 	}
 	birds, mood := moody(channel.KindRejected)

@@ -77,7 +77,7 @@ const reservation = `{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED",
 func TestEventsOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	p.directory(users("RESTAURANT_USER", 3)...)
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 202 || body != `{"duplicate":false,"event_id":"evt-001","state":"seen"}`+"\n" {

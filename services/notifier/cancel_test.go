@@ -44,14 +44,14 @@ func (w *web) cancel(path string) (c Cancelled) {
 func TestAnEventIsCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	p.directory(users("RESTAURANT_USER", 3)...)
 	birds := &pigeon{}
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	later := event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) {
-		e.NotBefore, e.RecipientType = time.Now().Add(time.Hour), contracts.RecipientRestaurantUser
+		e.NotBefore, e.RecipientType = time.Now().Add(time.Hour), "RESTAURANT_USER"
 	})
-	now := event("evt-002", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser })
+	now := event("evt-002", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" })
 	for _, e := range []contracts.Event{later, now} {
 		check.OK(t, check.Err(n.Publish(t.Context(), e)))
 	}
@@ -85,7 +85,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	p.directory(users("RESTAURANT_USER", 3)...)
 	called, recorded := make(chan struct{}, 100), make(chan struct{})
 	n := p.start(&pigeon{}, func(c *Config) {
 		c.passed = func(point string) {
@@ -95,7 +95,7 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 			}
 		}
 	})
-	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
+	staff := func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }
 	check.OK(t, check.Err(n.Publish(t.Context(), event("e", "RESERVATION_REQUESTED", staff))))
 	for range 6 {
 		<-called
@@ -125,8 +125,8 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	directory := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
-	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
+	directory := p.directory(users("RESTAURANT_USER", 3)...)
+	staff := func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }
 	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
 	planner, stopped := p.unworked(directory)
 	_, _, err := planner.Accept(t.Context(), seen)
@@ -152,7 +152,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 func (p *place) cancellations() int {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketDeliveries))(p)
-	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter("$KV."+contracts.BucketDeliveries+"."+contracts.CancelledKeys)))(p)
+	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter("$KV."+contracts.BucketDeliveries+"./cancelled.>")))(p)
 	return len(info.State.Subjects)
 }
 
@@ -180,14 +180,14 @@ func flood(t *testing.T, n int, made func(i int) error, want error) (refused int
 func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
-		p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+		p.directory(users("RESTAURANT_USER", 2)...)
 		n := p.start(&pigeon{})
-		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 		p.expanded(n, "evt-001")
 		p.settled(4)
 		natstest.Pass(2 * time.Minute)
 		one := func(user string) (Cancelled, error) {
-			return n.Cancel(t.Context(), Cancellation{EventID: "evt-001", RecipientType: contracts.RecipientRestaurantUser, UserID: user})
+			return n.Cancel(t.Context(), Cancellation{EventID: "evt-001", RecipientType: "RESTAURANT_USER", UserID: user})
 		}
 		const many = 1500
 		refused := flood(t, 10, func(i int) error {
@@ -214,9 +214,9 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	directory := p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	directory := p.directory(users("RESTAURANT_USER", 2)...)
 	planner, stopped := p.unworked(directory)
-	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
+	staff := func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }
 	const kind = "RESERVATION_REQUESTED"
 	seen, planned, other := event("seen", kind, staff), event("planned", kind, staff), event("other", kind, staff)
 	for _, e := range []contracts.Event{seen, other} {
@@ -225,7 +225,7 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	}
 	check.OK(t, check.Err(planner.Plan(t.Context(), planned)))
 	one := func(id, user string) error {
-		_, err := stopped.Cancel(t.Context(), Cancellation{EventID: id, RecipientType: contracts.RecipientRestaurantUser, UserID: user})
+		_, err := stopped.Cancel(t.Context(), Cancellation{EventID: id, RecipientType: "RESTAURANT_USER", UserID: user})
 		return err
 	}
 	for _, id := range []string{"seen", "planned"} {
@@ -273,7 +273,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		told("ada-2", "ada")
 		told("bob-1", "bob")
 		natstest.Pass(time.Minute)
-		withdraw(Cancellation{EventID: one, RecipientType: contracts.RecipientCustomer, UserID: "ada"}, Cancelled{Suppressed: 1})
+		withdraw(Cancellation{EventID: one, RecipientType: "CUSTOMER", UserID: "ada"}, Cancelled{Suppressed: 1})
 		told("ada-3", "ada")
 		told("bob-2", "bob")
 		natstest.Pass(time.Minute)

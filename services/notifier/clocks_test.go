@@ -137,7 +137,7 @@ var clockChanges = []clockChange{
 // Around changes of the clocks of a year, forward and back, by an hour and by half of one, in the night and at midnight: users in
 // several zones, whose quiet hours and digests begin, end or lie where the clock jumps or comes twice. Each event comes in over NATS
 // and is told once, at the moment that the table names: in the inbox at once; by the channel not in quiet hours unless it is critical,
-// as soon as they end, and in the digest of its window. Some users want something else meanwhile, and once the server restarts.
+// as soon as they end, and in the digest of its window. Some users want something else in the meantime, and once the server restarts.
 //
 // A notifier asks its server for work each second, so a day of its life takes as long as a month of the server's. That is why notifiers
 // live only around the moments at which something is to happen: all that waits goes from each to the next. A message that is sent

@@ -96,7 +96,7 @@ func (s *sleeper) wish(at time.Time) wish {
 }
 
 func (s *sleeper) recipient(w wish) contracts.Recipient {
-	return contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: s.id, QuietHours: w.hours, TimeZone: w.zone}
+	return contracts.Recipient{RecipientType: "CUSTOMER", UserID: s.id, QuietHours: w.hours, TimeZone: w.zone}
 }
 
 // tale is an event about a user, and when the user is to be told.
@@ -141,7 +141,7 @@ func newClocked(t *testing.T, srv *natsrun.Server) *clocked {
 // receive is the channel.
 func (v *clocked) receive(_ context.Context, m channel.Message) (channel.Receipt, error) {
 	events := []string{m.EventID}
-	if m.EventType == contracts.EventTypeDigest {
+	if m.EventType == channel.EventTypeDigest {
 		var payload struct {
 			Items []struct {
 				EventID string `json:"event_id"`
@@ -180,7 +180,7 @@ func (v *clocked) expect(tales []*tale) {
 		for _, w := range t.user.wishes {
 			put := func() {
 				body := check.Must(contracts.Encode(t.user.recipient(w)))(v)
-				check.Must(directory.Write(v.Context(), contracts.RecipientCustomer, t.user.id, recipient.Edit{Body: body}))(v)
+				check.Must(directory.Write(v.Context(), "CUSTOMER", t.user.id, recipient.Edit{Body: body}))(v)
 			}
 			if w.from.IsZero() {
 				put()
@@ -278,7 +278,7 @@ func (v *clocked) inboxes(tales []*tale) {
 	v.Helper()
 	box := inapp.New(v.js, recordtest.Client(v, v.js), nil)
 	for _, t := range tales {
-		item, err := box.Get(v.Context(), contracts.RecipientCustomer, t.user.id, t.id)
+		item, err := box.Get(v.Context(), "CUSTOMER", t.user.id, t.id)
 		if err != nil {
 			v.Errorf("%s: the inbox: %v", t, err)
 			continue

@@ -215,7 +215,7 @@ func (c *cell) die(point string, events int) {
 	}
 	p := c.spawn(point, after)
 	c.publish(events)
-	c.view.moved = time.Now() // nobody has looked meanwhile
+	c.view.moved = time.Now() // nobody has looked in the meantime
 	for !p.Ended() {
 		select {
 		case <-p.Gone:

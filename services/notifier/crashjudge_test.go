@@ -299,7 +299,7 @@ func (c *cell) judgeStream() {
 	c.ask(func(ctx context.Context) error {
 		stream, err := c.js.Stream(ctx, contracts.StreamNotifications)
 		if err == nil {
-			info, err = stream.Info(ctx, jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
+			info, err = stream.Info(ctx, jetstream.WithSubjectFilter("notify.send.>"))
 		}
 		return err
 	})
@@ -332,7 +332,7 @@ func (c *cell) judgeInbox() {
 		items = 0
 		inbox := c.records.Bucket(contracts.BucketInbox)
 		for offset, more := 0, true; more; more = offset > 0 {
-			found, next, err := inbox.Subjects(ctx, inbox.Key(string(contracts.RecipientCustomer)+".*.*"), offset)
+			found, next, err := inbox.Subjects(ctx, inbox.Key("CUSTOMER"+".*.*"), offset)
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ import (
 )
 
 var kinds = []contracts.RecipientType{
-	contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
+	"RESTAURANT_USER", "CUSTOMER", "AGENCY_USER", "ADMIN",
 }
 
 // crashRules notify each kind on every channel. Urgent events reach users who opted out, and come in quiet hours. Customers
@@ -38,7 +38,7 @@ func crashRules() string {
 		fmt.Fprintf(&b, "  %s:\n", event)
 		for _, kind := range kinds {
 			more := ""
-			if kind == contracts.RecipientCustomer {
+			if kind == "CUSTOMER" {
 				more = ", inapp"
 			}
 			fmt.Fprintf(&b, "    %s: {scope: all, channels: [email, webhook, webpush%s], category: news, template: news, priority: %s}\n", kind, more, priority)
@@ -165,7 +165,7 @@ func (w want) ending() ending {
 // event is the n-th event: every fourth brings its recipients along, and every fifth is urgent.
 func (c *cell) event(n int) contracts.Event {
 	e := contracts.Event{
-		EventID: fmt.Sprint("evt-", n), EventType: "NEWS", AggregateType: "RESTAURANT", RecipientType: contracts.RecipientBroadcast,
+		EventID: fmt.Sprint("evt-", n), EventType: "NEWS", AggregateType: "RESTAURANT", RecipientType: "BROADCAST",
 		Payload: fmt.Appendf(nil, `{"n":%d}`, n),
 	}
 	if n%5 == 4 {
@@ -187,7 +187,7 @@ func (c *cell) rowsOf(e contracts.Event) map[string]want {
 	rows := map[string]want{}
 	for _, kind := range kinds {
 		channels := []string{email.Name, webhook.Name, webpush.Name}
-		if kind == contracts.RecipientCustomer {
+		if kind == "CUSTOMER" {
 			channels = append(channels, inapp.Name)
 		}
 		for i := range c.users {

@@ -150,8 +150,8 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 
 	p := newPlace(t, natstest.Server(t))
 	p.directory(
-		contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "eve"},
-		contracts.Recipient{RecipientType: contracts.RecipientRestaurantUser, UserID: "dora", Addresses: map[string]string{"pigeon": "roof"}},
+		contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve"},
+		contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "dora", Addresses: map[string]string{"pigeon": "roof"}},
 	)
 	birds, _ := moody(channel.KindRejected)
 	n := p.start(birds, listening, func(c *Config) {
@@ -161,7 +161,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		c.Exports = exports
 	})
 	w := newWeb(t, n)
-	p.publish(event("evt-000", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.publish(event("evt-000", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.until("the pigeon has failed", func() bool {
 		users, _ := w.listed("")
 		return strings.HasPrefix(users, "dora failing")

@@ -35,10 +35,10 @@ func (p *place) bound(name string, bytes int64) {
 	check.OK(p, check.Err(p.js.UpdateStream(p.Context(), config)))
 }
 
-// A request that a full store refuses is answered by a problem of its own, the service is not ready and names the store, and both go
-// away when there is room. Events published meanwhile reach their users then.
+// A request that a full store refuses is answered by its own problem, the service is not ready and names the store, and both go
+// away when there is room. Events published in the meantime reach their users then.
 func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
-	const staff = contracts.RecipientRestaurantUser
+	const staff = "RESTAURANT_USER"
 	publish := func(ctx context.Context, n *Notifier) error {
 		_, err := n.Publish(ctx, event("evt-002", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = staff }))
 		return err
@@ -223,7 +223,7 @@ func (p *place) tell(number, batch int, rules string) {
 	born := time.Now()
 	for i := range batch {
 		e := event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", number, i), "RESERVATION_REQUESTED", func(e *contracts.Event) {
-			e.OccurredAt, e.Payload, e.RecipientType = born, json.RawMessage(monthly), contracts.RecipientRestaurantUser
+			e.OccurredAt, e.Payload, e.RecipientType = born, json.RawMessage(monthly), "RESTAURANT_USER"
 			for user := range perEvent / 2 {
 				e.Recipients = append(e.Recipients, contracts.Recipient{
 					RecipientType: e.RecipientType, UserID: fmt.Sprintf("%08x-61d4-4e0b-8f5e-%012x", user, i),

@@ -252,7 +252,7 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	p.directory(users("RESTAURANT_USER", 2)...)
 	file := writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp]}}}")
 	n := p.start(&pigeon{}, func(c *Config) { c.Rules, c.RulesEvery = file, time.Hour })
 	nobody := event("evt-001", "X")

@@ -258,7 +258,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 		return err
 	}
 	if w, err = add(contracts.StreamNotifications, "notifier-expand", expansions); err == nil {
-		err = worker.Handle(w, contracts.NotifyPlanRecordsSubjects, expandPolicy(), n.expandPlan)
+		err = worker.Handle(w, "notify.plan.*", expandPolicy(), n.expandPlan)
 	}
 	if err != nil {
 		return err

@@ -213,17 +213,17 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	operator := addKey(t, keys, access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.Read}})
 	reader := addKey(t, keys, access.Key{Name: "rita", Scopes: []access.Scope{access.Read}})
-	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	p.directory(users("RESTAURANT_USER", 2)...)
 	n := p.start(&pigeon{}, func(c *Config) { c.Keys, c.Listen = keys, "127.0.0.1:0" })
 	w := newWeb(t, n)
 	tell := func(id string, rows int) {
 		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) {
-			e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
+			e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
 		}))
 		p.until("rows wait", func() bool { return len(p.deliveries()) == rows })
 	}
 	tell("evt-1", 4)
-	user := users(contracts.RecipientRestaurantUser, 1)[0].UserID
+	user := users("RESTAURANT_USER", 1)[0].UserID
 	for _, c := range []struct {
 		key                []string
 		method, path, body string
@@ -276,7 +276,7 @@ func text(size int) json.RawMessage {
 func TestLargePayloads(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
+	p.directory(users("RESTAURANT_USER", 1)...)
 	birds := &pigeon{}
 	w := newWeb(t, p.start(birds, listening))
 	publisher := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
@@ -306,7 +306,7 @@ func TestLargePayloads(t *testing.T) {
 	for way, tell := range ways {
 		for _, size := range []int{plan.MaxPayload, tooLarge} {
 			e := event(way, "RESERVATION_REQUESTED", func(e *contracts.Event) {
-				e.Payload, e.RecipientType = text(size), contracts.RecipientRestaurantUser
+				e.Payload, e.RecipientType = text(size), "RESTAURANT_USER"
 			})
 			if size == tooLarge {
 				e.EventID += "-too-large"

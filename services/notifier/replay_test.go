@@ -48,12 +48,12 @@ func (w *web) replay(query string) (r Replayed) {
 func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 4)...)
+	p.directory(users("RESTAURANT_USER", 4)...)
 	birds, mood := moody(channel.KindRejected)
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	tell := func(id string) {
-		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	}
 	tell("evt-001")
 	p.settled(8)
@@ -94,10 +94,10 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 func TestAReplayThatDiedIsFinished(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
+	p.directory(users("RESTAURANT_USER", 1)...)
 	birds, mood := moody(channel.KindRejected)
 	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(2)
 	const key = "evt-001.pigeon.RESTAURANT_USER.u0"
 	d := check.Must(n.deliveries.Get(t.Context(), key))(t)
@@ -120,10 +120,10 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	const people = 7
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, people)...)
+	p.directory(users("RESTAURANT_USER", people)...)
 	birds, _ := moody(channel.KindRejected)
 	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(2 * people)
 	for round, q := range []Query{{Limit: 2}, {Limit: 2, EventID: "evt-001"}} {
 		replayed := 0
@@ -157,13 +157,13 @@ func TestRowsAreFound(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const guests, cancelled = 24, 10
 		p := newPlace(t, srv)
-		everyone := users(contracts.RecipientRestaurantUser, guests)
+		everyone := users("RESTAURANT_USER", guests)
 		p.directory(everyone...)
 		rules := writeRules(t, "version: 1\nevents:\n  LATER: {RESTAURANT_USER: {channels: [pigeon]}}\n")
 		tell := func(id string) {
 			t.Helper()
 			p.publish(event(id, "LATER", func(e *contracts.Event) {
-				e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
+				e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
 			}))
 		}
 		n := p.start(&pigeon{}, func(c *Config) { c.Rules = rules })
@@ -237,7 +237,7 @@ func TestStartThroughLostMessages(t *testing.T) {
 func TestRowsOfAnErasedUserEnd(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
-		guests := users(contracts.RecipientRestaurantUser, 2)
+		guests := users("RESTAURANT_USER", 2)
 		d := p.directory(guests...)
 		rules := writeRules(t, "version: 1\nevents:\n  TOLD: {RESTAURANT_USER: {channels: [inapp, pigeon]}}\n")
 		n := p.start(&pigeon{}, func(c *Config) { c.Rules = rules })
@@ -257,7 +257,7 @@ func TestRowsOfAnErasedUserEnd(t *testing.T) {
 func TestRowsThatWaitEndWhenTheirUserIsErased(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
-		guests := users(contracts.RecipientRestaurantUser, 2)
+		guests := users("RESTAURANT_USER", 2)
 		guests[0].QuietHours = &contracts.QuietHours{From: "00:00", To: "02:00"}
 		d := p.directory(guests...)
 		rules := writeRules(t, `version: 1

@@ -16,7 +16,6 @@ import (
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/service"
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -192,7 +191,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 	}
 }
 
-// However long the files take to be read, readiness and metrics are answered meanwhile.
+// However long the files take to be read, readiness and metrics are answered in the meantime.
 func TestStatsWhileTheFilesAreRead(t *testing.T) {
 	t.Parallel()
 	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
@@ -232,7 +231,7 @@ func TestCheckRules(t *testing.T) {
 func TestAPlanKeepsItsRules(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
+	p.directory(users("RESTAURANT_USER", 1)...)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	file := writeRules(t, "version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp, pigeon]}}}")
 	n := p.start(&pigeon{}, listening, func(c *Config) {

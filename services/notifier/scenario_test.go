@@ -15,10 +15,10 @@ import (
 func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	d := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	d := p.directory(users("RESTAURANT_USER", 3)...)
 	birds := &pigeon{}
 	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(6)
 	check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "new"}))
 	for _, again := range []string{ // in another order, with other white space
@@ -40,7 +40,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 10)...)
+	p.directory(users("RESTAURANT_USER", 10)...)
 	birds := &pigeon{}
 	first := p.start(birds)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
@@ -90,7 +90,7 @@ func TestIntake(t *testing.T) {
 	msg := check.Must(foreign.Msg("events.SHOP.sold"))(t)
 	check.OK(t, check.Err(p.js.PublishMsg(t.Context(), msg)))
 	p.settled(2)
-	item, err := n.Inbox.Get(t.Context(), contracts.RecipientAdmin, "root", "/shop|42")
+	item, err := n.Inbox.Get(t.Context(), "ADMIN", "root", "/shop|42")
 	check.That(t, err == nil && string(item.Payload) == `{"anything":true}`, "%+v: %v", item, err)
 	p.until("dead letters", func() bool { return len(p.letters()) == 5 })
 }

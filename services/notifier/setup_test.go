@@ -108,7 +108,7 @@ func config(of channel.Channel, rules string) Config {
 	}
 }
 
-// place is a server with everything declared on it, and a client of its own.
+// place is a server with everything declared on it, and its own client.
 type place struct {
 	*testing.T
 
@@ -197,7 +197,7 @@ func (p *place) rows() map[string]uint64 {
 func (p *place) stored() map[string]uint64 {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
-	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects)))(p)
+	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter("notify.send.>")))(p)
 	return info.State.Subjects
 }
 
@@ -208,7 +208,7 @@ func (p *place) atOnce() (rows []contracts.Notification) {
 	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(">")))(p)
 	for subject := range info.State.Subjects {
 		msg, err := stream.GetLastMsgForSubject(p.Context(), subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) { // removed meanwhile
+		if errors.Is(err, jetstream.ErrMsgNotFound) { // removed in the meantime
 			continue
 		}
 		check.OK(p, err)

@@ -68,7 +68,7 @@ type look struct {
 func newLook(t *testing.T, srv *natsrun.Server) *look {
 	t.Helper()
 	l := &look{place: newPlace(t, srv)}
-	l.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	l.directory(users("RESTAURANT_USER", 2)...)
 	l.reader = plan.NewReader(recordtest.Client(t, l.js))
 	return l
 }
@@ -202,11 +202,11 @@ func (p *place) inboxRows() (subjects []string) {
 func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	staff := users(contracts.RecipientRestaurantUser, 3)
+	staff := users("RESTAURANT_USER", 3)
 	staff[1].OptOut = map[string][]string{"reservations": {"inapp"}}
 	p.directory(staff...)
 	n := p.start(&pigeon{})
-	p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(6)
 	p.expanded(n, "e")
 	check.Equal(t, []string{"notify.send.inapp.RESTAURANT_USER.u1.e"}, p.inboxRows())
@@ -231,7 +231,7 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	}
 	before := len(p.stored())
 	p.publish(event("may wait", "RESERVATION_REQUESTED", func(e *contracts.Event) {
-		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().UTC()
+		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().UTC()
 	}))
 	p.settled(12)
 	check.Same(t, "stored", len(p.stored())-before, 6)
@@ -245,12 +245,12 @@ func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	const many = 1001
-	p.directory(users(contracts.RecipientCustomer, many)...)
+	p.directory(users("CUSTOMER", many)...)
 	n := p.start(&pigeon{})
-	p.publish(event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientCustomer }))
+	p.publish(event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = "CUSTOMER" }))
 	p.expanded(n, "e")
 	refused := flood(t, many, func(i int) error {
-		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprint("u", i)})
+		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: "CUSTOMER", UserID: fmt.Sprint("u", i)})
 		check.Same(t, "sent", done.Sent, 1)
 		return err
 	}, nil)
@@ -261,11 +261,11 @@ func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 func TestThePausedInbox(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
-		p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+		p.directory(users("RESTAURANT_USER", 2)...)
 		client := check.Must(worker.NewClient(p.js, worker.ClientConfig{Bucket: contracts.BucketJobs, Stream: contracts.StreamNotifications}))(t)
 		check.OK(t, client.Pause(t.Context(), worker.Pause{Pattern: "notify.send.inapp.>"}))
 		n := p.start(&pigeon{})
-		p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+		p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 		natstest.Pass(time.Minute)
 		check.Same(t, "stored", len(p.inboxRows()), 2)
 		check.Same(t, "delivered", n.Stats().States["delivered"], 0)

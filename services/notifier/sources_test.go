@@ -34,7 +34,7 @@ import (
 var planner = crash.Role[string]{Name: "source", Run: source}
 
 // The directory has 100,000 members of one aggregate. The planner holds a page of them, and the expander some hundred notifications. It
-// all is in a process of its own, so that the server's memory does not count.
+// all is in a separate process, so that the server's memory does not count.
 func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -44,7 +44,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	p := newPlace(t, srv)
 	_, js := natstest.Connect(t, srv)
 	for i := range audience {
-		key := check.Must(keys.Member("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i)))(t)
+		key := check.Must(keys.Member("RESTAURANT", "5", "CUSTOMER", userOf(i)))(t)
 		check.OK(t, check.Err(js.PublishAsync("$KV."+contracts.BucketDirectory+"."+key, nil, jetstream.WithStallWait(patience))))
 	}
 	select {

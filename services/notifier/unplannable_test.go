@@ -34,7 +34,7 @@ var hopeless = []struct {
 	{name: "a large payload", body: `"payload":"` + strings.Repeat("x", 900<<10) + `"`},
 	{name: "half a character in an address", body: `"recipients":[{"user_id":"a","recipient_type":"CUSTOMER","addresses":{"email":"a\ud83d@b.example"}}]`},
 	{name: "no zone", body: `"recipients":[{"user_id":"a","recipient_type":"CUSTOMER","time_zone":"Mars/Olympus"}]`},
-	{name: "a route of its own", body: `"route":{"channels":["inapp"]},"recipients":[{"user_id":"a","recipient_type":"CUSTOMER"}]`},
+	{name: "its own route", body: `"route":{"channels":["inapp"]},"recipients":[{"user_id":"a","recipient_type":"CUSTOMER"}]`},
 	{name: "an id of another form", body: `"restaurant_id":1.5`},
 	{name: "an offset of a day in an attribute", header: []string{"ce-notbefore", "2026-01-02T15:04:05+24:00"}, body: `{}`},
 	{name: "an offset of more than a day in an attribute", header: []string{"ce-notbefore", "2026-01-02T15:04:05-24:59"}, body: `{}`},
@@ -52,7 +52,7 @@ var hopeless = []struct {
 func TestEventsThatCannotBePlanned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	p.directory(users("RESTAURANT_USER", 2)...)
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	const kind = "FOR_ALL"

@@ -62,7 +62,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	mailing, mails := withMails(t, "hello", "stop: {{.Unsubscribe}} or choose: {{.Preferences}}.")
 	p, _ := administered(t)
 	directory := p.directory(contracts.Recipient{
-		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
+		RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	})
 	n := p.start(&pigeon{}, listening, mailing, func(c *Config) { c.Channels = nil })
 	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
@@ -82,7 +82,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(page, "<form") {
 		t.Errorf("%d %s", status, page)
 	}
-	r, _, err := directory.Get(t.Context(), contracts.RecipientCustomer, "ada")
+	r, _, err := directory.Get(t.Context(), "CUSTOMER", "ada")
 	check.That(t, err == nil && len(r.OptOut) == 0, "looking at the page has switched off: %v %v", r.OptOut, err)
 	if status, _ := w.call(http.MethodPost, path+"x", ""); status != http.StatusForbidden {
 		t.Errorf("a link that is not ours: %d", status)
@@ -107,7 +107,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	status, page := w.call(http.MethodPost, choose, values.Encode())
 	check.That(t, status == http.StatusSeeOther, "%d %s", status, page)
-	r, _, err = directory.Get(t.Context(), contracts.RecipientCustomer, "ada")
+	r, _, err = directory.Get(t.Context(), "CUSTOMER", "ada")
 	check.That(t, err == nil && r.QuietHours != nil && len(r.OptOut) == 1, "%+v %v", r, err)
 	told("evt-002", "NEWS")
 	told("evt-003", "ALARM")
@@ -132,7 +132,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	t.Cleanup(srv.Close)
 	p := newPlace(t, natstest.Server(t))
 	p.directory(contracts.Recipient{
-		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"webhook": srv.URL + "/hook"},
+		RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"webhook": srv.URL + "/hook"},
 	})
 	p.start(&pigeon{}, func(c *Config) {
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: all, channels: [webhook]}}}")

@@ -26,7 +26,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// instances are enrichers in processes of their own, so that they can be killed. Each prints its URL when it is ready.
+// instances are enrichers in their own processes, so that they can be killed. Each prints its URL when it is ready.
 var instances = crash.Role[instance]{Name: "instance", Run: serve}
 
 // instance is one enricher.

@@ -67,8 +67,8 @@ func TestTutorial(t *testing.T) {
 			}
 			ty.wantAll(content)
 		case "go":
-			name := strings.TrimSuffix(strings.TrimPrefix(before, "<!-- test/tutorial/testdata/"), " -->")
-			check.OK(t, os.WriteFile(filepath.Join(ty.dir, name), []byte(content), 0o600))
+			name := strings.TrimSuffix(strings.TrimPrefix(before, "<!-- test/tutorial/testdata/"), ".go -->")
+			check.OK(t, os.WriteFile(filepath.Join(ty.dir, name, "main.go"), []byte(content), 0o600))
 		default:
 			ty.enter(strings.Split(strings.TrimSpace(content), "\n"), strings.Contains(before, "terminal"))
 		}
@@ -109,7 +109,7 @@ func (s *screen) Write(p []byte) (int, error) {
 // netAdmin is the capability CAP_NET_ADMIN.
 const netAdmin = 12
 
-// apart has the commands in a network of their own, where all ports are free. It is that of a process, and gone with this one, however it
+// apart has the commands in their own network, where all ports are free. It is that of a process, and gone with this one, however it
 // ends. Who is not root makes it in a user namespace.
 func (ty *typist) apart() {
 	ty.Helper()

@@ -175,7 +175,7 @@ func (t Trial[C]) run(ctx context.Context, s *stand, r Row[C], who C) (Figures, 
 	return r.Run(ctx, who, on)
 }
 
-// starter starts a service that keeps its files in a folder of its own.
+// starter starts a service that keeps its files in its own folder.
 type starter func(ctx context.Context, dir string) (*Service, error)
 
 // starters start the services, by Contestant.Service.

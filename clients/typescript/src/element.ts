@@ -90,7 +90,7 @@ export class ExpediterInbox extends HTMLElement {
     return (this.labels[name] ?? english[name]).replace(/\{\w+\}/, () => value);
   }
 
-  /** Shows the inbox anew. Call it after a property has changed. */
+  /** Redraws the inbox. Call it after a property has changed. */
   start(): void {
     this.running?.abort();
     this.rows.clear();

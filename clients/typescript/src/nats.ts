@@ -13,7 +13,7 @@ export class RefusedError extends Error {
   }
 }
 
-/** Another event was published under the id. It stands: one that differs needs an id of its own. */
+/** Another event was published under the id. It stands: one that differs needs its own id. */
 export class MismatchError extends Error {
   override name = "MismatchError";
 }
@@ -107,7 +107,7 @@ export class NatsPublisher {
   private async same(e: Event, stream: string, seq: number): Promise<void> {
     const there = await read(this.nc, stream, { seq });
     if (there === undefined || canonicalEvent(JSON.parse(decoded(there.data))) !== canonicalEvent(JSON.parse(JSON.stringify(e))))
-      throw new MismatchError(`at ${seq} is another event with the id ${JSON.stringify(e.event_id.slice(0, 80))}: one that differs needs an id of its own`);
+      throw new MismatchError(`at ${seq} is another event with the id ${JSON.stringify(e.event_id.slice(0, 80))}: one that differs needs its own id`);
   }
 }
 
@@ -188,7 +188,7 @@ export class Jobs {
     const m = await this.last(p.key.any);
     if (!m) {
       expect(p);
-      return undefined; // done and gone meanwhile
+      return undefined; // done and gone in the meantime
     }
     const held = this.held(p.key, m);
     if (insertOf(m) === p.insert) return { ...held, duplicate: false };

@@ -10,7 +10,7 @@
 //	...
 //	err = exports.Stop(ctx)
 //
-// It is a package of its own, so that a program that only uses the adapter in natsotel does not depend on exporters.
+// It is a separate package, so that a program that only uses the adapter in natsotel does not depend on exporters.
 //
 // # Environment
 //

@@ -58,7 +58,7 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 	}
 }
 
-// newRouter returns a router with routes for the callers in a file of keys. With admin those of operators are on a router of their own.
+// newRouter returns a router with routes for the callers in a file of keys. With admin those of operators are on their own router.
 func newRouter(t *testing.T, path string, admin bool, add func(*service.Router)) *service.Router {
 	t.Helper()
 	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))

@@ -242,8 +242,8 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// taken checks a request that had a good answer. A CloudEvent in binary mode has a body of its own; each of several lines has an answer of
-// its own.
+// taken checks a request that had a good answer. A CloudEvent in binary mode has its own body; each of several lines has its own
+// answer.
 func (tr transport) taken(r *http.Request, pattern string, operation node, sent []byte) {
 	for name := range r.URL.Query() {
 		if tr.parameters(pattern)["query "+name] == nil {

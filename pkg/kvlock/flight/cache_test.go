@@ -156,7 +156,7 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 	})
 }
 
-// Callers that share a computation get values of their own.
+// Callers that share a computation get separate values.
 func TestCacheResultsAreNotShared(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -68,14 +68,16 @@ func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func renewal(ttl time.Duration) func(*claimRecord) {
-	return func(r *claimRecord) { r.TTL = kv.Seconds(ttl) }
+	return func(r *claimRecord) { r.TTL = int64(ttl / time.Second) }
 }
 
 // HandOff leaves the claim, for ttl, 0 for Config.ClaimTTL, to the process that resumes it by its reference. A job that runs later carries
 // the reference. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
-	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.HandOff = kv.Seconds(ttl), true })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) {
+		r.TTL, r.HandOff = int64(ttl/time.Second), true
+	})
 	return err
 }
 
@@ -88,8 +90,8 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	if err := c.checkTTL(ttl); err != nil { // before an object is written
 		return Entry{}, err
 	}
-	edit := func(r *claimRecord) { r.State, r.TTL = Done.String(), kv.Seconds(ttl) }
-	packed, data, err := c.store(ctx, value, ttl, edit)
+	edit := func(r *claimRecord) { r.State, r.TTL = Done.String(), int64(ttl/time.Second) }
+	packed, data, err := c.pack(ctx, value, ttl, edit)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -107,7 +109,7 @@ func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) erro
 		return c.remove(ctx, func(r *claimRecord) { r.Reason = redact.Clip(reason, maxReasonBytes) })
 	}
 	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) {
-		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), redact.Clip(reason, maxReasonBytes)
+		r.State, r.TTL, r.Reason = Failed.String(), int64(ttl/time.Second), redact.Clip(reason, maxReasonBytes)
 	})
 	return err
 }
@@ -230,16 +232,13 @@ type ResumeOptions struct {
 	Yield bool
 }
 
-// pendingHead begins the record of a claim; take completes it.
-func pendingHead(claim string) kv.Head { return kv.Head{State: Pending.String(), Claim: claim} }
-
 // Begin claims key. When the key is pending, done or failed it returns a [TakenError] with the entry, which comes from
 // the stream's leader.
 //
 // One round trip when the key is as in opts.Seen, at most three otherwise.
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
 	r := claimRecord{
-		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, HandOff: opts.HandOff,
+		Head: kv.Head{State: Pending.String(), Claim: nuid.Next()}, Attempt: 1, Fingerprint: opts.Fingerprint, HandOff: opts.HandOff,
 		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
 	var over uint64 // the revision of a key that was never written
@@ -254,7 +253,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 // Resume takes over a claim by its reference, in this or another process: after a hand-off, or because the message that
 // carries the reference was delivered again after its first receiver died. The previous holder loses the claim.
 //
-// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with HandOff, for the same fingerprint,
+// When the claim has expired in the meantime, the key is reclaimed. When the key was claimed again with HandOff, for the same fingerprint,
 // Resume takes that claim: one of two hand-offs is enough. When the key is done, failed, or held by another process that works on it,
 // Resume returns a [TakenError]. For a ref that is not the reference of a claim it returns ErrInvalidRef.
 //
@@ -264,7 +263,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	if err != nil {
 		return nil, err
 	}
-	r := claimRecord{Head: pendingHead(id), Attempt: attempt + 1, Fingerprint: opts.Fingerprint}
+	r := claimRecord{Head: kv.Head{State: Pending.String(), Claim: id}, Attempt: attempt + 1, Fingerprint: opts.Fingerprint}
 	if opts.Attempt > 0 {
 		r.Attempt = opts.Attempt
 	}
@@ -284,7 +283,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 // returns a [TakenError] with that entry. One round trip.
 func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
 	r := claimRecord{
-		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
+		Head: kv.Head{State: Pending.String(), Claim: entry.Claim}, Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
 		Job: redact.Clip(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
@@ -299,11 +298,11 @@ func (f *Flight) take(
 	if err := errors.Join(kv.CheckKey(key), kv.CheckTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
 		return nil, fmt.Errorf("kvlock: claim %s: %w", redact.Quote(key), err)
 	}
-	bounded, cancel := f.store.Bound(ctx)
+	bounded, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 	defer cancel()
 	owner := nuid.Next() // the same for all tries: an earlier one, whose outcome is unknown, is ours too
 	for {
-		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, kv.Seconds(ttl)
+		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, int64(ttl/time.Second)
 		f.sign(&r)
 		ch := change{Change: kv.Change{Key: key, Expect: at, TTL: ttl, Token: true}, record: r}
 		revision, sent, err := f.write(bounded, &ch)
@@ -312,7 +311,7 @@ func (f *Flight) take(
 			token := kvlock.Token{Epoch: f.store.Generation(), Revision: revision}
 			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, pending: revision, record: r, revision: revision}
 			c.deadline = kv.Deadline(sent, ttl)
-			c.publish(ctx, EventAcquired, nil)
+			c.tell(ctx, EventAcquired, nil)
 			return c, nil
 		case !errors.As(err, new(*kv.ConflictError)):
 			return nil, err
@@ -363,14 +362,25 @@ func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.
 	if err := c.checkTTL(ttl); err != nil {
 		cancel(err)
 	}
-	var both sync.WaitGroup
-	both.Go(func() { c.renew(inner, cancel, ttl) })
 	expire := func() {
 		err := fmt.Errorf("%w: claim %s of %q: no renewal was acknowledged in time", kvlock.ErrLost, c.id, c.key)
 		cancel(err)
 		c.tellLost(inner, err)
 	}
-	both.Go(func() { c.guard(inner, expire) })
+	// Most claims end before they have to be renewed: their goroutines never start. A claim that was begun for less than ttl, or a while
+	// ago, is due earlier.
+	until, _ := c.heldUntil()
+	left := time.Until(until)
+	var both sync.WaitGroup
+	both.Add(2)
+	renewals := time.AfterFunc(min(ttl/3, left/2), func() {
+		defer both.Done()
+		c.renew(inner, cancel, ttl)
+	})
+	expiry := time.AfterFunc(left, func() {
+		defer both.Done()
+		c.guard(inner, expire)
+	})
 	late := func() {
 		if until, ended := c.heldUntil(); ended == nil && !time.Now().Before(until) {
 			expire()
@@ -378,6 +388,11 @@ func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.
 	}
 	return kv.DeadlineContext(inner, late), func() {
 		cancel(context.Canceled)
+		for _, timer := range []*time.Timer{renewals, expiry} {
+			if timer.Stop() {
+				both.Done()
+			}
+		}
 		both.Wait()
 	}
 }
@@ -385,9 +400,7 @@ func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.
 // renew renews until ctx ends or the claim does. If a value in ctx panics, the renewals end, and in time the claim.
 func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
 	defer redact.Catch(c.flight.store.Log, "a value in the context of AutoRenew")
-	until, _ := c.heldUntil() // renewing finds out
-	// A claim that was begun for less than ttl, or a while ago, is due earlier.
-	for wait := min(ttl/3, time.Until(until)/2); retry.Sleep(ctx, wait); {
+	for wait := time.Duration(0); retry.Sleep(ctx, wait); {
 		_, err := c.replace(ctx, change{Change: kv.Change{TTL: ttl}}, nil, renewal(ttl))
 		_, ended := c.heldUntil()
 		switch {
@@ -401,7 +414,7 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 			return
 		default:
 			c.flight.store.Log.WarnContext(ctx, "kvlock: renewal failed, trying again", "key", c.key, "claim", c.id, "error", err)
-			c.publish(ctx, EventRenewalFailed, err)
+			c.tell(ctx, EventRenewalFailed, err)
 			wait = min(ttl/10, time.Second)
 		}
 	}

@@ -65,7 +65,7 @@ func (s *Entry) result(outcome Outcome) Result {
 // on different servers, and five seconds when the owner's server cannot be reached or was restarted. A process that waits for several
 // others needs a quarter of a second for each of them. See Config.ProbeInterval. A paused process is given the claim's TTL.
 //
-// fn runs on a context of its own, with the values of the first caller's: a caller that gives up leaves it running for
+// fn runs on a separate context, with the values of the first caller's: a caller that gives up leaves it running for
 // the others. That context ends when the last caller of this process has left, when the claim is lost (cause
 // [kvlock.ErrLost]), and when the Flight closes. fn has to return then: its callers wait until it does. An error of fn is not kept, unless
 // DoOptions.FailureTTL says so: callers in this process get it as it is, callers in other processes get a [FailedError] with its text, and
@@ -129,11 +129,13 @@ func (f *Flight) obtain(
 	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts *DoOptions, r *Result,
 ) error {
 	r.Key = key
-	c, joined, err := f.join(ctx, key, fn, opts)
+	// The functions in which this call runs, if it is a call of Do within one: none of them may wait for itself.
+	outer, _ := ctx.Value(callKey{}).(*nesting)
+	c, joined, err := f.join(ctx, outer, key, fn, opts)
 	if err != nil {
 		return err
 	}
-	defer f.leave(ctx, c)
+	defer f.leave(outer, c)
 	start := time.Now()
 	if joined {
 		f.tellJoined(ctx, c)
@@ -148,6 +150,7 @@ func (f *Flight) obtain(
 
 //go:noinline // see obtain
 func (f *Flight) tellJoined(ctx context.Context, c *computation) {
+	f.counts.waits.Add(1)
 	f.emit(ctx, Event{Kind: EventWaiting, Key: c.key, Owner: f.store.Instance})
 }
 
@@ -185,7 +188,7 @@ func failureReason(err error) string {
 // errExited is the failure of a function that ended its goroutine instead of returning.
 var errExited = errors.New("kvlock: function called runtime.Goexit")
 
-// protect runs fn and turns a panic, and an end of its goroutine, into an error. It runs fn on a goroutine of its own because
+// protect runs fn and turns a panic, and an end of its goroutine, into an error. It runs fn on a separate goroutine because
 // runtime.Goexit cannot be stopped, and would leave every waiter hanging.
 func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) ([]byte, error) {
 	var value []byte
@@ -220,14 +223,14 @@ type computation struct {
 
 // The states of a computation's goroutine.
 const (
-	resting int32 = iota // it has no goroutine
+	parked int32 = iota // it has no goroutine
 	running
 	woken // running, and wake was called
 )
 
 // wake makes the computation proceed.
 func (c *computation) wake() {
-	if c.state.Swap(woken) == resting {
+	if c.state.Swap(woken) == parked {
 		go c.proceed()
 	}
 }
@@ -235,21 +238,21 @@ func (c *computation) wake() {
 // proceed continues the computation until it has ended, or has nothing to do before wake is called. It ends the computation even if a
 // value of the user, which the context holds, panics or ends the goroutine: the claim then stays until its TTL.
 func (c *computation) proceed() {
-	rests, cut := false, errExited
+	waiting, cut := false, errExited
 	defer func() {
 		if v := recover(); v != nil {
 			cut = &PanicError{Key: c.key, Value: v, Stack: debug.Stack()}
 		}
-		if !rests {
+		if !waiting {
 			c.end(cut)
 		}
 	}()
-	for !rests {
+	for !waiting {
 		c.state.Store(running) // before the step: a wake from here on is not lost
 		if c.decision.step(c.ctx, c.wake) {
 			break
 		}
-		rests = c.rests()
+		waiting = c.park()
 	}
 	cut = nil
 }
@@ -265,15 +268,18 @@ func (c *computation) end(cut error) {
 	}
 	f := d.flight
 	c.cancel(nil)
+	// Before done: a caller that has the result and calls Do again must not join this computation.
 	f.mu.Lock()
-	f.forget(c)
+	if f.local[c.key] == c {
+		delete(f.local, c.key)
+	}
 	f.mu.Unlock()
 	close(c.done)
 	f.work.Done()
 }
 
-// rests reports whether the goroutine may end, because wake was not called since its last look.
-func (c *computation) rests() bool { return c.state.CompareAndSwap(running, resting) }
+// park reports whether the goroutine may end, because wake was not called since its last look.
+func (c *computation) park() bool { return c.state.CompareAndSwap(running, parked) }
 
 // stop ends the computation.
 func (c *computation) stop(cause error) {
@@ -288,12 +294,6 @@ type callKey struct{}
 type nesting struct {
 	call  *computation
 	outer *nesting
-}
-
-// nested returns the computations to which ctx belongs, innermost first.
-func nested(ctx context.Context) *nesting {
-	n, _ := ctx.Value(callKey{}).(*nesting)
-	return n
 }
 
 // each yields the computations, innermost first.
@@ -349,16 +349,15 @@ func (n *nesting) circle(c *computation) []string {
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
 var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
 
-// join joins the computation of the key that runs in this process, or starts one.
+// join joins the computation of the key that runs in this process, or starts one. outer has the computations to which ctx belongs.
 func (f *Flight) join(
-	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts *DoOptions,
+	ctx context.Context, outer *nesting, key string, fn func(context.Context) ([]byte, error), opts *DoOptions,
 ) (c *computation, joined bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := context.Cause(f.store.Closing); err != nil {
 		return nil, false, err
 	}
-	outer := nested(ctx)
 	if c := f.local[key]; c != nil {
 		if err := f.refuses(c, outer, opts.Fingerprint); err != nil {
 			return nil, false, err
@@ -369,7 +368,9 @@ func (f *Flight) join(
 	}
 	d := &decision{flight: f, key: key, fn: fn, opts: *opts}
 	c = &computation{key: key, decision: d, callers: 1, done: make(chan struct{})}
-	outer.count(c, 1)
+	if outer != nil {
+		outer.count(c, 1)
+	}
 	// The first caller may leave before the others: the computation ends with the last of them.
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
 	c.ctx, c.cancel = context.WithCancelCause(own)
@@ -396,25 +397,21 @@ func (f *Flight) refuses(c *computation, within *nesting, fingerprint string) er
 	}
 }
 
-// leave ends the computation when its last caller has left; a new caller starts another. ctx is the context of the join.
-func (f *Flight) leave(ctx context.Context, c *computation) {
+// leave ends the computation when its last caller has left; a new caller starts another. outer is that of the join.
+func (f *Flight) leave(outer *nesting, c *computation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	nested(ctx).count(c, -1)
+	if outer != nil {
+		outer.count(c, -1)
+	}
 	c.callers--
-	if c.callers > 0 {
+	// A computation that is not in local has ended by itself.
+	if c.callers > 0 || f.local[c.key] != c {
 		return
 	}
 	// A caller that comes while this computation ends must not get its cancellation.
-	f.forget(c)
+	delete(f.local, c.key)
 	c.stop(errNobodyWaits)
-}
-
-// forget makes the next caller start another computation. The caller holds mu.
-func (f *Flight) forget(c *computation) {
-	if f.local[c.key] == c {
-		delete(f.local, c.key)
-	}
 }
 
 // decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. It has no
@@ -440,17 +437,18 @@ type decision struct {
 }
 
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
-func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
+func (d *decision) step(ctx context.Context, wake func()) bool {
 	if d.entry == nil { // in this goroutine, so that callers wait with small stacks
 		entry, err := d.flight.Get(ctx, d.key)
 		d.entry, d.err = &entry, err
 	}
 	for {
 		if d.awaiting == nil {
-			if !d.waits(ctx) {
+			if d.decide(ctx) == decided {
 				return true
 			}
 			d.outcome, d.since, d.holder = Coalesced, time.Now(), d.entry
+			d.flight.counts.waits.Add(1)
 			d.flight.emit(ctx, d.entry.event(EventWaiting))
 			var err error
 			if d.awaiting, err = d.flight.startWait(d.entry, d.opts.FailOpen, wake); err != nil {
@@ -480,32 +478,39 @@ const (
 	decided             // the result or the error is there
 )
 
-// waits takes the next step without waiting, and reports whether the decision has to wait for the claim in entry. If not, the decision is
-// made.
-func (d *decision) waits(ctx context.Context) bool {
+// decide makes the decision, or finds that it has to wait for the claim in entry.
+func (d *decision) decide(ctx context.Context) turn {
 	for {
-		if next := d.ready(ctx); next != toClaim {
-			return next == toWait
+		next := d.ready(ctx)
+		if next != toClaim {
+			return next
 		}
-		claim, err := d.claim(ctx)
-		var taken *TakenError
-		switch {
-		case errors.As(err, &taken): // another call was faster: its entry decides
-			d.entry = &taken.Entry
-			d.outcome = Coalesced
-			continue
-		case err != nil:
-			d.err = err
+		var claim *Claim
+		if d.entry.State == Pending { // of a process that is gone
+			claim, d.err = d.flight.takeOver(ctx, *d.entry, d.opts)
+		} else {
+			claim, d.err = d.flight.Begin(ctx, d.key, BeginOptions{
+				Fingerprint: d.opts.Fingerprint, Job: d.opts.Job, Seen: *d.entry, TTL: d.opts.ClaimTTL,
+			})
+		}
+		if d.err != nil {
+			// Another call may have been faster: then its entry decides, and the value that comes of it is not ours.
+			if taken, ok := errors.AsType[*TakenError](d.err); ok {
+				d.entry, d.err, d.outcome = &taken.Entry, nil, Coalesced
+			}
 			continue
 		}
-		d.tellTakeOver(ctx, claim)
+		// The claim replaces one that its holder did not end, if this call waited for it or found it gone.
+		if d.holder != nil || d.entry.State == Pending {
+			d.tellTakeOver(ctx, claim)
+		}
 		d.result, d.err = d.compute(ctx, claim)
 		if !d.lost || ctx.Err() != nil {
-			return false
+			return decided
 		}
 		// Another process has the claim now, or the key was invalidated. The lost entry does not tell which: the wait begins with a read.
 		d.entry, d.err, d.result = &Entry{Key: d.key}, nil, Result{}
-		return true
+		return toWait
 	}
 }
 
@@ -552,16 +557,6 @@ func (d *decision) tellCoalesced(ctx context.Context, failure error) {
 	d.flight.emit(ctx, e)
 }
 
-// claim claims the key: held by a process that is gone, or absent.
-func (d *decision) claim(ctx context.Context) (*Claim, error) {
-	if d.entry.State == Pending {
-		return d.flight.takeOver(ctx, *d.entry, d.opts)
-	}
-	return d.flight.Begin(ctx, d.key, BeginOptions{
-		Fingerprint: d.opts.Fingerprint, Job: d.opts.Job, Seen: *d.entry, TTL: d.opts.ClaimTTL,
-	})
-}
-
 // degrade ends a Do that JetStream did not answer, for the reason cause: with that error, or by computing without JetStream if the caller
 // asked for that.
 func (d *decision) degrade(ctx context.Context, cause error) (Result, error) {
@@ -598,6 +593,7 @@ func (d *decision) tellTakeOver(ctx context.Context, claim *Claim) {
 	if d.holder == nil || d.holder.State != Pending || d.entry.marker {
 		return
 	}
+	d.flight.counts.takeOvers.Add(1)
 	e := d.holder.event(EventTakeOver)
 	e.Attempt, e.Elapsed = claim.record.Attempt, time.Since(d.since)
 	d.flight.emit(ctx, e)
@@ -694,17 +690,19 @@ func (d *decision) compute(ctx context.Context, claim *Claim) (result Result, er
 	lost := held.Err() != nil && ctx.Err() == nil
 	cause := context.Cause(held)
 	stop()
-	failure := redact.Safe(err) // callers get err as it is; here its methods might panic
-	if errors.As(failure, new(*PanicError)) {
-		claim.publish(ctx, EventPanic, err)
-	}
 	// A caller must not cancel the end of the claim: others wait for it.
 	end := context.WithoutCancel(ctx)
-	switch {
-	case err == nil: // even if the claim seems lost: only the server knows
+	// A value is stored even if the claim seems lost: only the server knows.
+	if err == nil {
 		result, err = d.complete(end, claim, value)
 		d.lost = errors.Is(err, kvlock.ErrLost)
 		return result, err
+	}
+	failure := redact.Safe(err) // callers get err as it is; here its methods might panic
+	if errors.As(failure, new(*PanicError)) {
+		claim.tell(ctx, EventPanic, err)
+	}
+	switch {
 	case lost:
 		d.lost = true
 		return Result{}, cause

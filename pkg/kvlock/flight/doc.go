@@ -46,5 +46,5 @@
 //     for others, if it is not connected again by then.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there.
 //     Permit no user to do so.
-//   - Claims and results are as durable as the servers make them, and a bucket that is made anew loses its claims.
+//   - Claims and results are as durable as the servers make them, and a bucket that is recreated loses its claims.
 package flight

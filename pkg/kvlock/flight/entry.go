@@ -228,13 +228,16 @@ func decode(e *kv.Entry) (Entry, error) {
 // entry decodes a stored entry. A corrupt record is reported, removed, and returned as absent.
 func (f *Flight) entry(ctx context.Context, e kv.Entry) Entry {
 	entry, err := decode(&e)
-	switch {
-	case kv.IsForeign(err):
+	if err == nil {
+		return entry
+	}
+	// A foreign record is in use by another program, so it stays.
+	if kv.IsForeign(err) {
 		err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", entry.Key, f.store.Bucket, entry.Revision, err)
 		entry.replace(func(in *inner) { in.err = err })
-	case err != nil:
-		f.removeCorrupt(ctx, entry, err)
+		return entry
 	}
+	f.removeCorrupt(ctx, entry, err)
 	return entry
 }
 
@@ -301,23 +304,7 @@ func (f *Flight) Get(ctx context.Context, key string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	entry, err := f.asRead(ctx, found[0])
-	f.memory.remember(entry)
-	return entry, err
-}
-
-// asRead counts an entry that was read, and returns the entry as readers see it.
-func (f *Flight) asRead(ctx context.Context, found Entry) (Entry, error) {
-	if err := found.in().err; err != nil {
-		return Entry{}, err
-	}
-	entry, err := f.unseal(ctx, found.readable())
-	if entry.State == Done || entry.State == Failed {
-		f.counts.hits.Add(1)
-	} else {
-		f.counts.misses.Add(1)
-	}
-	return entry, err
+	return found[0], nil
 }
 
 // GetMany reads keys and returns their entries in the same order; a key may be given twice. The entries are hints: the
@@ -345,28 +332,41 @@ func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if at == nil {
+		return found, nil
+	}
 	for i, entry := range found {
-		if entry, err = f.asRead(ctx, entry); err != nil {
-			return nil, err
-		}
-		f.memory.remember(entry)
-		if at != nil {
-			i = at[i]
-		}
-		entries[i] = entry
+		entries[at[i]] = entry
 	}
 	return entries, nil
 }
 
-// read is GetMany without the memory.
+// read reads keys from the bucket, and keeps the results in memory. It returns the entries as readers see them.
 func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 	stored, err := f.store.Read(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
 	entries := make([]Entry, len(keys))
+	// All are decoded before one fails the call: corrupt records are removed whatever else was read.
 	for i, e := range stored {
 		entries[i] = f.entry(ctx, e)
+	}
+	for i, found := range entries {
+		if err := found.in().err; err != nil {
+			return nil, err
+		}
+		entry, err := f.unseal(ctx, found.readable())
+		if entry.State == Done || entry.State == Failed {
+			f.counts.hits.Add(1)
+		} else {
+			f.counts.misses.Add(1)
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.memory.remember(entry)
+		entries[i] = entry
 	}
 	return entries, nil
 }
@@ -417,7 +417,7 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	if err := kv.CheckKey(key); err != nil {
 		return err
 	}
-	ctx, cancel := f.store.Bound(ctx)
+	ctx, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 	defer cancel()
 	var unreadable error
 	err := f.store.Persist(ctx, "invalidate", key, func() error {

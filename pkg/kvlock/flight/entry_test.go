@@ -108,7 +108,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 				Instance: fill(kv.MaxInstanceBytes),
 			},
 			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), HandOff: true, Reason: fill(maxReasonBytes), Released: true,
-			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id,
+			TTL: int64(kv.MaxTTL / time.Second), Member: id, Server: id,
 		}
 		check.OK(t, checkFingerprint(r.Fingerprint))
 		data, err := kv.Encode(r, nil)
@@ -156,7 +156,7 @@ func FuzzRecordRoundTrip(f *testing.F) {
 		}
 		r := claimRecord{
 			Head: kv.Head{Version: kv.Version, State: "done", Claim: "c" + claim, Owner: "o" + owner}, Fingerprint: fingerprint,
-			Reason: reason, Attempt: attempt, TTL: max(0, ttl%kv.Seconds(kv.MaxTTL)),
+			Reason: reason, Attempt: attempt, TTL: max(0, ttl%int64(kv.MaxTTL/time.Second)),
 		}
 		data, err := kv.Encode(r, value)
 		if err != nil {
@@ -216,7 +216,7 @@ func TestNoObserverCostsNothing(t *testing.T) {
 		ctx := t.Context()
 		f.emit(ctx, Event{Kind: EventReturned, Key: "k", Claim: "c", Owner: "o", Outcome: Cached, Elapsed: 1, Err: err})
 		f.emit(ctx, entry.event(EventWaiting))
-		claim.publish(ctx, EventAcquired, err)
+		claim.tell(ctx, EventAcquired, err)
 		claim.tellReleased(ctx, entry)
 	})
 	check.That(t, n == 0, "%.1f allocations", n)
@@ -262,9 +262,9 @@ func TestWakeWhileRunning(t *testing.T) {
 	c := &computation{}
 	c.state.Store(running)
 	c.wake()
-	check.That(t, !c.rests(), "it rests though it was woken")
+	check.That(t, !c.park(), "it rests though it was woken")
 	c.state.Store(running)
-	check.That(t, c.rests(), "it does not rest though nothing woke it")
+	check.That(t, c.park(), "it does not rest though nothing woke it")
 }
 
 // Each caller that finds a value broken gets an error; only the first reports it.

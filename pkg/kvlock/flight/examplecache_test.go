@@ -101,7 +101,7 @@ func Example_cacheOfAFailure() {
 	// cached <nil>
 }
 
-// Each process has a lifetime of its own for its results.
+// Each process has its own lifetime for its results.
 func Example_cacheConfig() {
 	f, end := open()
 	defer end()

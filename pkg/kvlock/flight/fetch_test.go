@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// The fetch of a large value blocks no other waiter, and a waiter that gives up meanwhile gets the value with its next call.
+// The fetch of a large value blocks no other waiter, and a waiter that gives up in the meantime gets the value with its next call.
 func TestFetchingBlocksNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		withLargeValueBucket(t, b)

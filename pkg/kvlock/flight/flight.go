@@ -78,17 +78,20 @@ type Config struct {
 // Flight computes each key at most once at a time, across goroutines, processes and machines, and keeps the results.
 // Make one for each bucket and process with [New]; it is safe for concurrent use.
 type Flight struct {
+	// Set by New.
 	store    *kv.Store
 	cfg      Config
 	liveness *kv.Members // nil when there is none
 	memory   *memory     // nil when nothing is kept
 	codec    compress.Codec
-	counts   counters
-	closing  sync.Once
 
-	mu    sync.Mutex
-	local map[string]*computation
-	work  sync.WaitGroup // computations of Do
+	// Safe for concurrent use.
+	counts  counters
+	work    sync.WaitGroup // computations of Do
+	closing sync.Once
+
+	mu    sync.Mutex              // guards the fields below
+	local map[string]*computation // that run in this process, by key
 }
 
 func (cfg Config) withDefaults() Config {
@@ -280,15 +283,8 @@ type Event struct {
 	Err     error
 }
 
-// emit counts an event, and passes it to the observer, if there is one. The caller holds no mutex.
+// emit passes an event to the observer, if there is one. The caller holds no mutex.
 func (f *Flight) emit(ctx context.Context, e Event) {
-	switch e.Kind {
-	case EventTakeOver:
-		f.counts.takeOvers.Add(1)
-	case EventWaiting:
-		f.counts.waits.Add(1)
-	default: // is not counted
-	}
 	if f.cfg.Observe != nil {
 		defer redact.Catch(f.store.Log, "Observe")
 		f.cfg.Observe(ctx, e)
@@ -300,8 +296,11 @@ func (s Entry) event(kind EventKind) Event {
 	return Event{Kind: kind, Key: s.Key, Claim: s.Claim, Owner: s.Owner, Attempt: s.Attempt}
 }
 
-// publish emits an event of the claim.
-func (c *Claim) publish(ctx context.Context, kind EventKind, err error) {
+// tell emits an event of the claim.
+func (c *Claim) tell(ctx context.Context, kind EventKind, err error) {
+	if c.flight.cfg.Observe == nil {
+		return
+	}
 	c.mu.Lock()
 	attempt := c.record.Attempt
 	c.mu.Unlock()
@@ -315,7 +314,7 @@ func (c *Claim) publish(ctx context.Context, kind EventKind, err error) {
 // tellLost emits EventLost, once.
 func (c *Claim) tellLost(ctx context.Context, err error) {
 	if !c.lost.Swap(true) {
-		c.publish(ctx, EventLost, err)
+		c.tell(ctx, EventLost, err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // After any fault of a write or of its answer the true outcome is reported. Each transition is tried through each
-// fault, once and twice in a row, on a connection of its own.
+// fault, once and twice in a row, on a separate connection.
 func TestLostAcknowledgements(t *testing.T) {
 	for name, want := range map[string]flight.State{
 		"Begin and renew": flight.Pending, "Resume and renew": flight.Pending, "Renew": flight.Pending, "HandOff": flight.Pending,
@@ -84,7 +84,7 @@ func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
 }
 
 // The acknowledgement of a result is lost, and the key is invalidated before the result is read back. Complete returns
-// ErrLost for a value that readers have got meanwhile, and the key stays invalidated.
+// ErrLost for a value that readers have got in the meantime, and the key stays invalidated.
 func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

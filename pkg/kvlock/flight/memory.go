@@ -396,5 +396,5 @@ func (h *history) changed(hash, asOf uint64) bool {
 	return false
 }
 
-// reset begins anew behind sequence.
+// reset starts over behind sequence.
 func (h *history) reset(sequence uint64) { *h = history{applied: sequence, highest: sequence} }

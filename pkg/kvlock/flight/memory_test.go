@@ -237,7 +237,7 @@ func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 	}
 }
 
-// After a reconnect kept values are served again, if nothing changed meanwhile.
+// After a reconnect kept values are served again, if nothing changed in the meantime.
 func TestMemoryOutlivesAReconnect(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -306,7 +306,7 @@ func TestMemoryBelievesTheServersClock(t *testing.T) {
 	})
 }
 
-// The bucket is deleted and made anew, with the same keys at the same revisions.
+// The bucket is deleted and recreated, with the same keys at the same revisions.
 func TestMemoryOfABucketMadeAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})

@@ -192,7 +192,7 @@ func TestWithoutALeaderKeysAreRead(t *testing.T) {
 	}
 }
 
-// The connection is lost with everything that is pushed meanwhile, with a word or without.
+// The connection is lost with everything that is pushed in the meantime, with a word or without.
 func TestCrowdAfterAReconnect(t *testing.T) {
 	for name, fault := range map[string]func(p *natstest.Proxy){
 		"partition": (*natstest.Proxy).Partition, "connection is cut": (*natstest.Proxy).Cut,
@@ -211,7 +211,7 @@ func TestCrowdAfterAReconnect(t *testing.T) {
 	}
 }
 
-// The bucket is made anew, with revisions that begin again: all is different, and nothing is pushed.
+// The bucket is recreated, with revisions that begin again: all is different, and nothing is pushed.
 func TestCrowdOnABucketMadeAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		c := watchManyKeys(t, b, flight.Config{})

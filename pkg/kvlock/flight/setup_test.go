@@ -21,7 +21,7 @@ const (
 	step     = testbed.Step
 )
 
-// wantEntry checks state and value of a key, read anew.
+// wantEntry rereads a key and checks its state and value.
 func wantEntry(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Entry {
 	t.Helper()
 	s := get(t, f, key)

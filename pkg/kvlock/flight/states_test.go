@@ -185,10 +185,10 @@ func TestTokensGrow(t *testing.T) {
 	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
 	next("begun after an invalidation", c, err)
 
-	// The bucket is made anew, under the running process and for one that comes.
+	// The bucket is recreated, under the running process and for one that comes.
 	b.MakeBucketAnew(t, 0)
 	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
-	c = next("begun in a bucket made anew", c, err)
+	c = next("begun in a recreated bucket", c, err)
 	c, err = b.Flight(t, flight.Config{}).Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
 	next("resumed by a new process", c, err)
 }

@@ -66,24 +66,6 @@ func (p packed) check() error {
 	return nil
 }
 
-// pack returns the form in which a record stores value.
-func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
-	if len(value) > f.cfg.MaxValue {
-		return packed{}, nil, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d", kvlock.ErrTooLarge, key, len(value), f.cfg.MaxValue)
-	}
-	if len(value) <= compressAbove {
-		return packed{}, value, nil
-	}
-	data, saves, err := f.codec.Compress(value)
-	if err != nil {
-		return packed{}, nil, fmt.Errorf("kvlock: %w", err)
-	}
-	if !saves {
-		return packed{}, value, nil
-	}
-	return packed{Codec: compress.Zstd, Size: len(value)}, data, nil
-}
-
 // content is the stored form of an entry's value, which is opened when a caller wants the value. All copies of the entry share it, so that
 // waiters that were woken together open it once. It is opened in the goroutine of a caller, never in the goroutine that receives pushes.
 type content struct {
@@ -127,7 +109,7 @@ func (f *Flight) unseal(ctx context.Context, entry Entry) (Entry, error) {
 	case !errors.Is(err, errBroken):
 		return Entry{}, err
 	case first:
-		ctx, cancel := f.store.Bound(ctx)
+		ctx, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 		defer cancel()
 		f.removeCorrupt(ctx, entry, err)
 	}
@@ -207,7 +189,7 @@ const (
 	// or answers with it. A leaf node closes a connection that sends a larger message than the node takes.
 	headroom = 4 << 10
 
-	// An upload has a bound because the TTLs of its first chunks run meanwhile.
+	// An upload has a bound because the TTLs of its first chunks run in the meantime.
 	uploadBase   = 30 * time.Second
 	uploadPerSec = 256 << 10 // bytes, at least
 )
@@ -247,13 +229,22 @@ func uploadTime(size int) time.Duration {
 	return uploadBase + time.Duration(size)*time.Second/uploadPerSec
 }
 
-// store returns the form in which the claim's record stores value; edit makes that record, for ttl. A value that does not fit into the
-// record is first written to the Object Store, so that no record ever refers to a missing object. Meanwhile the claim is renewed.
-func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit func(*claimRecord)) (packed, []byte, error) {
+// pack returns the form in which the claim's record stores value; edit makes that record, for ttl. A value that does not fit into the
+// record is first written to the Object Store, so that no record ever refers to a missing object, and the claim is renewed until then.
+func (c *Claim) pack(ctx context.Context, value []byte, ttl time.Duration, edit func(*claimRecord)) (p packed, data []byte, err error) {
 	f := c.flight
-	p, data, err := f.pack(c.key, value)
-	if err != nil {
-		return p, nil, err
+	if len(value) > f.cfg.MaxValue {
+		return p, nil, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d", kvlock.ErrTooLarge, c.key, len(value), f.cfg.MaxValue)
+	}
+	data = value
+	if len(value) > compressAbove {
+		smaller, saves, err := f.codec.Compress(value)
+		if err != nil {
+			return p, nil, fmt.Errorf("kvlock: %w", err)
+		}
+		if saves {
+			p, data = packed{Codec: compress.Zstd, Size: len(value)}, smaller
+		}
 	}
 	c.mu.Lock()
 	r, ended := c.record, c.ended
@@ -261,6 +252,8 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 	if ended != nil {
 		return p, nil, nil // the write of the record reports that
 	}
+
+	// The room depends on the record as it will be written.
 	claimTTL := time.Duration(r.TTL) * time.Second
 	r.HandOff, r.Value = false, p
 	edit(&r)
@@ -278,6 +271,7 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 			"set Config.LargeValueBucket to an Object Store bucket, or raise the server's max_payload",
 			kvlock.ErrTooLarge, c.key, len(value), len(data), room)
 	}
+	// An upload may take longer than the claim's TTL.
 	held, stop := c.AutoRenew(ctx, claimTTL)
 	defer stop()
 	name := fmt.Sprintf("%s-%d-%s", c.id, r.Attempt, nuid.Next())
@@ -335,13 +329,13 @@ func (f *Flight) part(subject, id string, data []byte, ttl time.Duration) *nats.
 	m := nats.NewMsg(subject)
 	m.Data = data
 	m.Header.Set(jetstream.MsgIDHeader, id)
-	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(kv.Seconds(ttl), 10)+"s")
+	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(int64(ttl/time.Second), 10)+"s")
 	return m
 }
 
 // sendPart sends m until it is acknowledged, for at most OpTimeout.
 func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) error {
-	ctx, cancel := f.store.Bound(ctx)
+	ctx, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 	defer cancel()
 	return f.store.Persist(ctx, "write the object of", key, func() error {
 		_, err := f.store.Send(ctx, objectStream(bucket), m, kv.SendTimeout)
@@ -352,9 +346,8 @@ func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) 
 // fetch reads the data of an object. It returns errBroken for a missing or incomplete object only when the leader of
 // its stream confirms that: a replica may lag behind. One round trip for each 4 MB, and more when a replica lagged behind.
 func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, uploadTime(o.Size))
+	ctx, cancel := f.store.Bound(ctx, uploadTime(o.Size))
 	defer cancel()
-	defer f.store.UntilClosed(cancel)()
 	stream := objectStream(o.Bucket)
 	data, err := f.store.Get.All(ctx, stream, o.chunks(), o.Size)
 	if err == nil && o.matches(data) {
@@ -374,7 +367,7 @@ func (o object) matches(data []byte) bool { return len(data) == o.Size && digest
 
 // LargeValueConfig returns the stream for an Object Store bucket that Config.LargeValueBucket can name. It is made by
 // hand rather than with CreateObjectStore so that AllowMsgTTL is on: each object then expires by itself, a little later than the record
-// that refers to it. An object without a record expires too: its claim was lost, or its key invalidated or computed anew. No collector is
+// that refers to it. An object without a record expires too: its claim was lost, or its key invalidated or recomputed. No collector is
 // needed. nats.go and `nats object` read the bucket as any other.
 //
 // Set MaxBytes: a full bucket evicts nothing, but values that need the bucket are not stored.
@@ -402,7 +395,7 @@ func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error
 	if bucket == "" {
 		return nil
 	}
-	ctx, cancel := store.Bound(ctx)
+	ctx, cancel := store.Bound(ctx, store.OpTimeout)
 	defer cancel()
 	info, err := kv.StreamInfo(ctx, store.JS, bucket, objectStream(bucket), largeMaker)
 	if err != nil {

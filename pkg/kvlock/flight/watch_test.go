@@ -240,7 +240,7 @@ func TestWriteOnAClosedConnection(t *testing.T) {
 	})
 }
 
-// A bucket is deleted and made anew under a waiter.
+// A bucket is deleted and recreated under a waiter.
 func TestWaiterOnABucketMadeAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})

@@ -29,7 +29,7 @@ var statszInterval time.Duration
 // Pass lets fake time pass, inside a Bubble or another function of testing/synctest. It costs no real time there.
 func Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time in a bubble
 
-// Bubble runs f under fake time (testing/synctest) with a server of its own:
+// Bubble runs f under fake time (testing/synctest) with a separate server:
 // a TTL of a week, an AckWait or a backoff passes in milliseconds, and at the
 // exact instant. The clock moves when every goroutine of the bubble waits.
 //
@@ -47,7 +47,7 @@ func Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real
 // fake but scheduling is not seeded: a failure need not repeat exactly. The fake clock starts at midnight UTC 2000-01-01, or at the time
 // of At.
 //
-// A message is removed up to 250 ms after its TTL. Each other message with a TTL that is stored meanwhile delays the removal by another
+// A message is removed up to 250 ms after its TTL. Each other message with a TTL that is stored before then delays the removal by another
 // 250 ms, until the server's access clock advances, every 100 ms of real time.
 //
 // The server also counts the ages of messages by that access clock, which begins with the bubble and goes on in real time. So the MaxAge
@@ -130,7 +130,7 @@ func refuseParallel(t *testing.T) {
 //go:linkname timers github.com/nats-io/nats%2ego.globalTimerPool
 var timers struct{ pool sync.Pool }
 
-// forgetTimers empties the pool. No other goroutine uses it meanwhile: a bubble runs alone. Two garbage collections
+// forgetTimers empties the pool. No other goroutine uses it in the meantime: a bubble runs alone. Two garbage collections
 // would empty it as well, and take longer than a short test.
 func forgetTimers() { timers.pool = sync.Pool{} }
 

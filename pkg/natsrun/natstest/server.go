@@ -1,4 +1,4 @@
-// Package natstest gives each test a NATS server of its own.
+// Package natstest gives each test its own NATS server.
 //
 //	func TestStore(t *testing.T) {
 //		t.Parallel()

@@ -24,7 +24,7 @@ import (
 // patience bounds the start of the server.
 const patience = 2 * time.Minute
 
-// postgres is the one server of this test binary. Each test has a database of its own on it.
+// postgres is the one server of this test binary. Each test has its own database on it.
 var postgres struct {
 	sync.Once
 

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-// store returns a store on a server of its own with three letters of two kinds.
+// store returns a store on a separate server with three letters of two kinds.
 func store() (*deadletter.Store, func()) {
 	ctx := context.Background()
 

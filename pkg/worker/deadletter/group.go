@@ -229,7 +229,7 @@ func family(of string) string {
 }
 
 // pick returns the entry of a message, or nil when the filter does not select it. It reads the body
-// if the headers do not suffice. A message that has been removed meanwhile is not selected.
+// if the headers do not suffice. A message that has been removed in the meantime is not selected.
 func (s *Store) pick(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 	if !sure || e.Kind == KindStranded && f.Subject != "" {

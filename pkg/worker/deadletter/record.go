@@ -258,7 +258,7 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 }
 
 // forget removes the record of a replay, and the note of a worker: a worker adds one only while the record exists. A purge of the subject
-// would do both, but makes the server write a whole block of the stream anew. A record of 0 is unknown.
+// would do both, but makes the server rewrite a whole block of the stream. A record of 0 is unknown.
 func (s *Store) forget(ctx context.Context, subject string, record uint64) error {
 	const most = 3 // a record, a note, and the record of another replay that came too late
 	for range most {

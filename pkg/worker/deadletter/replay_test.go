@@ -385,7 +385,7 @@ func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
 	unique := func(l *worker.DeadLetter) { l.Header[worker.HeaderKeep] = []string{"0s"} }
 	b := setup(t, nil, func(c *jetstream.StreamConfig) { c.Subjects = []string{"jobs.>", "jobs-done.>", "jobs-later.>"} })
 
-	// 1 is free, 2 has been inserted anew, 3 is scheduled, 4 has its own record, 5 somebody else's.
+	// 1 is free, 2 has been reinserted, 3 is scheduled, 4 has its own record, 5 somebody else's.
 	for i := 1; i <= 5; i++ {
 		b.put(t, letter(i, unique))
 	}

@@ -46,7 +46,7 @@
 //
 // One record in the worker's bucket (see worker.Config.StepBucket) holds all steps of a job, at
 // steps.<stream>.<consumer>.<sequence>-<time>. Each write replaces the revision that its writer knows, so the record is its
-// own fence. Results of more than 4 KB are compressed. A result that is still larger goes into messages of its own, of up to [MaxResult]
+// own fence. Results of more than 4 KB are compressed. A result that is still larger goes into separate messages, of up to [MaxResult]
 // in all, even above the server's max_payload.
 //
 // The server removes the record worker.Config.StepTTL after its last write: a job that is put off for longer starts over.

@@ -50,7 +50,7 @@ func ExampleRun() {
 	// completed
 }
 
-// Steps of a loop need names of their own.
+// Each step of a loop needs its own name.
 func ExampleDo() {
 	work(func(ctx context.Context, job *worker.Job[Import]) error {
 		for _, name := range []string{"ada", "eve"} {

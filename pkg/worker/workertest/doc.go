@@ -1,5 +1,5 @@
 // Package workertest tests handlers and services of pkg/worker: [Run] tests one handler, [Conform] a whole service. It
-// starts NATS servers of its own, inside the test.
+// starts separate NATS servers inside the test.
 //
 // # One job
 //
@@ -33,7 +33,7 @@
 //		}
 //
 //		err = worker.Handle(w, "jobs.mail.>", worker.Policy{}, func(ctx context.Context, job *worker.Job[Mail]) error {
-//			return env.Recorder.RecordOnce(ctx, job.ID) // the far side deduplicates by the job's ID
+//			return env.Recorder.RecordOnce(ctx, job.ID) // the remote service deduplicates by the job's ID
 //		})
 //		if err != nil {
 //			return err

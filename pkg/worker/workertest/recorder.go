@@ -39,7 +39,7 @@ func (h *hold) release(result error) {
 // recorder is the Recorder of a suite, in the suite's own process.
 type recorder struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew with each call
+	changed chan struct{} // closed and recreated with each call
 	effects map[string]int
 	held    *hold
 	inside  map[string]int // calls that have not returned

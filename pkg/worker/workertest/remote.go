@@ -74,7 +74,7 @@ func (r remote) call(ctx context.Context, method, jobID string) error {
 	return errors.New(string(answer.Data))
 }
 
-// task is the input of a service in a process of its own.
+// task is the input of a service in a separate process.
 type task struct {
 	AckWait time.Duration
 	NATS    string
@@ -106,7 +106,7 @@ func serveIfChild(t *testing.T, suite Suite) {
 	})
 }
 
-// spawn starts the service in a process of its own.
+// spawn starts the service in a separate process.
 func (s *stage) spawn() (*testbed.Process, error) {
 	only := strings.Split(s.role, "/")
 	for i, part := range only {

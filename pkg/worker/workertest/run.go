@@ -21,7 +21,7 @@ const (
 	runStream   = "WORKERTEST"
 )
 
-// Options change the attempt of [Run]. The zero value is a first attempt on a server of its own.
+// Options change the attempt of [Run]. The zero value is a first attempt on a separate server.
 type Options struct {
 	// Attempt is the number of this attempt: the job has failed Attempt-1 times before. At the policy's MaxAttempts an error
 	// is final. Defaults to 1.

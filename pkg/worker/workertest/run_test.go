@@ -104,7 +104,7 @@ func mailer(ctx context.Context, env workertest.Env) error {
 		return err
 	}
 	err = worker.Handle(w, "jobs.mail.>", worker.Policy{}, func(ctx context.Context, job *worker.Job[mail]) error {
-		return env.Recorder.RecordOnce(ctx, job.ID) // the far side deduplicates by the job's ID
+		return env.Recorder.RecordOnce(ctx, job.ID) // the remote service deduplicates by the job's ID
 	})
 	if err != nil {
 		return err

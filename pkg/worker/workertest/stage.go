@@ -53,7 +53,7 @@ type instance struct {
 	err    error
 }
 
-// serve starts the service in this process, with a connection of its own.
+// serve starts the service in this process, with a separate connection.
 func (s *stage) serve() *instance {
 	_, js := natstest.Connect(s.t, s.srv)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx))

@@ -68,7 +68,7 @@ var scenarios = []scenario{
 //
 //	duplicate delivery           the same job is in the stream twice, at once and later
 //	handler slower than AckWait  it takes a hundred AckWaits, with another worker idle
-//	poison message               the far side refuses one job for good
+//	poison message               the remote service refuses one job for good
 //	undecodable message          a payload that is no JSON
 //	server restart               before an effect, and between an effect and its acknowledgement
 //	shutdown in flight           with handlers that would never end by themselves

@@ -17,7 +17,7 @@
 // # Missing fields do not count
 //
 // A feature that was not observed is zero and adds nothing. Agreement and disagreement of a field are two features with two
-// weights, so a missing telephone number neither helps nor harms. There are three exceptions, each a feature of its own: a
+// weights, so a missing telephone number neither helps nor harms. There are three exceptions, each its own feature: a
 // name without any other evidence is not enough; names that have nothing in common outweigh an address and a telephone
 // number that agree, because the venues of a hotel share both; and a name in scripts that cannot be compared stands for an
 // unknown name.

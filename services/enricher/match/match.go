@@ -471,23 +471,31 @@ func trunkPrefix(national, international string) bool {
 type Form struct {
 	// Words are the words of the name. Articles and the like are missing, unless there are no other words.
 	Words []Word
+	// Pairs are, of more than two words, each with the next as one word: Pairs[i] is Words[i] and Words[i+1].
+	Pairs []Word
 	// Whole are the ways to write or say the name as one word.
 	Whole []Word
 	// Weight is the sum of the weights of Words.
 	Weight float64
 }
 
-// Word is a word of a name, or a name as one word.
+// Word is a word of a name, two neighbours as one word, or a name as one word.
 type Word struct {
 	// Weight is the weight of the word in its name.
 	Weight float64
 	// Alone reports whether the word is the whole name.
 	Alone bool
-	// Class is what an index keeps apart: the number of the script, and below zero names as one word.
+	// Class is what an index keeps apart: the number of the script, below zero of names as one word, and pairClass more of pairs.
 	Class int
 
 	token token.Token
 }
+
+// pairClass is added to the class of two neighbours as one word.
+const pairClass = 1 << 8
+
+// script returns the number of the script of the words of a class.
+func script(class int) int { return max(class, -class) % pairClass }
 
 // Forms returns the forms of the names of the place.
 func (p *Prepared) Forms() (forms []Form) {
@@ -507,19 +515,30 @@ func formOf(v *name.Variant) (f Form) {
 			f.Weight += v.Words[i].Weight
 		}
 	}
+	for i := 0; len(f.Words) > 2 && i+1 < len(f.Words); i++ {
+		a, b := &f.Words[i], &f.Words[i+1]
+		t := oneWord(a.token.Text+b.token.Text, a.token.Script, token.NewRow(slices.Concat(a.token.Row.Sounds, b.token.Row.Sounds)))
+		f.Pairs = append(f.Pairs, Word{Weight: a.Weight + b.Weight, Class: int(t.Script) + pairClass, token: t})
+	}
 	for i, row := range []token.Row{v.Row, v.Whole, v.Said} {
 		if slices.Contains(texts[:i], texts[i]) {
 			continue
 		}
-		t := token.New(text.Word{Text: texts[i], Raw: texts[i], Script: v.Script}, "")
-		t.Row = row
-		f.Whole = append(f.Whole, Word{Class: -int(t.Script), token: t})
+		t := oneWord(texts[i], v.Script, row)
+		f.Whole = append(f.Whole, Word{Weight: f.Weight, Class: -int(t.Script), token: t})
 	}
 	if len(f.Words) == 1 && texts[0] == texts[1] {
 		f.Words[0].Alone = true
 		f.Whole[0] = f.Words[0]
 	}
 	return f
+}
+
+// oneWord returns several words as one.
+func oneWord(written string, script text.Script, said token.Row) token.Token {
+	t := token.New(text.Word{Text: written, Raw: written, Script: script}, "")
+	t.Row = said
+	return t
 }
 
 // City is the same for cities that have the same name.
@@ -556,16 +575,19 @@ func (w *Word) ID() string {
 func (w *Word) Likeness(other *Word) float64 { return token.Similarity(&w.token, &other.token) }
 
 // Stored returns the keys under which an index stores a word.
-func (w *Word) Stored() []string { return w.keys(true, true, "k", "x") }
+func (w *Word) Stored() []string { return w.keys(w.Class < pairClass, true, "k", "x") }
 
 // Asked returns keys one of which every word of a class has that is alike: the word, its meaning, how it begins, or its consonants,
 // which are alike across scripts. Two spellings that differ in one letter have a key in common when it is left out.
 func (w *Word) Asked(class int) []string {
+	pair, paired := w.Class >= pairClass, class >= pairClass
 	switch {
-	case max(class, -class) != max(w.Class, -w.Class):
+	case pair && (paired || class < 0) || paired && w.Class < 0:
+		return nil // of two pairs, the words are alike
+	case script(class) != script(w.Class):
 		return w.keys(false, true, "x", "k")
-	case class < 0 && w.Class >= 0 && !w.Alone:
-		return []string{"t" + w.token.Text} // the name is two words that are written as one
+	case pair || paired || class < 0 && w.Class >= 0 && !w.Alone: // two words that are written as one
+		return []string{"t" + w.token.Text}
 	}
 	return w.keys(true, false, "x", "k")
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/expediter-io/expediter/internal/breaker"
 	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -103,9 +102,9 @@ type Client struct {
 	config Config
 	calls  *remote.Client
 
-	mu      sync.Mutex      // guards the fields below
-	asked   time.Time       // until then no call is made, because the service has asked for a pause
-	breaker breaker.Breaker // its parties are places
+	mu      sync.Mutex     // guards the fields below
+	asked   time.Time      // until then no call is made, because the service has asked for a pause
+	breaker remote.Breaker // its parties are places
 }
 
 // New returns a client. It makes no call. The error is a misconfigured [*Error] that names every mistake in the
@@ -183,8 +182,8 @@ func (c *Client) takeTurn(ctx context.Context) error {
 }
 
 // bounds returns the bounds of the breaker.
-func (c *Client) bounds() breaker.Config {
-	return breaker.Config{
+func (c *Client) bounds() remote.BreakerConfig {
+	return remote.BreakerConfig{
 		Parties: breakerFailures, First: breakerPause, Last: breakerPause, Trial: c.config.Timeout, Grace: breakerPause,
 	}
 }

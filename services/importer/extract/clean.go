@@ -42,7 +42,7 @@ var addresses = regexp.MustCompile(`(?i)\b(?:https?|ftp|file|javascript|data):[^
 	`\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|net|org|io|tv|ly|gl|be|co|me|app|shop|store)\b(?:/[^\s<>"]*)?`)
 
 // Clean takes HTML, addresses and invisible characters out of every text of a recipe, splits a step that is too long, cuts
-// texts and lists to their bounds, drops entries that are then empty, and numbers the steps anew. It adds a warning when it
+// texts and lists to their bounds, drops entries that are then empty, and renumbers the steps. It adds a warning when it
 // has cut, and when an optional field could not be read.
 func Clean(r *recipe.Recipe) {
 	c := cleaner{}

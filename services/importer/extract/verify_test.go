@@ -548,7 +548,7 @@ func TestFailure(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		{"of a far side", fmt.Errorf("run: %w", extract.Failed(true, io.EOF, "too %s", "slow")), failure.ExtractionFailed, "AI extraction failed: too slow", true},
+		{"of a model", fmt.Errorf("run: %w", extract.Failed(true, io.EOF, "too %s", "slow")), failure.ExtractionFailed, "AI extraction failed: too slow", true},
 		{"final", extract.Failed(false, nil, "no"), failure.ExtractionFailed, "AI extraction failed: no", false},
 		{"invalid", fmt.Errorf("run: %w", invalid), failure.InvalidRecipe, "Invalid recipe data from AI", false},
 		{"no recipe", fmt.Errorf("run: %w", extract.ErrNoRecipe), failure.ExtractionFailed, "AI extraction failed: no recipe was found in the source", false},

@@ -3,12 +3,10 @@ package recipe_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/html"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -34,7 +33,7 @@ func TestJSONLD(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := check.Must(r.JSONLD())(t)
-			golden(t, name+".jsonld", got)
+			testbed.Golden(t, filepath.Join("testdata", name+".jsonld"), got)
 			readAgain(t, r, got)
 		})
 	}
@@ -288,8 +287,6 @@ func TestBiggestRecipeAsJSONLD(t *testing.T) {
 	check.That(t, err == nil && n >= 400_000 && n <= 4<<20, "%d bytes of JSON-LD, %v", n, err)
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 // samples are recipes by the name of their golden files.
 func samples() map[string]*recipe.Recipe {
 	return map[string]*recipe.Recipe{"cookies": cookies(), "tea": tea(), "hostile": hostile()}
@@ -368,17 +365,6 @@ func hostile() *recipe.Recipe {
 		Unverified: []string{"title"},
 		Warnings:   []recipe.Warning{{Code: "x", Text: "> @salt{} -- [- x"}},
 	}
-}
-
-// golden compares an output with a file. Run with -update after a change that is meant, and read the difference.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		check.OK(t, os.WriteFile(file, got, 0o600))
-	}
-	want := check.Must(os.ReadFile(file))(t)
-	check.Equal(t, string(want), string(got))
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -55,7 +55,10 @@ func begin(content []byte) []byte {
 	return text
 }
 
-func isFile(address string) bool { return strings.HasPrefix(address, contracts.FileScheme+":") }
+// fileScheme is the scheme of the URLs of files, see contracts.File.
+const fileScheme = "ni"
+
+func isFile(address string) bool { return strings.HasPrefix(address, fileScheme+":") }
 
 // get returns the content of an address, from the network or from the files that clients have sent.
 func (s *Sources) get(ctx context.Context, address, accept string, maxBytes int64) (*fetch.Response, error) {

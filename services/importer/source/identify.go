@@ -144,7 +144,7 @@ func canonical(address string) (*url.URL, error) {
 		return refuse(nil, "it is longer than 2048 bytes")
 	}
 	if file, err := contracts.ParseFileURL(address); err == nil {
-		return &url.URL{Scheme: contracts.FileScheme, Opaque: strings.TrimPrefix(file.URL(), contracts.FileScheme+":")}, nil
+		return &url.URL{Scheme: fileScheme, Opaque: strings.TrimPrefix(file.URL(), fileScheme+":")}, nil
 	}
 	if strings.ContainsFunc(address, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
 		return refuse(nil, "it holds a space or a control character")

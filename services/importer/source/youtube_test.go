@@ -344,7 +344,7 @@ func TestFilesThatWereHandedIn(t *testing.T) {
 		check.That(t, m.Type == tc.kind && m.Title == tc.title && m.URL == request.URL,
 			"%s is %s with the title %q at %s", tc.name, m.Type, m.Title, m.URL)
 		id, err := s.Identify(t.Context(), request)
-		check.That(t, err == nil && id == m.ID && !ids[id], "%s: the identity is %s, %v; want one of its own", tc.name, id, err)
+		check.That(t, err == nil && id == m.ID && !ids[id], "%s: the identity is %s, %v; want another", tc.name, id, err)
 		ids[m.ID] = true
 	}
 }
@@ -377,7 +377,7 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// The request names the language of a file that names none, or a wrong one. Each language is a source of its own.
+// The request names the language of a file that names none, or a wrong one. Each language is its own source.
 func TestLanguageOfAFile(t *testing.T) {
 	t.Parallel()
 	files := drawer{}

@@ -32,6 +32,21 @@ type Channel interface {
 	Send(ctx context.Context, m Message) (Receipt, error)
 }
 
+// EventTypeDigest is the event type of a message that is a digest of others.
+const EventTypeDigest = "DIGEST"
+
+// The urgencies of messages.
+const (
+	// UrgencyCritical is for notifications that are sent in quiet hours too, and to recipients that opted out.
+	UrgencyCritical = "critical"
+	// UrgencyHigh is for channels that distinguish urgencies.
+	UrgencyHigh = "high"
+	// UrgencyLow is for channels that distinguish urgencies.
+	UrgencyLow = "low"
+	// UrgencyNormal is the default.
+	UrgencyNormal = "normal"
+)
+
 // Message is one notification on its way to one user.
 type Message struct {
 	// Address is the user's address on the channel, "" when it is not known.
@@ -73,8 +88,8 @@ type Message struct {
 	// Preferences is the URL of the page with the user's preferences. "" is none.
 	Preferences string
 
-	// Priority is the urgency.
-	Priority contracts.Urgency
+	// Priority is the urgency, such as UrgencyCritical. Any other than the four is normal.
+	Priority string
 
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType contracts.RecipientType

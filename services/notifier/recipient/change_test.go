@@ -125,7 +125,7 @@ func getting(ctx context.Context, d *recipient.Directory, kind contracts.Recipie
 }
 
 // A recipient whose data was erased is in no list, and a click on an old link changes nothing. An address, or another record,
-// makes the recipient known again. Nothing but the id is stored meanwhile, for 40 days.
+// makes the recipient known again. Nothing but the id is stored in the meantime, for 40 days.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

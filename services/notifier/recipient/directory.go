@@ -98,7 +98,7 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 func isAbsent(r kvrecord.Record) bool { return r.Revision == 0 || r.Deleted() }
 
 // Resolve implements [Resolver]. It yields ids only: the other fields of a recipient are read when a notification is sent. A list takes
-// one consumer while it is read, and a round trip for each recipient that is written meanwhile. Its cost is linear in the audience.
+// one consumer while it is read, and a round trip for each recipient that is written in the meantime. Its cost is linear in the audience.
 func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	switch q.Scope {
 	case rules.ScopeUser:
@@ -153,7 +153,7 @@ var errSilent = errors.New("the server has sent nothing more")
 
 // list yields a recipient for each key, once.
 //
-// A consumer alone does not find all keys: it ends when no message is pending, and a record that is written meanwhile is for a
+// A consumer alone does not find all keys: it ends when no message is pending, and a record that is written in the meantime is for a
 // moment pending at neither its old nor its new position. So list then asks the leader for the records after the consumer's last
 // message. (Listing all keys would be too slow: a server took 3 to 5 seconds to name 100,000 of a million.)
 func (d *Directory) list(ctx context.Context, pattern string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
@@ -184,7 +184,7 @@ type listing struct {
 }
 
 // shown yields the recipients that a consumer delivers. more is false when the caller wants no more. The consumer delivers
-// only requested keys, because a watch would hold all keys that the server can send meanwhile. Three round trips, and one for
+// only requested keys, because a watch would hold all keys that the server can send in the meantime. Three round trips, and one for
 // some hundred keys.
 func (l *listing) shown(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -254,7 +254,7 @@ func removed(header nats.Header) bool {
 }
 
 // written yields the recipients that were written since the position of the consumer, some of which the consumer may have
-// shown. It reads in the order of the stream, and a record that is written meanwhile comes later, so it misses none. One round
+// shown. It reads in the order of the stream, and a record that is written in the meantime comes later, so it misses none. One round
 // trip for each recipient, and one more.
 func (l *listing) written(ctx context.Context) (more bool, err error) {
 	for {

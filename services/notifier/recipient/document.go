@@ -326,7 +326,7 @@ var endpointFields = []string{"address", "disabled", "events", "generation", "na
 // still get all messages.
 func unknownOfEndpoints(body json.RawMessage) (wrong []contracts.FieldError) {
 	var all map[string]map[string]map[string]json.RawMessage
-	_ = json.Unmarshal(body, &all) // a value of another kind is a mistake of its own
+	_ = json.Unmarshal(body, &all) // a value of another kind is a separate mistake
 	for channel, byID := range all {
 		for id, fields := range byID {
 			for name := range fields {

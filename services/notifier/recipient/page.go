@@ -15,7 +15,7 @@ const pageBytes = 768 << 10
 
 // Page returns entries of a kind, or of all kinds for "", as [ParseEntry] reads them, from a revision of the directory on: the entries
 // of at most limit records. next is the revision from which to continue, 0 at the end. An entry has a recipient, or a membership alone.
-// A recipient that is written meanwhile may occur twice. One round trip. For each page except the first, the server searches all keys
+// A recipient that is written in the meantime may occur twice. One round trip. For each page except the first, the server searches all keys
 // of the directory, which took it 0.16 seconds for 2.1 million.
 func (d *Directory) Page(
 	ctx context.Context, kind contracts.RecipientType, from uint64, limit int,

@@ -25,17 +25,17 @@ func TestPages(t *testing.T) {
 	d, _ := open(t)
 	const people = 600
 	for i := range people {
-		put(t, d, contracts.RecipientAdmin, fmt.Sprint("u", i), recipient.Member{Type: "CITY", ID: fmt.Sprint(i % 3)})
+		put(t, d, "ADMIN", fmt.Sprint("u", i), recipient.Member{Type: "CITY", ID: fmt.Sprint(i % 3)})
 	}
 	for i := 0; i < people; i += 7 {
-		check.OK(t, setAddress(t.Context(), d, contracts.RecipientAdmin, fmt.Sprint("u", i), "fax", "12"))
-		check.OK(t, check.Err(d.Forget(t.Context(), contracts.RecipientAdmin, fmt.Sprint("u", i+1))))
+		check.OK(t, setAddress(t.Context(), d, "ADMIN", fmt.Sprint("u", i), "fax", "12"))
+		check.OK(t, check.Err(d.Forget(t.Context(), "ADMIN", fmt.Sprint("u", i+1))))
 	}
 	var want []string
 	for _, limit := range []int{2000, 501, 500, 7, 1} {
 		var got []string
 		for from := uint64(0); ; {
-			entries, next, err := d.Page(t.Context(), contracts.RecipientAdmin, from, limit)
+			entries, next, err := d.Page(t.Context(), "ADMIN", from, limit)
 			check.OK(t, err)
 			check.That(t, len(entries) <= limit, "a page of %d has %d entries", limit, len(entries))
 			for _, line := range entries {
@@ -60,20 +60,20 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 		most   = 16 * time.Second
 		people = 1200 // are several pulls
 	)
-	all := recipient.Query{Scope: rules.ScopeAll, Type: contracts.RecipientAdmin}
+	all := recipient.Query{Scope: rules.ScopeAll, Type: "ADMIN"}
 	for name, test := range map[string]struct {
 		people int
 		step   int // to the next answer that is the first not to come
 		ask    func(t *testing.T, d *recipient.Directory) error
 	}{
 		"one": {1, 1, func(t *testing.T, d *recipient.Directory) error {
-			_, _, err := d.Get(t.Context(), contracts.RecipientAdmin, "u0")
+			_, _, err := d.Get(t.Context(), "ADMIN", "u0")
 			return err
 		}},
 		"a change": {1, 1, func(t *testing.T, d *recipient.Directory) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			return setAddress(ctx, d, contracts.RecipientAdmin, "u0", "fax", "12")
+			return setAddress(ctx, d, "ADMIN", "u0", "fax", "12")
 		}},
 		"a short list": {3, 1, func(t *testing.T, d *recipient.Directory) error { return check.Err(ids(d.Resolve(t.Context(), all))) }},
 		"a long list":  {people, 251, func(t *testing.T, d *recipient.Directory) error { return check.Err(ids(d.Resolve(t.Context(), all))) }},
@@ -81,7 +81,7 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			d, _ := openOn(t, srv)
 			for i := range test.people {
-				put(t, d, contracts.RecipientAdmin, fmt.Sprint("u", i))
+				put(t, d, "ADMIN", fmt.Sprint("u", i))
 			}
 			through, proxy := through(t, srv)
 			for answers := 0; ; answers += test.step {

@@ -151,7 +151,7 @@ func newer(was, is contracts.Endpoint) contracts.Endpoint {
 	return is
 }
 
-// stamp lets the addresses of r keep their secrets, and gives each new address a secret of its own, so that the secret of a
+// stamp lets the addresses of r keep their secrets, and gives each new address its own secret, so that the secret of a
 // removed address does not sign for the next address of its name.
 func stamp(known contracts.Recipient, r *contracts.Recipient) {
 	for at, e := range endpoints(*r) {

@@ -43,7 +43,7 @@ func (d *Directory) readShared(ctx context.Context, kind contracts.RecipientType
 		case <-ctx.Done():
 			return kvrecord.Record{}, temporary(fmt.Errorf("read %s/%s of the directory: %w", kind, userID, context.Cause(ctx)))
 		case d.together.turn <- struct{}{}:
-			if some := d.together.take(); len(some) > 0 { // otherwise another caller has read the record meanwhile
+			if some := d.together.take(); len(some) > 0 { // otherwise another caller has read the record in the meantime
 				d.answer(ctx, some)
 			}
 			<-d.together.turn
@@ -66,7 +66,7 @@ func (t *together) take() []*reading {
 	return some
 }
 
-// answer makes the reads of some callers. When ctx ends meanwhile, another caller makes the remaining reads. When one of
+// answer makes the reads of some callers. When ctx ends in the meantime, another caller makes the remaining reads. When one of
 // several recipients fails permanently, each is read by itself. One round trip.
 func (d *Directory) answer(ctx context.Context, some []*reading) {
 	all := make([]contracts.Recipient, len(some))

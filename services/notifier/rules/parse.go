@@ -98,7 +98,7 @@ func (p *parser) event(eventType string, n *yaml.Node, path string) map[contract
 	p.each(n, path, func(key, value *yaml.Node, path string) {
 		kind := contracts.RecipientType(key.Value)
 		switch {
-		case kind == contracts.RecipientBroadcast:
+		case kind == "BROADCAST":
 			p.addf(key, path, "is no kind of recipient: name the kinds, each with a scope")
 		case !isName(key.Value):
 			p.addf(key, path, "is no kind of recipient: want 1 to %d of A-Z, a-z, 0-9, '_' and '-'", contracts.MaxName)
@@ -123,7 +123,7 @@ func (p *parser) checked(key, value *yaml.Node, path, eventType string) Route {
 
 func (p *parser) route(n *yaml.Node, path string) Route {
 	var order, after *yaml.Node // fallback, and a fallback_after before it
-	route := Route{Priority: contracts.UrgencyNormal, Scope: ScopeAggregate}
+	route := Route{Priority: "normal", Scope: ScopeAggregate}
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
 		"category": func(n *yaml.Node, path string) { route.Category = p.name(n, path) },
 		"channels": func(n *yaml.Node, path string) { route.Channels = p.list(n, path) },
@@ -138,7 +138,7 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 		"later": func(n *yaml.Node, path string) { route.Later = p.laters(n, path) },
 		"priority": func(n *yaml.Node, path string) {
 			route.Priority = oneOf(p, n, path,
-				contracts.UrgencyLow, contracts.UrgencyNormal, contracts.UrgencyHigh, contracts.UrgencyCritical)
+				"low", "normal", "high", "critical")
 		},
 		"scope": func(n *yaml.Node, path string) {
 			route.Scope = oneOf(p, n, path, ScopeUser, ScopeAggregate, ScopeAll)

@@ -59,7 +59,7 @@ type Route struct {
 	Later []Later `json:"later,omitempty"`
 
 	// Priority is the urgency.
-	Priority contracts.Urgency `json:"priority,omitempty"`
+	Priority string `json:"priority,omitempty"`
 
 	// Scope selects the recipients.
 	Scope Scope `json:"scope"`
@@ -191,7 +191,7 @@ func (r *Rules) Categories(kind contracts.RecipientType) (all Category, each []C
 	byName := map[string]*Category{}
 	for _, routes := range r.events {
 		route, found := routes[kind]
-		if !found || route.Priority == contracts.UrgencyCritical {
+		if !found || route.Priority == "critical" {
 			continue
 		}
 		into := []*Category{&all}

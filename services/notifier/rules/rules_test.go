@@ -43,15 +43,15 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	r := check.Must(rules.Parse([]byte(good), channels))(t)
 	want := map[contracts.RecipientType]rules.Route{
-		contracts.RecipientRestaurantUser: {
+		"RESTAURANT_USER": {
 			Channels: []string{"inapp", "email"}, Category: "reservations", Template: "reservation.requested",
-			Priority: contracts.UrgencyNormal, Scope: rules.ScopeAggregate,
+			Priority: "normal", Scope: rules.ScopeAggregate,
 		},
-		contracts.RecipientCustomer: {Channels: []string{"inapp"}, Priority: contracts.UrgencyCritical, Scope: rules.ScopeUser},
+		"CUSTOMER": {Channels: []string{"inapp"}, Priority: "critical", Scope: rules.ScopeUser},
 	}
 	check.Equal(t, want, r.For("RESERVATION_REQUESTED"))
 	admins := map[contracts.RecipientType]rules.Route{
-		contracts.RecipientAdmin: {Channels: []string{"inapp"}, Priority: contracts.UrgencyLow, Scope: rules.ScopeAll},
+		"ADMIN": {Channels: []string{"inapp"}, Priority: "low", Scope: rules.ScopeAll},
 	}
 	check.Equal(t, admins, r.For("WHATEVER"))
 }

@@ -14,6 +14,13 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
+// The bounds of digests and throttles, which Validate of their types has too.
+const (
+	maxDigestTimes    = 24
+	maxThrottle       = 100
+	maxThrottlePeriod = 7 * 24 * time.Hour
+)
+
 // Digest has the channels of a route that deliver its notifications in digests, and the times.
 type Digest struct {
 	contracts.Digest
@@ -55,7 +62,7 @@ func (p *parser) digest(n *yaml.Node, path string) *Digest {
 // finish checks the parts of a route against each other, and gives the digest its channels.
 func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 	d := route.Digest
-	if route.Priority == contracts.UrgencyCritical {
+	if route.Priority == "critical" {
 		if d != nil {
 			p.addf(member(n, "digest"), path+".digest", "cannot be with priority critical, which is delivered at once: leave one of them out")
 		}
@@ -111,12 +118,12 @@ func (p *parser) throttle(n *yaml.Node, path string) *contracts.Throttle {
 	p.mapping(n, path, map[string]func(*yaml.Node, string){
 		"limit": func(n *yaml.Node, path string) {
 			limit, err := strconv.Atoi(n.Value)
-			if t.Limit = limit; n.Kind != yaml.ScalarNode || err != nil || limit < 1 || limit > contracts.MaxThrottle {
-				p.addf(n, path, "is %q: want 1 to %d", clip(n.Value), contracts.MaxThrottle)
+			if t.Limit = limit; n.Kind != yaml.ScalarNode || err != nil || limit < 1 || limit > maxThrottle {
+				p.addf(n, path, "is %q: want 1 to %d", clip(n.Value), maxThrottle)
 			}
 		},
 		"per": func(n *yaml.Node, path string) {
-			t.Per = int64(p.wait(n, path, contracts.MaxThrottlePeriod) / time.Second)
+			t.Per = int64(p.wait(n, path, maxThrottlePeriod) / time.Second)
 		},
 		"over": func(n *yaml.Node, path string) {
 			t.Suppress = oneOf(p, n, path, "defer", "suppress") == "suppress"
@@ -131,8 +138,8 @@ func (p *parser) times(n *yaml.Node, path string) []string {
 	if n.Kind == yaml.SequenceNode {
 		items = n.Content
 	}
-	if len(items) == 0 || len(items) > contracts.MaxDigestTimes {
-		p.addf(n, path, "has %d times of day: want 1 to %d", len(items), contracts.MaxDigestTimes)
+	if len(items) == 0 || len(items) > maxDigestTimes {
+		p.addf(n, path, "has %d times of day: want 1 to %d", len(items), maxDigestTimes)
 		return nil
 	}
 	var times []string

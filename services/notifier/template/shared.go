@@ -12,7 +12,6 @@ import (
 	text "text/template"
 	"text/template/parse"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
@@ -234,7 +233,7 @@ func (p parts) lacks(kind Kind) string {
 // texts has the texts of one template.
 type texts struct {
 	by      map[string]map[string]parts // by locale, and by channel, "" for all channels
-	choices map[string]locale.Choice    // by channel with files of its own, and by ""
+	choices map[string]locale.Choice    // by channel with its own files, and by ""
 }
 
 // of returns the parts of a locale for a channel.
@@ -310,7 +309,7 @@ var digestText = sync.OnceValues(func() (*Set, error) {
 
 // fallback returns the text for a message without a template; only digests have one.
 func fallback(m channel.Message) texts {
-	if m.EventType != contracts.EventTypeDigest {
+	if m.EventType != channel.EventTypeDigest {
 		return texts{}
 	}
 	set, err := digestText()

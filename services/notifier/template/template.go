@@ -35,7 +35,7 @@ const (
 
 // Config configures templates.
 type Config struct {
-	// Channels are the channels by name for which a text may have parts of their own, each with its kind. Defaults to email, sms
+	// Channels are the channels by name for which a text may have separate parts, each with its kind. Defaults to email, sms
 	// and webpush.
 	Channels map[string]Kind
 
@@ -127,7 +127,7 @@ func (s *Set) Locales(name string) []string {
 	return []string{locale.Default}
 }
 
-// Channels yields the channels for which a text may have parts of its own, in alphabetical order, each with its kind.
+// Channels yields the channels for which a text may have separate parts, in alphabetical order, each with its kind.
 func (s *Set) Channels() iter.Seq2[string, Kind] {
 	return func(yield func(string, Kind) bool) {
 		for _, name := range slices.Sorted(maps.Keys(s.kinds)) {

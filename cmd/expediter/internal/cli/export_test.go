@@ -49,9 +49,9 @@ func storeUsers(t *testing.T, srv *natsrun.Server) (js jetstream.JetStream, cust
 	t.Helper()
 	_, js = natstest.Connect(t, srv)
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
-	customer, admin = subjectsOf(t, contracts.RecipientCustomer, oddUser), subjectsOf(t, contracts.RecipientAdmin, oddUser)
+	customer, admin = subjectsOf(t, "CUSTOMER", oddUser), subjectsOf(t, "ADMIN", oddUser)
 	for i, subject := range slices.Concat(
-		customer, admin, subjectsOf(t, contracts.RecipientCustomer, "e1"), subjectsOf(t, contracts.RecipientCustomer, "RESTAURANT"),
+		customer, admin, subjectsOf(t, "CUSTOMER", "e1"), subjectsOf(t, "CUSTOMER", "RESTAURANT"),
 	) {
 		check.OK(t, check.Err(js.Publish(t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, i))))
 	}
@@ -244,7 +244,7 @@ func TestForgetThroughLostMessages(t *testing.T) {
 		f := commandTo(io.Discard)
 		for _, dry := range []bool{true, false} {
 			proxy.Hit(firstOf("$JS.API."), natstest.ReplyLost, 100)
-			n := check.Must(f.erase(t.Context(), js, oddUser, contracts.RecipientCustomer, dry))(t)
+			n := check.Must(f.erase(t.Context(), js, oddUser, "CUSTOMER", dry))(t)
 			check.Same(t, "messages", n, len(customer)+1) // and the mark of an item
 		}
 		for kind, want := range map[string]int{"CUSTOMER": 0, "ADMIN": len(admin)} {

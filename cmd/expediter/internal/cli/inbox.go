@@ -21,8 +21,7 @@ const maxItems = 1000
 var (
 	inboxStates    = []string{string(inapp.Unread), string(inapp.Read), string(inapp.Archived)}
 	recipientKinds = []string{
-		string(contracts.RecipientRestaurantUser), string(contracts.RecipientCustomer), string(contracts.RecipientAgencyUser),
-		string(contracts.RecipientAdmin),
+		"RESTAURANT_USER", "CUSTOMER", "AGENCY_USER", "ADMIN",
 	}
 )
 
@@ -130,7 +129,7 @@ func (f *inboxFlags) asKind() string {
 }
 
 func itemCells(item inapp.Item) []any {
-	if item.Priority == contracts.UrgencyNormal {
+	if item.Priority == "normal" {
 		item.Priority = ""
 	}
 	return []any{

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/internal/private"
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -88,13 +87,13 @@ func (cfg preview) show(name, locale, on string, kind texts.Kind) (s shown, foun
 	s = shown{Template: name, Locale: locale, Channel: on, Kind: kind}
 	m := channel.Message{
 		Category: "sample", CreatedAt: at, EventID: "sample", EventType: name, Locale: locale, Payload: cfg.Data[name],
-		RecipientType: contracts.RecipientCustomer, Template: name, UserID: "sample",
+		RecipientType: "CUSTOMER", Template: name, UserID: "sample",
 	}
 	if locale == "default" {
 		m.Locale = ""
 	}
 	if name == digestName {
-		m.EventType, m.Payload = contracts.EventTypeDigest, cfg.digest()
+		m.EventType, m.Payload = channel.EventTypeDigest, cfg.digest()
 	}
 	made, err := cfg.Templates.Render(m, on, "https://notify.example.com/v1/unsubscribe?token=sample")
 	switch {

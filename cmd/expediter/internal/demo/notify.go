@@ -140,7 +140,7 @@ func happened(kind string, n int) contracts.Event {
 		RestaurantID: json.RawMessage(`"` + pipeline.Restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
 	}
 	if kind == "RESERVATION_CONFIRMED" {
-		e.RecipientType, e.UserID = contracts.RecipientCustomer, customer(n+1)
+		e.RecipientType, e.UserID = "CUSTOMER", customer(n+1)
 	}
 	return e
 }

@@ -21,13 +21,13 @@ import (
 var devices = []string{"phone", "laptop"}
 
 // customer returns the id of the n-th customer. The first gets messages on several devices.
-func customer(n int) string { return fmt.Sprintf("%s-%d", contracts.RecipientCustomer, n) }
+func customer(n int) string { return fmt.Sprintf("CUSTOMER-%d", n) }
 
 // enlist adds people over HTTP: each kind has one recipient that wants only critical messages, and one customer has devices.
 func (d *demo) enlist(ctx context.Context) error {
 	var lines bytes.Buffer
 	for _, kind := range []contracts.RecipientType{
-		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
+		"RESTAURANT_USER", "CUSTOMER", "AGENCY_USER", "ADMIN",
 	} {
 		for n := range people {
 			e := recipient.Entry{Memberships: []recipient.Member{pipeline.Restaurant}, Recipient: contracts.Recipient{
@@ -111,7 +111,7 @@ func (u *user) ask(ctx context.Context) error {
 	for _, r := range resp.Results {
 		u.states[r.PlaceID], _ = r.State(contracts.ProviderWolt)
 	}
-	if resp.Skipped == contracts.SkippedStoreDown {
+	if resp.Skipped == "store_down" {
 		return fmt.Errorf("%w: %s answers that it did not record request %s", api.ErrBusy, u.asked.URL, u.req.RequestID)
 	}
 	return nil

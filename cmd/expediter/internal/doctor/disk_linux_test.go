@@ -81,7 +81,7 @@ func (s *onDisks) fill(disks ...string) {
 	})
 	check.Until(s, time.Minute, "the servers cannot write", func() bool {
 		off := 0
-		for _, a := range console.AskServers[console.Health](ctx, sys, "HEALTHZ", 4*time.Second) {
+		for _, a := range console.AskHealth(ctx, sys, 4*time.Second) {
 			if strings.Contains(a.Data.Error, "not enabled") {
 				off++
 			}

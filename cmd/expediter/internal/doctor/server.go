@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -116,7 +117,7 @@ func (e *examination) pingServers(ctx context.Context) (all []varz, health []hea
 			all = append(all, a.Data)
 		}
 	})
-	for _, a := range console.AskServers[console.Health](ctx, e.nc, "HEALTHZ", once) {
+	for _, a := range console.AskHealth(ctx, e.nc, once) {
 		health = append(health, healthz{a.Data, a.Server.Name})
 	}
 	asking.Wait()
@@ -132,6 +133,10 @@ func (e *examination) monitor(ctx context.Context, address string) (v varz, h he
 	v.answered = time.Now()
 	h.name = v.Name
 	err = get(ctx, address+"/healthz", &h.Health)
+	if err == nil && h.Unrecovered() && retry.Sleep(ctx, console.Settle) {
+		h.Health = console.Health{}
+		err = get(ctx, address+"/healthz", &h.Health)
+	}
 	return v, h, err
 }
 

@@ -189,6 +189,25 @@ func settings(change func(varz, jetstream map[string]any)) func(*site) {
 	return monitored(nil, change, `{"status":"ok"}`)
 }
 
+// deleting adds the monitoring of a server that is deleting a stream when it is asked for the first time.
+func deleting(s *site) {
+	asked := false
+	settings(nil)(s)
+	last := len(s.args) - 1
+	behind := s.args[last]
+	monitor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" && !asked {
+			asked = true
+			w.WriteHeader(http.StatusServiceUnavailable)
+			w.Write([]byte(`{"status":"unavailable","error":"JetStream stream 'A > B' could not be recovered"}`))
+			return
+		}
+		http.Redirect(w, r, behind+r.URL.Path, http.StatusFound)
+	}))
+	s.Cleanup(monitor.Close)
+	s.args[last] = monitor.URL
+}
+
 func nowhere(s *site) { s.args = nil }
 
 var serverMistakes = []mistake{
@@ -226,6 +245,10 @@ var serverMistakes = []mistake{
 		v["jetstream"] = map[string]any{"config": js, "stats": map[string]any{"storage": 1000 << 20}}
 	})},
 	{
+		name: "a server misses a stream", id: "server.unhealthy", undo: nowhere,
+		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' could not be recovered"}`),
+	},
+	{
 		name: "a server could not write", id: "server.disk", undo: nowhere,
 		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`),
 	},
@@ -236,6 +259,8 @@ func TestMistakesOfServers(t *testing.T) {
 	s := newSite(t)
 	at := *s
 	settings(nil)(&at)
+	at.healthy()
+	deleting(&at)
 	at.healthy()
 	checkAll(t, s, serverMistakes)
 }

@@ -88,11 +88,11 @@ var Restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
 // Recipients returns some recipients of each kind in the rules. All belong to Restaurant.
 func Recipients() []contracts.Recipient {
 	return []contracts.Recipient{
-		{RecipientType: contracts.RecipientRestaurantUser, UserID: "ada", Locale: "en"},
-		{RecipientType: contracts.RecipientRestaurantUser, UserID: "ben", Locale: "he", TimeZone: "Asia/Jerusalem"},
-		{RecipientType: contracts.RecipientCustomer, UserID: "carla", Locale: "it", TimeZone: "Europe/Rome"},
-		{RecipientType: contracts.RecipientAgencyUser, UserID: "dov"},
-		{RecipientType: contracts.RecipientAdmin, UserID: "eva"},
+		{RecipientType: "RESTAURANT_USER", UserID: "ada", Locale: "en"},
+		{RecipientType: "RESTAURANT_USER", UserID: "ben", Locale: "he", TimeZone: "Asia/Jerusalem"},
+		{RecipientType: "CUSTOMER", UserID: "carla", Locale: "it", TimeZone: "Europe/Rome"},
+		{RecipientType: "AGENCY_USER", UserID: "dov"},
+		{RecipientType: "ADMIN", UserID: "eva"},
 	}
 }
 

@@ -32,7 +32,7 @@ type Command struct {
 // Run runs the program and returns its exit code, or 128 plus the number of the signal that ended it. When held ends,
 // the program gets SIGTERM, and SIGKILL after Command.Grace.
 //
-// On Linux the program and its descendants are in a process group of their own, which gets all signals, and the kernel kills
+// On Linux the program and its descendants are in their own process group, which gets all signals, and the kernel kills
 // the program when this process dies. After held has ended, Run returns when no process of the group is left. In the
 // foreground of a terminal the program stays in the group of this process, so that it can read from the terminal and gets the
 // terminal's SIGINT and SIGQUIT. Then other signals go to the program alone, as on other systems.

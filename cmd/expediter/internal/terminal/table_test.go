@@ -156,7 +156,7 @@ func list(format Format, rows ...dish) (string, error) {
 	return buf.String(), err
 }
 
-// Notes that are made between rows are written after the rows, on lines of their own in every format.
+// Notes that are made between rows are written after the rows, on separate lines in every format.
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	const notes = "A סושי <b>.\nA A\nB.\n"

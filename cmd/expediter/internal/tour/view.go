@@ -69,7 +69,7 @@ type row struct {
 // Label returns the state in words.
 func (r row) Label() string {
 	switch {
-	case r.Reason == contracts.ReasonAmbiguous:
+	case r.Reason == "ambiguous":
 		return "several places could be it"
 	case r.Reason != "":
 		return "the provider does not answer"

@@ -109,7 +109,7 @@ func messages(schemas map[string][]byte) (openapi.Node, error) {
 		"components":         openapi.Node{"schemas": openapi.Node{}},
 	}
 	return doc, openapi.Bundle(doc, func(name string) ([]byte, error) {
-		return schemas["pkg/contracts/schemas/"+name+"."+contracts.SchemaVersion+".json"], nil
+		return schemas["pkg/contracts/schemas/"+name+"."+Version+".json"], nil
 	})
 }
 

@@ -3,10 +3,7 @@
 package render
 
 import (
-	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -54,6 +51,12 @@ type Restaurant struct {
 	Wolt *map[string]any `json:"wolt,omitempty" jsonschema:"nullable"`
 }
 
+// Version is the version of all schemas.
+const Version = "v1"
+
+// URI returns the URI of a schema, which is its $id.
+func URI(name string) string { return "https://schemas.expediter.io/" + Version + "/" + name + ".json" }
+
 func schemas(root string) (map[string][]byte, error) {
 	comments := openapi.NewComments(root)
 	files := make(map[string][]byte)
@@ -71,13 +74,13 @@ func schemas(root string) (map[string][]byte, error) {
 			},
 		}
 		schema := reflector.Reflect(value)
-		schema.ID = jsonschema.ID(contracts.SchemaURI(name))
+		schema.ID = jsonschema.ID(URI(name))
 		schema.Title = name
 		refine(reflect.TypeOf(value).Name(), schema)
 		for defined, definition := range schema.Definitions {
 			refine(defined, definition)
 		}
-		if err := add(files, "pkg/contracts/schemas/"+name+"."+contracts.SchemaVersion+".json", schema); err != nil {
+		if err := add(files, "pkg/contracts/schemas/"+name+"."+Version+".json", schema); err != nil {
 			return nil, err
 		}
 	}
@@ -132,7 +135,7 @@ func refine(typeName string, schema *jsonschema.Schema) {
 		providers, _ := schema.Properties.Get("providers")
 		providers.PropertyNames = &jsonschema.Schema{Pattern: `^[A-Za-z0-9_-]+$`}
 		providers.MinProperties = new(uint64(1))
-		providers.MaxProperties = new(uint64(contracts.MaxProviders))
+		providers.MaxProperties = new(uint64(16))
 	case "EnrichRequest":
 		providers, _ := schema.Properties.Get("providers")
 		providers.Items = &jsonschema.Schema{Type: "string", Pattern: `^[A-Za-z0-9_-]{1,64}$`}
@@ -187,35 +190,6 @@ func Files(root string) (map[string][]byte, error) {
 // Folders returns the folders that hold generated files and nothing else.
 func Folders() []string {
 	return []string{"pkg/contracts/schemas", "deploy/nats/streams", "deploy/nats/buckets", "deploy/nats/objects"}
-}
-
-// Write replaces the generated files below root.
-func Write(root string) error {
-	files, err := Files(root)
-	if err != nil {
-		return err
-	}
-	for _, folder := range Folders() {
-		path := filepath.Join(root, folder)
-		old, err := filepath.Glob(filepath.Join(path, "*.json"))
-		if err != nil {
-			return fmt.Errorf("render: %w", err)
-		}
-		for _, file := range old {
-			if err := os.Remove(file); err != nil {
-				return fmt.Errorf("render: %w", err)
-			}
-		}
-		if err := os.MkdirAll(path, 0o750); err != nil {
-			return fmt.Errorf("render: %w", err)
-		}
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil { //nolint:gosec // Everybody may read sources.
-			return fmt.Errorf("render: %w", err)
-		}
-	}
-	return nil
 }
 
 func assets() (map[string][]byte, error) {

@@ -1,4 +1,4 @@
-// Package chaos_test takes locks, changes guarded values and computes keys in processes of their own, while the
+// Package chaos_test takes locks, changes guarded values and computes keys in their own processes, while the
 // processes are killed and frozen, cut off in one direction, and their servers paused, killed and deposed. Their common
 // history is then checked: against models of a lock and of a fenced register, for results that were accepted, and for
 // waiters that were left behind.

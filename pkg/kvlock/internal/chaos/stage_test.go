@@ -195,7 +195,7 @@ type fault struct {
 	do   func(ctx context.Context, s *stage, r *rand.Rand)
 }
 
-// run does each fault in an order of its own, rounds times.
+// run does each fault in its own order, rounds times.
 func (s *stage) run(ctx context.Context, r *rand.Rand, rounds int, faults []fault) {
 	for range rounds {
 		for _, i := range r.Perm(len(faults)) {

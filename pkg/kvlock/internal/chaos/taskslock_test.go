@@ -195,7 +195,7 @@ func (w *worker) compute(ctx context.Context, t *task) {
 	sleep(ctx, ends)
 }
 
-// claim is a turn with a key that each wants to claim and complete with a value of its own. Every other time it is
+// claim is a turn with a key that each wants to claim and complete with its own value. Every other time it is
 // late: another worker may have claimed the key by then.
 func (w *worker) claim(ctx context.Context, t *task) {
 	key, _ := currentKey("claim", 2*w.TTL)

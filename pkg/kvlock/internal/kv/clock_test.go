@@ -174,7 +174,7 @@ func TestLater(t *testing.T) {
 		{"later", entry{2, at}, entry{1, at}, true},
 		{"the same", entry{2, at}, entry{2, at}, false},
 		{"earlier, from a replica that lags", entry{1, at}, entry{2, at.Add(time.Second)}, false},
-		{"lower, of a bucket made anew", entry{1, at.Add(time.Second)}, entry{2, at}, true},
+		{"lower, of a recreated bucket", entry{1, at.Add(time.Second)}, entry{2, at}, true},
 		{"gone", entry{0, time.Time{}}, entry{2, at}, true},
 		{"still gone", entry{0, time.Time{}}, entry{0, time.Time{}}, false},
 		{"back", entry{3, at}, entry{0, time.Time{}}, true},

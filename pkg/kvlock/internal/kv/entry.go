@@ -61,7 +61,7 @@ func Expiry(ttl, age time.Duration, seen time.Time) time.Time {
 }
 
 // Later reports whether a revision that was stored at created follows the revision last of the same key. The revision 0 of a key without a
-// message follows any revision but 0. Revisions that begin anew belong to a bucket that was deleted and made again.
+// message follows any revision but 0. Revisions that start over belong to a bucket that was deleted and recreated.
 func Later(revision uint64, created time.Time, last uint64, lastCreated time.Time) bool {
 	switch {
 	case revision == 0:
@@ -100,9 +100,9 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 			first[key] = i
 		}
 	}
-	ctx, cancel := s.Bound(ctx)
+	ctx, cancel := s.Bound(ctx, s.OpTimeout)
 	defer cancel()
-	era := s.Hub.Era()
+	era := s.Hub.era.Load()
 	messages, err := s.Get.Last(ctx, s.Stream, subjects)
 	if err != nil {
 		return nil, s.Unavailable(ctx, "read", keys, err)
@@ -131,7 +131,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 
 // Ask is Leader, repeated until a server answers or the time of the operation is up.
 func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
-	ctx, cancel := s.Bound(ctx)
+	ctx, cancel := s.Bound(ctx, s.OpTimeout)
 	defer cancel()
 	err = s.Persist(ctx, "read", key, func() error {
 		entry, err = s.Leader(ctx, key)
@@ -142,7 +142,7 @@ func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
 
 // Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.
 func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
-	era := s.Hub.Era()
+	era := s.Hub.era.Load()
 	m, found, err := s.api.Get(ctx, s.Stream, jsapi.Query{LastBySubject: s.prefix + key})
 	if err != nil {
 		return Entry{}, err
@@ -173,7 +173,7 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 const scanPage = 10_000
 
 // Scan yields the last messages of all keys that begin with prefix and a dot, and of all keys for the prefix "", including markers, in the
-// order of their revisions. A key that is written meanwhile is yielded again. An error comes last, with an entry without a key.
+// order of their revisions. A key that is written in the meantime is yielded again. An error comes last, with an entry without a key.
 //
 // Any replica may answer. One round trip for each 10,000 messages, or 8 MB. With a prefix, each costs the server some 0.2 seconds for a
 // million keys, because it counts the messages that follow.
@@ -189,7 +189,7 @@ func (s *Store) Scan(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 			for _, m := range messages {
 				next = m.Sequence + 1
 				key, found := strings.CutPrefix(m.Subject, s.prefix)
-				if found && !strings.HasPrefix(key, reservedPrefix) && !yield(s.entry(key, m, s.Hub.Era()), nil) {
+				if found && !strings.HasPrefix(key, reservedPrefix) && !yield(s.entry(key, m, s.Hub.era.Load()), nil) {
 					return
 				}
 			}
@@ -206,7 +206,7 @@ func (s *Store) page(ctx context.Context, prefix string, from uint64) (messages 
 		}
 		filter = s.prefix + prefix + ".>"
 	}
-	bounded, cancel := s.Bound(ctx)
+	bounded, cancel := s.Bound(ctx, s.OpTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.Closing, cancel)()
 	messages, more, err = s.Get.Matching(bounded, s.Stream, filter, from, scanPage)
@@ -333,7 +333,7 @@ func IsForeign(err error) bool { return errors.Is(err, ErrVersion) || errors.Is(
 
 // CheckSeconds returns an error for a number of seconds that no writer writes.
 func CheckSeconds(seconds int64) error {
-	if seconds < 0 || seconds > Seconds(MaxTTL) {
+	if seconds < 0 || seconds > int64(MaxTTL/time.Second) {
 		return fmt.Errorf("ttl of %d seconds is out of range", seconds)
 	}
 	return nil
@@ -447,9 +447,6 @@ func CheckNamedTTL(name string, ttl time.Duration) error {
 	}
 	return nil
 }
-
-// Seconds returns a TTL in the unit of records and headers.
-func Seconds(ttl time.Duration) int64 { return int64(ttl / time.Second) }
 
 // MarkerTTL returns the TTL of a marker that hides a value with ttl left. A server that was killed may restore the hidden message when it
 // restarts, and the marker has to outlive that message.

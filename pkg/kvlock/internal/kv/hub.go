@@ -332,7 +332,7 @@ func (h *Hub) update(e *Entry, v View, read uint64) {
 	}
 	// A read that found no key may have missed the write that was pushed in the meantime.
 	missed := read > 0 && read <= k.pushed && e.Revision == 0 && !k.expired(h.lastHeard)
-	other := e.Revision == k.revision && e.Created.After(k.created) // the entry of a bucket that was made anew
+	other := e.Revision == k.revision && e.Created.After(k.created) // the entry of a bucket that was recreated
 	if !k.known || other || !missed && Later(e.Revision, e.Created, k.revision, k.created) {
 		k.known, k.revision, k.created, k.view = true, e.Revision, e.Created, v
 	}
@@ -557,7 +557,7 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 // poll reads keys and delivers their entries. An entry that is older than the last push comes from a replica that lags behind, unless the
 // leader returns the same entry.
 func (h *Hub) poll(keys []string, read uint64) {
-	ctx, cancel := h.store.Bound(h.store.Closing)
+	ctx, cancel := h.store.Bound(h.store.Closing, h.store.OpTimeout)
 	defer cancel()
 	entries, err := h.store.Read(ctx, keys)
 	for i := 0; err == nil && i < len(entries); i++ {

@@ -299,7 +299,7 @@ func (l *Members) probe(member string, s *suspect, now time.Time) {
 	}
 }
 
-// checkConnection begins anew after a reconnect: others that were disconnected too may not be back yet.
+// checkConnection starts over after a reconnect: others that were disconnected too may not be back yet.
 func (l *Members) checkConnection(now time.Time) {
 	reconnects := l.nc.Stats().Reconnects
 	if reconnects == l.reconnects && l.nc.IsConnected() {
@@ -389,7 +389,7 @@ const (
 	dead // it has no subscriber
 )
 
-// askAt asks a server for the member that subscribes to subject. It makes a connection of its own to that server, as the client would.
+// askAt asks a server for the member that subscribes to subject. It makes a separate connection to that server, as the client would.
 func (l *Members) askAt(server, subject string) fate {
 	opts := l.nc.Opts
 	opts.Url, opts.AllowReconnect, opts.RetryOnFailedConnect, opts.Timeout = "", false, false, askTime

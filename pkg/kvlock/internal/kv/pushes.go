@@ -36,7 +36,7 @@ type Mirror interface {
 	// Suspend records that changes may be missing until the next Extend.
 	Suspend()
 
-	// Skip forgets everything and begins anew behind sequence, or behind the last change that was pushed.
+	// Skip forgets everything and starts over behind sequence, or behind the last change that was pushed.
 	Skip(sequence uint64)
 
 	// Reset begins the next era: it forgets everything and starts over behind sequence, whatever was pushed.
@@ -102,7 +102,7 @@ func (h *Hub) pushedUpTo() uint64 {
 	return h.gaps.applied
 }
 
-// skip makes the mirror and the hub begin anew behind the change sequence, or behind the last push if that is later: pushes may have
+// skip makes the mirror and the hub start over behind the change sequence, or behind the last push if that is later: pushes may have
 // overtaken the answer with sequence, and do not come again.
 func (h *Hub) skip(sequence uint64) {
 	if h.mirror != nil {
@@ -113,7 +113,7 @@ func (h *Hub) skip(sequence uint64) {
 	h.beginBehind(max(sequence, h.gaps.applied))
 }
 
-// reset makes the mirror and the hub begin anew behind the change sequence of another stream, whose numbers are unrelated to the former.
+// reset makes the mirror and the hub start over behind the change sequence of another stream, whose numbers are unrelated to the former.
 func (h *Hub) reset(sequence uint64) {
 	h.era.Add(1)
 	if h.mirror != nil {
@@ -301,10 +301,10 @@ func (h *Hub) check(ctx context.Context) error {
 // when the question was sent.
 func (h *Hub) follow(ctx context.Context, info *jetstream.StreamInfo, applied uint64) error {
 	last, first := info.State.LastSeq, h.checks.made.IsZero()
-	anew := h.checks.gone || !first && !info.Created.Equal(h.checks.made) || last < applied // the stream is another one, or was restored
+	remade := h.checks.gone || !first && !info.Created.Equal(h.checks.made) || last < applied // the stream is another one, or was restored
 	h.checks.gone, h.checks.made = false, info.Created
 	switch {
-	case anew:
+	case remade:
 		h.reset(last)
 	case first:
 		h.skip(last)

@@ -26,7 +26,6 @@ import (
 
 	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/internal/directget"
-	"github.com/expediter-io/expediter/internal/inbox"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
@@ -48,17 +47,17 @@ type Store struct {
 	Closing    context.Context
 	Get        *directget.Getter
 
-	acks   *inbox.Inbox
+	acks   *jsapi.Inbox
 	api    jsapi.Client // over acks
 	prefix string       // the prefix of the subjects of keys, as read
-	put    string       // the prefix of the subjects of keys, as written: differs where JetStream has an API prefix of its own
+	put    string       // the prefix of the subjects of keys, as written: differs where JetStream has its own API prefix
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
 
 	generation   generation
 	remade       func()
 	work         sync.WaitGroup // the goroutines for which Close waits
-	highest      atomic.Uint64  // the highest acknowledged revision; a lower one is that of a stream that was made anew
+	highest      atomic.Uint64  // the highest acknowledged revision; a lower one is that of a stream that was recreated
 	beginClose   context.CancelCauseFunc
 	closed       context.Context
 	cancelClosed context.CancelCauseFunc
@@ -77,7 +76,7 @@ type Config struct {
 	Pushed func(Entry) (View, error)
 	Read   func(context.Context, Entry) View
 
-	// Remade is called, in a goroutine of its own, when the generation of the bucket has grown. Defaults to none.
+	// Remade is called, in a separate goroutine, when the generation of the bucket has grown. Defaults to none.
 	Remade func()
 }
 
@@ -150,7 +149,7 @@ func (s *Store) subscribe() (err error) {
 	if s.Get, err = directget.New(s.Conn, s.api.Prefix); err != nil {
 		return err
 	}
-	if s.acks, err = inbox.New(s.Conn); err != nil {
+	if s.acks, err = jsapi.NewInbox(s.Conn); err != nil {
 		return err
 	}
 	s.api.Sender = s.acks
@@ -206,21 +205,11 @@ func (s *Store) Close() {
 	s.unsubscribe()
 }
 
-// Bound limits an operation to the store's time-out, and ends it when the store closes.
-func (s *Store) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return s.boundBy(ctx, time.Now().Add(s.OpTimeout))
-}
-
-// boundBy is Bound for an operation that has to end by a given time.
-func (s *Store) boundBy(ctx context.Context, by time.Time) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithDeadline(ctx, by)
-	stop := s.UntilClosed(cancel)
+// Bound ends an operation after the given time, and when the store closes.
+func (s *Store) Bound(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	stop := context.AfterFunc(s.closed, cancel)
 	return ctx, func() { stop(); cancel() }
-}
-
-// UntilClosed calls cancel when the store closes, unless stop is called before.
-func (s *Store) UntilClosed(cancel func()) (stop func() bool) {
-	return context.AfterFunc(s.closed, cancel)
 }
 
 // BucketName matches the names that a bucket may have.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,8 +79,8 @@ func (e *ConflictError) Error() string {
 }
 
 // outdated reports whether a read returned an older entry than an entry of this process that was acknowledged and cannot have expired.
-// Then a deposed leader answered, or the key is absent because another process claimed it meanwhile for a shorter time. A marker, which
-// the server accepts only where the key is absent, decides between the two.
+// Then a deposed leader answered, or the key is absent because another process claimed it since for a shorter time. A marker, which the
+// server accepts only where the key is absent, decides between the two.
 func (c Change) outdated(revision uint64) bool {
 	return revision < c.Expect && time.Now().Before(c.Held)
 }
@@ -110,30 +109,36 @@ var errRemade = errors.New("kvlock: the bucket was recreated, or marked as resto
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
 	// After a lost connection the bucket may be another: a condition on a revision would be true there by chance.
-	if !s.isSteady() {
+	if s.trust() == doubted {
 		if err := s.confirm(ctx, bound); err != nil {
 			return 0, err
 		}
 	}
-	generation := s.Generation()
+	generation := s.generation.known.Load().number
 	if c.Generation != 0 && c.Generation != generation {
 		return 0, errRemade
 	}
-	within := min(cmp.Or(c.Within, SendTimeout), SendTimeout, bound-time.Since(began))
-	revision, err = s.publish(ctx, s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge), within)
-	if err == nil && c.Token {
-		// Asked only now: before the write the answer would not say in which generation it was stored.
-		if err = s.confirm(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
-			err = errRemade // the bucket was made anew before or after the write was stored
+	revision, err = s.publish(ctx, c, min(cmp.Or(c.Within, SendTimeout), SendTimeout, bound-time.Since(began)))
+	if err != nil || !c.Token {
+		return revision, err
+	}
+	// Ask only now: an answer from before the write does not say in which generation the write was stored.
+	if s.trust() != fresh {
+		if err := s.confirm(ctx, bound-time.Since(began)); err != nil {
+			return revision, err
 		}
 	}
-	return revision, err
+	// The write was stored before or after the bucket was recreated. Its revision may repeat an earlier token.
+	if s.generation.known.Load().number != generation {
+		return revision, errRemade
+	}
+	return revision, nil
 }
 
 // Settle is the rest of Write, after a first try at the time sent that failed with the error last. The time of the operation counts from
 // since.
 func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, last error) (uint64, time.Time, error) {
-	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
+	ctx, cancel := s.Bound(ctx, s.OpTimeout-time.Since(since))
 	defer cancel()
 	for n := 0; ; n++ {
 		if jsapi.IsPermanent(last) {
@@ -174,7 +179,7 @@ func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	case c.Generation != 0 && c.Generation != s.Generation(), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
 	case outdated && revision == 0:
 		var err error
-		if revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
+		if revision, err = s.publish(ctx, Change{Key: c.Key, TTL: MarkerTTL(0), Purge: true}, SendTimeout); err != nil {
 			return err
 		}
 	default:
@@ -203,7 +208,7 @@ func (s *Store) judge(ctx context.Context, c Change) (Verdict, error) {
 // Mark replaces revision expect of a key by a marker: readers find the key absent. A ttl of 0 is none. Mark sends one request, once. One
 // round trip.
 func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Duration) error {
-	_, err := s.publish(ctx, s.message(key, expect, nil, ttl, true), SendTimeout)
+	_, err := s.publish(ctx, Change{Key: key, Expect: expect, TTL: ttl, Purge: true}, SendTimeout)
 	return err
 }
 
@@ -236,33 +241,41 @@ func (s *Store) Persist(ctx context.Context, op, key string, try func() error) e
 	}
 }
 
-// message returns a write to key that the server accepts only while revision expect is the last; 0 means none. A ttl of 0 is
-// none. With purge the message is a marker.
-func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duration, purge bool) *nats.Msg {
-	m := nats.NewMsg(s.put + key)
-	m.Data = data
-	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
+// publish sends one try of a write, and waits for its acknowledgement no longer than within. The server accepts the write only while
+// revision Expect is the last of the key; 0 means none.
+func (s *Store) publish(ctx context.Context, c Change, within time.Duration) (uint64, error) {
+	m := nats.NewMsg(s.put + c.Key)
+	m.Data = c.Data
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(c.Expect, 10))
 	m.Header[headerGeneration] = s.generation.known.Load().header
-	if ttl > 0 {
-		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(Seconds(ttl), 10)+"s")
+	if c.TTL > 0 {
+		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(int64(c.TTL/time.Second), 10)+"s")
 	}
-	if purge {
+	if c.Purge {
 		m.Header.Set(headerOperation, operationPurge) // the bucket keeps one message of each key, so a marker needs no rollup
 	}
-	return m
-}
 
-// publish sends one try of a write to the bucket, and waits for no longer than bound.
-func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (uint64, error) {
-	before, began, era := s.highest.Load(), time.Now(), s.Hub.Era()
-	revision, err := s.Send(ctx, s.Stream, m, bound)
-	if err == nil {
-		s.acknowledged(ctx, before, revision, began.Add(bound))
-		if mirror := s.Hub.mirror; mirror != nil {
-			mirror.Changed(strings.TrimPrefix(m.Subject, s.put), revision, era)
+	// The last known revision and the era are those from before the write: both may change until the acknowledgement is here.
+	before, began, era := s.highest.Load(), time.Now(), s.Hub.era.Load()
+	api := s.api
+	api.Within = within
+	revision, err := api.Publish(ctx, s.Stream, m)
+	if err != nil {
+		return 0, err
+	}
+	// A stream never acknowledges a lower revision than before, unless it is another stream.
+	if revision <= before {
+		s.fellBack(ctx, before, revision, began.Add(within))
+	}
+	for now := before; now < revision; now = s.highest.Load() {
+		if s.highest.CompareAndSwap(now, revision) {
+			break
 		}
 	}
-	return revision, err
+	if mirror := s.Hub.mirror; mirror != nil {
+		mirror.Changed(c.Key, revision, era)
+	}
+	return revision, nil
 }
 
 // Send sends m to stream, once, and returns the sequence at which it was stored. It sends nothing while the connection is down: the client
@@ -336,17 +349,32 @@ func generationOf(info *jetstream.StreamInfo) uint64 {
 // maxAhead bounds the time by which a generation in an entry may be ahead of the server's time, so that a wrong one is soon exceeded.
 const maxAhead = time.Minute
 
-// IsFresh reports whether the server was asked for the generation within [Confirmed], on the present connection. Then a revision may
-// become a token.
-func (s *Store) IsFresh() bool {
-	return s.isSteady() && time.Since(s.generation.known.Load().asked) < Confirmed
+// trustLevel says for what the known generation of the bucket is good enough.
+type trustLevel uint8
+
+const (
+	doubted trustLevel = iota // for nothing: the server has to be asked before the next write
+	steady                    // for a write: nothing has hinted at another generation since the server was asked
+	fresh                     // for a token as well: the server was asked within Confirmed
+)
+
+// trust returns how far the known generation is trusted now.
+func (s *Store) trust() trustLevel {
+	k := s.generation.known.Load()
+	switch {
+	// Another server may have another bucket of that name. So after a reconnect an earlier answer counts no more.
+	case k == nil || k.asked.IsZero() || k.reconnects != s.Conn.Stats().Reconnects:
+		return doubted
+	case time.Since(k.asked) < Confirmed:
+		return fresh
+	default:
+		return steady
+	}
 }
 
-// isSteady reports whether nothing has hinted at another generation since the server was asked.
-func (s *Store) isSteady() bool {
-	k := s.generation.known.Load()
-	return k != nil && !k.asked.IsZero() && k.reconnects == s.Conn.Stats().Reconnects
-}
+// IsFresh reports whether the server was asked for the generation within [Confirmed], on the present connection. Then a revision may
+// become a token.
+func (s *Store) IsFresh() bool { return s.trust() == fresh }
 
 // Generation returns the generation of the bucket, in nanoseconds since 1970; 0 for a store that was not opened.
 func (s *Store) Generation() uint64 {
@@ -356,18 +384,15 @@ func (s *Store) Generation() uint64 {
 	return 0
 }
 
-// confirm asks the stream's leader for the generation, unless it has answered within [Confirmed], and waits no longer than bound for the
-// answer. Callers that wait for the same question share its answer. One round trip.
+// confirm asks the stream's leader for the generation, and waits no longer than bound for the answer. Callers that wait for the same
+// question share its answer. One round trip.
 func (s *Store) confirm(ctx context.Context, bound time.Duration) error {
-	if s.IsFresh() {
-		return nil
-	}
 	g, came := &s.generation, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, min(bound, SendTimeout))
 	defer cancel()
 	g.asks <- struct{}{}
 	defer func() { <-g.asks }()
-	if s.IsFresh() { // the answer to another caller's question
+	if s.trust() == fresh { // another caller has asked
 		return nil
 	}
 	if g.failed.After(came) {
@@ -453,23 +478,17 @@ func (s *Store) isRemade(ctx context.Context, then uint64) bool {
 	return s.confirm(ctx, SendTimeout) == nil && s.Generation() > then
 }
 
-// acknowledged records the revision of an acknowledged write. before is the highest known revision at the time the write was sent. A
-// stream never acknowledges a lower revision, unless the bucket was deleted and created again, or restored from a backup. Then it has
-// another generation, and acknowledged makes one more round trip, until by; otherwise none.
-func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by time.Time) {
-	for revision > before {
-		now := s.highest.Load()
-		if revision <= now || s.highest.CompareAndSwap(now, revision) {
-			return
-		}
-	}
-	ctx, cancel := s.boundBy(ctx, by)
+// fellBack handles the acknowledgement of a revision that is not greater than before, the highest revision known when the write was sent.
+// The bucket was deleted and created again, or restored from a backup. Then it has another generation, for which fellBack asks, until by.
+// One round trip.
+func (s *Store) fellBack(ctx context.Context, before, revision uint64, by time.Time) {
+	ctx, cancel := s.Bound(ctx, time.Until(by))
 	defer cancel()
 	then := s.Generation()
 	s.invalidate()
 	switch err := s.confirm(ctx, SendTimeout); {
 	case err != nil:
-		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)
+		s.Log.WarnContext(ctx, "kvlock: bucket was recreated, its generation is not known yet", "error", err)
 	case s.Generation() == then:
 		// Each write asks again, until the bucket is marked or the old sequence is reached.
 		s.Log.ErrorContext(ctx, "kvlock: bucket was restored from a backup and gives tokens again that it has given: call MarkRestored",

@@ -32,7 +32,7 @@ const (
 	Step     = 60 * time.Millisecond
 )
 
-// Bed is a server of its own with a bucket.
+// Bed is a separate server with a bucket.
 type Bed struct {
 	Srv *natsrun.Server
 	JS  jetstream.JetStream // for reads and writes of the test itself
@@ -93,7 +93,7 @@ func (b *Bed) MakeBucketAnew(t testing.TB, after time.Duration) {
 	check.OK(t, err)
 }
 
-// Flight returns a Flight with a connection of its own, as in another process.
+// Flight returns a Flight with a separate connection, as in another process.
 func (b *Bed) Flight(t testing.TB, cfg flight.Config, opts ...nats.Option) *flight.Flight {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)
@@ -259,13 +259,13 @@ func Serve(bucket string) (js jetstream.JetStream, stop func()) {
 	}
 }
 
-// Client is the task of a process with a connection of its own.
+// Client is the task of a process with a separate connection.
 type Client struct {
 	TTL time.Duration // the TTL of the lock or claim that the process holds
 	URL string        // of its server
 }
 
-// Role returns the role of a process that runs work with a connection of its own.
+// Role returns the role of a process that runs work with a separate connection.
 func Role(name string, work func(ctx context.Context, js jetstream.JetStream, c Client) error) crash.Role[Client] {
 	return crash.Role[Client]{Name: name, Run: func(ctx context.Context, c Client) error {
 		nc, err := nats.Connect(c.URL, nats.MaxReconnects(-1))

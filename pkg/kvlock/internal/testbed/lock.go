@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Locker returns a Locker with a connection of its own, as in another process.
+// Locker returns a Locker with a separate connection, as in another process.
 func (b *Bed) Locker(t testing.TB, cfg kvlock.LockerConfig, opts ...nats.Option) *kvlock.Locker {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)
@@ -34,7 +34,7 @@ func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kv
 	return Closed(t, l, err)
 }
 
-// Guard returns a Guard with a connection of its own.
+// Guard returns a Guard with a separate connection.
 func (b *Bed) Guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)

@@ -224,7 +224,7 @@ func (j *Journal) abort(name string) {
 	j.used = slices.DeleteFunc(j.used, func(used string) bool { return used == name })
 }
 
-// recall returns the recorded result of a step. A result with messages of its own is written again when half of their TTL is over, since a
+// recall returns the recorded result of a step. A result in separate messages is rewritten when half of their TTL is over, since a
 // write of the record does not prolong it.
 func (j *Journal) recall(ctx context.Context, name string) (data []byte, found bool, err error) {
 	i := slices.IndexFunc(j.steps, func(e entry) bool { return e.Name == name })

@@ -48,7 +48,7 @@ type entry struct {
 	data []byte
 }
 
-// object is a result in messages of its own.
+// object is a result in separate messages.
 type object struct {
 	ID    string `json:"id"`
 	Parts int    `json:"parts"`
@@ -195,7 +195,7 @@ const (
 	// compressAbove is the size below which compression saves too little.
 	compressAbove = 4 << 10
 
-	// A result larger than maxInline, or one that would make the record larger than maxRecord, has messages of its own: the record is written
+	// A result larger than maxInline, or one that would make the record larger than maxRecord, has separate messages: the record is written
 	// with every step.
 	maxInline = 4 << 10
 	maxRecord = 32 << 10

@@ -175,7 +175,7 @@ type Step struct {
 	Name string
 	Size int
 
-	// Value is the result of the step, nil for a result with messages of its own.
+	// Value is the result of the step, nil for a result in separate messages.
 	Value []byte
 }
 

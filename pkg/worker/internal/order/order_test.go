@@ -95,7 +95,7 @@ func TestChainBehindWhatHasEnded(t *testing.T) {
 	}
 }
 
-// TestJobOfAnEarlierChain has the consumer go back behind a job that is here, as that of a stream which was made anew.
+// TestJobOfAnEarlierChain has the consumer go back behind a job that is here, as that of a stream which was recreated.
 func TestJobOfAnEarlierChain(t *testing.T) {
 	t.Parallel()
 	l := settled(t)

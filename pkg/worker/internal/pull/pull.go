@@ -58,8 +58,8 @@ type Config struct {
 	// Down is called when the connection is lost.
 	Down func(reason error)
 
-	// Lost is called on a goroutine of its own when a consumer cannot be pulled from. It returns when the consumer can be pulled from again,
-	// or when ctx ends. The other consumers are pulled from meanwhile.
+	// Lost is called on a separate goroutine when a consumer cannot be pulled from. It returns when the consumer can be pulled from again,
+	// or when ctx ends. The other consumers are pulled from in the meantime.
 	Lost func(ctx context.Context, reason error)
 
 	// Sources are the consumers, the most important first.
@@ -478,8 +478,8 @@ func (p *Puller) send(s *source, kind request, n int) {
 }
 
 // adapt makes the next request last longer, if the server was slow to end the latest and sent nothing. The server looks for the oldest
-// message among all subjects of the stream, which takes seconds for millions. If the request has expired meanwhile, it drops the message
-// that it found.
+// message among all subjects of the stream, which takes seconds for millions. If the request has expired by then, it drops the message that
+// it found.
 func (s *source) adapt() {
 	s.patience.Store(0)
 	if s.left.Load() == s.batch && time.Since(s.sent) > s.lasts+s.lasts/10 {

@@ -72,7 +72,7 @@ func TestNoEffectIsLostOrDoubled(t *testing.T) {
 	})
 }
 
-// recorder is where effects are left: on a server of its own, in the process of the test.
+// recorder is where effects are left: on a separate server, in the process of the test.
 type recorder struct {
 	js  jetstream.JetStream
 	url string

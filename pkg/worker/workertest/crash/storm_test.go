@@ -24,7 +24,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// kind is how a job is run. Jobs of one kind have a handler of their own.
+// kind is how a job is run. Jobs of one kind have their own handler.
 type kind struct {
 	name    string
 	policy  worker.Policy
@@ -115,7 +115,7 @@ func (s *storm) tellAt(at time.Time, fault string, number int) {
 	check.OK(s.t, told(s.t.Context(), s.recorder.js, s.stream, note{At: at, What: fault, Worker: number}, false))
 }
 
-// strike chooses a fault, and tells where it began and where it was over: jobs run meanwhile.
+// strike chooses a fault, and tells where it began and where it was over: jobs run in the meantime.
 func (s *storm) strike() {
 	s.t.Helper()
 	number := slices.Sorted(maps.Keys(s.at))[s.random.IntN(len(s.at))]

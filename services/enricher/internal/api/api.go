@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-//go:generate go run ./generate
+//go:generate go test -run ^TestDescriptionIsCurrent$ . -update
 
 // OpenAPI describes the operations.
 //

@@ -33,7 +33,7 @@ func (never) Name() string { return contracts.ProviderWolt }
 
 func (never) Search(context.Context, match.Place) ([]provider.Venue, error) { panic("asked") }
 
-// start serves on a connection of its own and returns another one, of a client.
+// start serves on a separate connection and returns another one, of a client.
 func startMicro(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (m *service.Micro, client *nats.Conn) {
 	t.Helper()
 	nc, _ := natstest.Connect(t, srv)

@@ -58,7 +58,7 @@ func (f far) Search(ctx context.Context, place match.Place) ([]provider.Venue, e
 
 func linkOf(name string) string { return "https://wolt.test/" + strings.ReplaceAll(name, " ", "-") }
 
-// instance is the API over a service of its own.
+// instance is the API over its own service.
 type instance struct {
 	*httptest.Server
 
@@ -143,7 +143,7 @@ func (i *instance) ask(t *testing.T, req contracts.EnrichRequest) contracts.Enri
 	return check.Must(contracts.Decode[contracts.EnrichResponse](data))(t)
 }
 
-// do makes one call and reads the whole answer. Data end a line, so that a shell's prompt comes on a line of its own.
+// do makes one call and reads the whole answer. Data end a line, so that a shell's prompt comes on its own line.
 func (i *instance) do(t *testing.T, method, path, body string, header http.Header) (int, http.Header, []byte) {
 	t.Helper()
 	req := check.Must(http.NewRequestWithContext(t.Context(), method, i.URL+path, strings.NewReader(body)))(t)

@@ -262,7 +262,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	t.Parallel()
 	i := start(t, natstest.Server(t), options{works: true})
 	for n := range 20 { // as many places as a request may have
-		list := places(contracts.MaxResults)
+		list := places(100)
 		for k := range list {
 			list[k].PlaceID += strconv.Itoa(n)
 		}

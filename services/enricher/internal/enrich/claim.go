@@ -17,6 +17,9 @@ import (
 )
 
 const (
+	// cloudEventType is the CloudEvents type of a job.
+	cloudEventType = "io.expediter.place.enrichment.requested.v1"
+
 	// claimsAtOnce bounds the claims of one request that are under way at a time.
 	claimsAtOnce = 64
 
@@ -229,7 +232,7 @@ func jobMessage(job contracts.EnrichJob, claimID string) (nats.Header, []byte, e
 		return nil, nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
 	}
 	header, err := contracts.CloudEvent{
-		ID: claimID, Source: "/enricher", Type: contracts.CloudEventEnrichRequested, Subject: job.Provider + "/" + place,
+		ID: claimID, Source: "/enricher", Type: cloudEventType, Subject: job.Provider + "/" + place,
 		Time: job.RequestedAt, DataContentType: "application/json",
 	}.Header()
 	if err != nil {

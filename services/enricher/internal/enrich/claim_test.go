@@ -153,7 +153,7 @@ func TestUnusableJobs(t *testing.T) {
 			took := time.Since(began)
 			check.That(t, took <= time.Second, "told after %s, want at once", took)
 			got := states["id-Pizza-House"]
-			check.That(t, got.Reason == contracts.ReasonProviderError, "told %+v of the place, want that there is no answer", got)
+			check.That(t, got.Reason == "provider_error", "told %+v of the place, want that there is no answer", got)
 			wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
 			letter := deadLetter(t, i)
 			check.That(t, letter.Reason == c.reason, "dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
@@ -184,7 +184,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	settled.Outcome = worker.OutcomeDead
 	i.Settled(settled)
 	i.background.Wait()
-	for range 2 { // the place is never free meanwhile: a process with a subscriber would queue its job again
+	for range 2 { // the place is never free in the meantime: a process with a subscriber would queue its job again
 		msg, err := writes.NextMsg(patience)
 		check.Require(t, err == nil && msg.Header.Get("KV-Operation") == "", "%v: %v", msg, err)
 	}
@@ -206,7 +206,7 @@ func TestInvalidVenue(t *testing.T) {
 	i.work(t)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	got := i.outcomes(t, "req-1")["id-Pizza-House"]
-	check.That(t, got.Reason == contracts.ReasonProviderError && got.URL == nil, "told %+v, want no answer", got)
+	check.That(t, got.Reason == "provider_error" && got.URL == nil, "told %+v, want no answer", got)
 }
 
 // A job is a CloudEvent under the id of its claim.
@@ -218,7 +218,7 @@ func TestJobIsACloudEvent(t *testing.T) {
 	check.OK(t, err)
 	msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
 	for field, want := range map[string]string{
-		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": contracts.CloudEventEnrichRequested, "ce-source": "/enricher",
+		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": cloudEventType, "ce-source": "/enricher",
 	} {
 		check.Same(t, fmt.Sprintf("header %s", field), msg.Header.Get(field), want)
 	}
@@ -292,7 +292,7 @@ func FuzzReadState(f *testing.F) {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		state, err := contracts.ReadState(value)
+		state, err := readState(value)
 		if err != nil {
 			return
 		}
@@ -308,10 +308,10 @@ func TestReadState(t *testing.T) {
 	for value, want := range map[string]contracts.ProviderState{
 		`{"status":"FOUND","url":"` + link + `","updatedAt":"2026-02-03T12:00:00Z"}`: {Status: contracts.StatusFound, URL: new(link)},
 		`{"status":"NOT_FOUND","url":null}`:                                          {Status: contracts.StatusNotFound},
-		`{"status":"PENDING","url":null,"outcome":"ERROR"}`:                          {Status: contracts.StatusPending, Reason: contracts.ReasonProviderError},
-		`{"status":"PENDING","url":null,"outcome":"AMBIGUOUS","score":"?"}`:          {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
+		`{"status":"PENDING","url":null,"outcome":"ERROR"}`:                          {Status: contracts.StatusPending, Reason: "provider_error"},
+		`{"status":"PENDING","url":null,"outcome":"AMBIGUOUS","score":"?"}`:          {Status: contracts.StatusPending, Reason: "ambiguous"},
 	} {
-		got, err := contracts.ReadState([]byte(value))
+		got, err := readState([]byte(value))
 		diff := cmp.Diff(want, got)
 		check.That(t, diff == "" && err == nil, "%s: %v (-want +got):\n%s", value, err, diff)
 	}
@@ -447,7 +447,7 @@ func TestBadDaysOfAProvider(t *testing.T) {
 			far.set(fault)
 			i.ask(t, "req-1", pizzaHouse())
 			got := outcomes(t, i, "req-1", time.Hour)["ChIJ123"]
-			check.Require(t, got.Status == contracts.StatusPending && got.Reason == contracts.ReasonProviderError && got.URL == nil,
+			check.Require(t, got.Status == contracts.StatusPending && got.Reason == "provider_error" && got.URL == nil,
 				"told %+v, want PENDING because of the provider", got)
 			natstest.Pass(time.Second)
 			check.Says(t, deadLetter(t, i).Error, "wolt: ")
@@ -486,7 +486,7 @@ func TestBacklogAtTheRate(t *testing.T) {
 	})
 }
 
-// counting is the far side as it is seen from all instances: when each call came, and how many were under way.
+// counting is the remote service as it is seen from all instances: when each call came, and how many were under way.
 type counting struct {
 	next http.RoundTripper
 	slow time.Duration // the least time of each call
@@ -529,7 +529,7 @@ func (c *counting) check(t *testing.T, gap time.Duration, burst int) {
 }
 
 // TestProviderIsAskedNoFasterByMoreInstances has three instances look places up, one of which is cut off in the middle. The
-// far side never gets more calls than its rate, nor more at once than searches that may be under way; no attempt is used on
+// remote service never gets more calls than its rate, nor more at once than searches that may be under way; no attempt is used on
 // waiting.
 func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 	for _, dies := range []bool{false, true} {

@@ -34,13 +34,13 @@ import (
 // queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
 // if it is queued.
 //
-// The result of a place answers a request whose description does not contradict it. A description that contradicts it has an entry
-// of its own: a place has one entry for its first description, and contracts.EnrichVariants entries for the others, which replace
+// The result of a place answers a request whose description does not contradict it. A description that contradicts it has a separate
+// entry: a place has one entry for its first description, and variants entries for the others, which replace
 // each other.
 //
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
 // when all are known. Otherwise three: read, claim, queue; the claims go out together, and so do the jobs. One or two more for
-// a place that had another description before. The round trips are finished although ctx ends meanwhile: a claim without a job
+// a place that had another description before. The round trips are finished although ctx ends in the meantime: a claim without a job
 // would block its place until it expires.
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
 	s.count(func(c *Stats) { c.Requests++ })

@@ -111,7 +111,7 @@ func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup)
 			return nil
 		}
 	}
-	return fmt.Errorf("enricher: save request %q: it changed %d times meanwhile", requestID, saveTries)
+	return fmt.Errorf("enricher: save request %q: it changed %d times in the meantime", requestID, saveTries)
 }
 
 // add appends the lookups that the record does not have, and reports whether it has appended any.
@@ -226,11 +226,14 @@ func sameFields(a, b match.Place) bool {
 		(a.Location == nil) == (b.Location == nil)
 }
 
+// variants is the number of descriptions of one place, in addition to the first, that have a separate entry at a provider.
+const variants = 15
+
 // variantOf returns the number, from 1, of the entry for a name that the first entry of its place does not fit.
 func variantOf(name string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write(appendPlain(make([]byte, 0, 64), name))
-	return 1 + int(hash.Sum32()%contracts.EnrichVariants)
+	return 1 + int(hash.Sum32()%variants)
 }
 
 // lookup is one place of a request at one provider. A place that a request names more than once is one lookup.
@@ -388,7 +391,7 @@ func (t *lookup) learn(entry *flight.Entry) error {
 	if !done {
 		return nil
 	}
-	state, err := contracts.ReadState(entry.Value)
+	state, err := readState(entry.Value)
 	if err != nil {
 		return fmt.Errorf("enricher: entry %q at revision %d: %w", entry.Key, entry.Revision, err)
 	}
@@ -419,7 +422,7 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 		if err != nil {
 			return nil, err
 		}
-		for n := range contracts.EnrichVariants + 1 {
+		for n := range variants + 1 {
 			keys, known = append(keys, variantKey(first, n)), append(known, Lookup{Provider: p.Name(), Variant: n})
 		}
 	}

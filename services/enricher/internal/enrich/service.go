@@ -268,14 +268,14 @@ type SkipReason string
 
 // The reasons, by the names that operators search for.
 const (
-	SkipFlagDisabled     SkipReason = "flag_disabled"            // enrichment is switched off
-	SkipNoResults        SkipReason = "no_results"               // the request has no restaurants
-	SkipStoreDown        SkipReason = contracts.SkippedStoreDown // the entries cannot be read
-	SkipStoreFull        SkipReason = contracts.SkippedStoreFull // the request cannot be recorded
-	SkipAlreadyCached    SkipReason = "already_cached"           // the entry holds an answer
-	SkipLockHeld         SkipReason = "lock_held"                // another process has the claim, or the job is queued already
-	SkipLockError        SkipReason = "lock_error"               // the claim could not be taken
-	SkipQueueUnavailable SkipReason = "queue_unavailable"        // the job could not be queued
+	SkipFlagDisabled     SkipReason = "flag_disabled"     // enrichment is switched off
+	SkipNoResults        SkipReason = "no_results"        // the request has no restaurants
+	SkipStoreDown        SkipReason = "store_down"        // the entries cannot be read
+	SkipStoreFull        SkipReason = "store_full"        // the request cannot be recorded
+	SkipAlreadyCached    SkipReason = "already_cached"    // the entry holds an answer
+	SkipLockHeld         SkipReason = "lock_held"         // another process has the claim, or the job is queued already
+	SkipLockError        SkipReason = "lock_error"        // the claim could not be taken
+	SkipQueueUnavailable SkipReason = "queue_unavailable" // the job could not be queued
 )
 
 // log writes one event of a lookup.

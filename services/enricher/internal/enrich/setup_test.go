@@ -94,7 +94,7 @@ func twoVenues(_ context.Context, place match.Place) ([]provider.Venue, error) {
 	return []provider.Venue{{Place: here, ID: "here", URL: linkOf("here")}, {Place: there, ID: "there", URL: linkOf("there")}}, nil
 }
 
-var errFar = errors.New("the far side is out of order")
+var errFar = errors.New("the provider is out of order")
 
 // failTimes fails that many searches before it answers.
 func failTimes(n int, err error) func(context.Context, match.Place) ([]provider.Venue, error) {
@@ -437,7 +437,7 @@ func TestSubscription(t *testing.T) {
 		wantTypes(t, got, want...)
 	}
 
-	// Anything else is a reset and a snapshot, and the id of the reset begins anew.
+	// Anything else is a reset and a snapshot, and the id of the reset starts over.
 	foreign := take(t, subscribe(t, i, "req-2", ""), 1)[0].ID
 	for _, id := range []string{"?", "AAAA.AA", foreign, rest[0].ID + "AAAA", "x" + rest[0].ID} {
 		sub := subscribe(t, i, "req-1", id)
@@ -498,7 +498,7 @@ func TestConcurrentRecords(t *testing.T) {
 }
 
 // TestUnresolvedThenFound: a place that was told to have no answer is told again when it has one, and is not looked up
-// again for that subscriber meanwhile.
+// again for that subscriber in the meantime.
 func TestUnresolvedThenFound(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
@@ -517,8 +517,8 @@ func TestUnresolvedThenFound(t *testing.T) {
 		defer sub.Close()
 		got := take(t, sub, 2)
 		wantTypes(t, got, TypeSnapshot, contracts.TypeResultPatch)
-		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, contracts.ReasonProviderError)
-		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires meanwhile
+		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, "provider_error")
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires in the meantime
 		defer cancel()
 		_, err := sub.Next(ctx)
 		check.That(t, errors.Is(err, context.DeadlineExceeded), "told something: %v", err)

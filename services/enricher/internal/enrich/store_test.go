@@ -43,7 +43,7 @@ func TestStoreDown(t *testing.T) {
 		resp := i.ask(t, "req-1", places(100))
 		took := time.Since(began)
 		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
-		check.Same(t, "skipped for : nobody can subscribe to the request, and the answer does", resp.Skipped, contracts.SkippedStoreDown)
+		check.Same(t, "skipped for : nobody can subscribe to the request, and the answer does", resp.Skipped, "store_down")
 		check.That(t, resp.Pending == 100 && i.Stats().Skipped[SkipStoreDown] == 100,
 			"%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
 		for n := range resp.Results {
@@ -61,7 +61,7 @@ func TestRequestThatIsNotRecorded(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	check.OK(t, i.js.DeleteKeyValue(t.Context(), contracts.BucketRequests))
 	short := func(r *contracts.EnrichRequest) { r.WaitMS = 1 }
-	if resp := i.ask(t, "req-1", places(2), short); resp.Skipped != contracts.SkippedStoreDown || resp.Pending != 2 {
+	if resp := i.ask(t, "req-1", places(2), short); resp.Skipped != "store_down" || resp.Pending != 2 {
 		t.Errorf("skipped for %q with %d pending, want store_down with 2", resp.Skipped, resp.Pending)
 	}
 	i.work(t)
@@ -350,7 +350,7 @@ func TestDescriptionsAreBounded(t *testing.T) {
 		words := [2][]string{
 			strings.Fields("Amber Birch Cobalt Dragon Falcon Garnet Hazel"), strings.Fields("Lantern Meadow Orchard Pelican Quarry Spindle Thunder"),
 		}
-		for n := range 3 * contracts.EnrichVariants {
+		for n := range 3 * variants {
 			name := words[0][n%7] + " " + words[1][n/7]
 			r := described(func(r *contracts.Restaurant) { r.Name = name })
 			got := state(t, i.ask(t, "", []contracts.Restaurant{r}, waits), 0)
@@ -361,7 +361,7 @@ func TestDescriptionsAreBounded(t *testing.T) {
 			check.OK(t, err)
 			keys[entry.Key] = true
 		}
-		check.That(t, len(keys) >= 2 && len(keys) <= 1+contracts.EnrichVariants, "%d entries", len(keys))
+		check.That(t, len(keys) >= 2 && len(keys) <= 1+variants, "%d entries", len(keys))
 	})
 }
 
@@ -387,7 +387,7 @@ func TestEntryWithoutADescription(t *testing.T) {
 	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
 	all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"}))(t)
 	check.OK(t, all[0].learn(&entry))
-	check.Same(t, "reason", all[0].state.Reason, contracts.ReasonProviderError)
+	check.Same(t, "reason", all[0].state.Reason, "provider_error")
 }
 
 // TestEntryThatChanges: a result is parsed once, and one in its place is another.
@@ -467,8 +467,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	all := places(maxRecorded + 1)
-	for from := 0; from < maxRecorded; from += contracts.MaxResults {
-		i.ask(t, "req-1", all[from:from+contracts.MaxResults])
+	for from := 0; from < maxRecorded; from += 100 {
+		i.ask(t, "req-1", all[from:from+100])
 	}
 	i.ask(t, "req-1", all[:3]) // adds nothing
 	check.Is(t, check.Err(i.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "req-1", Results: all[maxRecorded:]})), ErrRequestFull)
@@ -489,7 +489,7 @@ func TestAnswerWhileTheConnectionHangs(t *testing.T) {
 	resp := i.ask(t, "req-1", places(100))
 	took := time.Since(began)
 	check.That(t, took <= 30*time.Second, "answered after %s", took) // the library gives up after a minute
-	check.That(t, resp.Pending == 100 && resp.Skipped == contracts.SkippedStoreDown, "%d pending, skipped %q", resp.Pending, resp.Skipped)
+	check.That(t, resp.Pending == 100 && resp.Skipped == "store_down", "%d pending, skipped %q", resp.Pending, resp.Skipped)
 }
 
 // hang holds the messages of clients back, until open.
@@ -715,7 +715,7 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 				natstest.Pass(8 * time.Second) // for as long as a provider may take by default
 				return venueOf(place)
 			}}
-			client := newInstance(t, srv, slow) // has a connection of its own, and works nothing
+			client := newInstance(t, srv, slow) // has a separate connection, and works nothing
 			wire := natstest.NewWire(t, srv, mishap)
 			var i *instance
 			start := func() {

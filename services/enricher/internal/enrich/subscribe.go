@@ -24,7 +24,7 @@ const (
 
 // Update is one event of a Subscription.
 type Update struct {
-	// ID is the id with which Subscribe continues after this event; "" after a reset, which begins anew.
+	// ID is the id with which Subscribe continues after this event; "" after a reset, which starts over.
 	ID string
 
 	// Type is TypeSnapshot, TypeReset, TypeComplete or contracts.TypeResultPatch.
@@ -148,7 +148,7 @@ func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 	case lastEventID == "":
 		sub.snapshot()
 	default:
-		// Without an id: a client that is cut off now has to begin anew, because the snapshot is still missing.
+		// Without an id: a client that is cut off now has to start over, because the snapshot is still missing.
 		sub.queue = append(sub.queue, Update{Type: TypeReset, Body: Notice{Type: TypeReset, RequestID: sub.requestID}})
 		sub.snapshot()
 	}
@@ -205,7 +205,7 @@ func (sub *Subscription) patch(i int) {
 	}
 	sub.service.count(func(c *Stats) { c.Patches++ })
 	sub.publish(contracts.TypeResultPatch,
-		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
+		newResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
 }
 
 // advance records that the subscriber receives the state of place i, and reports whether the state is new to it.
@@ -232,7 +232,7 @@ func (sub *Subscription) snapshot() {
 		if !t.settled {
 			body.Pending++
 		}
-		patch := contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated).Patch
+		patch := newResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated).Patch
 		at, known := places[t.job.PlaceID]
 		if !known {
 			places[t.job.PlaceID] = len(body.Places)

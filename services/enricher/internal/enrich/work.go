@@ -46,7 +46,7 @@ const (
 	minHeldSnooze = 500 * time.Millisecond
 	maxHeldSnooze = 5 * time.Second
 
-	// reasonReplaced is the reason for skipping a job whose place another description has claimed meanwhile.
+	// reasonReplaced is the reason for skipping a job whose place another description has claimed in the meantime.
 	reasonReplaced = "replaced"
 
 	// unresolvedTTL is the time for which a place is not looked up again after a look-up without an answer: several venues could be the
@@ -76,7 +76,7 @@ func (s *Service) Policy() worker.Policy {
 // other worker no longer renews its claim.
 //
 // So the provider is asked once, and again only after a failure, or when a worker died between asking and storing. A search
-// continues although its claim is lost meanwhile, and its result is stored if no other worker was faster. A temporary
+// continues although its claim is lost in the meantime, and its result is stored if no other worker was faster. A temporary
 // failure is tried again by the worker's policy, not before the provider allows it. After a permanent failure, or the last
 // attempt, the job ends in the dead letters and its place has no answer for unresolvedTTL.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {

@@ -89,7 +89,7 @@ func TestProviderFailsForGood(t *testing.T) {
 			i := newInstance(t, srv, p)
 			i.work(t)
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError {
+			if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "provider_error" {
 				t.Errorf("told %+v, want PENDING because of the provider", got)
 			}
 			check.Same(t, "asked, times", p.total(), c.calls)
@@ -99,7 +99,7 @@ func TestProviderFailsForGood(t *testing.T) {
 				"dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
 			natstest.Pass(50 * time.Second)
 			resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
-			if got := state(t, resp, 0); got.Reason != contracts.ReasonProviderError || resp.Pending != 0 {
+			if got := state(t, resp, 0); got.Reason != "provider_error" || resp.Pending != 0 {
 				t.Errorf("within the minute it is %+v with %d pending, want the reason and none", got, resp.Pending)
 			}
 			natstest.Pass(10 * time.Second)
@@ -116,7 +116,7 @@ func TestAmbiguous(t *testing.T) {
 	somewhere := place("Pizza House")
 	somewhere.Address = ""
 	i.ask(t, "req-1", []contracts.Restaurant{somewhere})
-	if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonAmbiguous {
+	if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "ambiguous" {
 		t.Errorf("told %+v, want PENDING because it is ambiguous", got)
 	}
 	check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
@@ -569,7 +569,7 @@ func TestWorkConforms(t *testing.T) {
 
 func conformPlace(n int) string { return fmt.Sprintf("kitchen-%d", n) }
 
-// conformJob is a job whose claim has expired, which the worker takes anew.
+// conformJob is a job whose claim has expired, which the worker takes over.
 func conformJob(n int) *nats.Msg {
 	job := contracts.EnrichJob{
 		Provider: contracts.ProviderWolt, PlaceID: conformPlace(n), RequestID: "r", Name: conformPlace(n), Address: fmt.Sprintf("Harbour Road %d", n+1),

@@ -366,6 +366,10 @@ func TestSearchByMeaning(t *testing.T) {
 		{"בית הדג", "House of Fish"},
 		{"Красный Dragon", "Red Dragon"},
 		{"ג'ירף", "Giraffe"},
+		{"בורגרסבר", "Restaurant Burgers Bar"}, // two of the three words are written as one
+		{"Restaurant Burgers Bar", "בורגרסבר"},
+		{"Steakhouse Luigi Rossi", "Steak House Rossi Luigi"},
+		{"Блэкбёрд Cafe", "Cafe Black Bird"},
 	} {
 		words := strings.Fields(pair[1])
 		var crowd []provider.Venue

@@ -32,8 +32,9 @@ const (
 // hit is a venue with the worth of its agreements.
 type hit struct {
 	at     int32
-	word   int32   // the last word that agrees
+	words  uint64  // a bit for each word of the form in hand that agrees
 	common float32 // the weights of the words of the form in hand that agree
+	there  float32 // the weights of the words of the venue's name that agree with them
 	joined float32 // the likeness of the form in hand and the name, each as one word
 	names  float32 // the worth of the best form
 	other  float32
@@ -109,7 +110,14 @@ func (x *index) hash(key string) uint64 { return maphash.String(x.seed, key) &^ 
 type word struct {
 	match.Word
 
-	in, whole []int32
+	in    []part
+	whole []int32
+}
+
+// part is a word of the name of a venue, with its weight there.
+type part struct {
+	at     int32
+	weight float32
 }
 
 // likeness is how likely a word of the index is a given one.
@@ -137,23 +145,30 @@ func (x *index) alike(t *tally, w *match.Word) (list []likeness) {
 		list[i].alike = float32(w.Likeness(&x.words[list[i].word].Word))
 	}
 	list = slices.DeleteFunc(list, func(l likeness) bool { return l.alike == 0 })
-	slices.SortFunc(list, func(a, b likeness) int { return cmp.Compare(b.alike, a.alike) })
+	slices.SortFunc(list, func(a, b likeness) int { return cmp.Or(cmp.Compare(b.alike, a.alike), cmp.Compare(a.word, b.word)) })
 	return list
 }
 
 // collect tallies the venues whose names have words that are alike to those of a form.
 func (x *index) collect(t *tally, f *match.Form) {
 	var list []likeness
-	for i := range f.Words {
-		list = x.alike(t, &f.Words[i])
+	agree := func(w *match.Word, as uint64) {
+		list = x.alike(t, w)
 		for _, l := range list {
-			for _, at := range x.words[l.word].in {
-				if h := t.hit(at); h.word != int32(i+1) { // The first word that is alike is the likeliest
-					h.word = int32(i + 1)
-					h.common += float32(f.Words[i].Weight) * l.alike
+			for _, p := range x.words[l.word].in {
+				if h := t.hit(p.at); h.words&as == 0 { // The first word that is alike is the likeliest
+					h.words |= as
+					h.common += float32(w.Weight) * l.alike
+					h.there += p.weight * l.alike
 				}
 			}
 		}
+	}
+	for i := range f.Pairs {
+		agree(&f.Pairs[i], 3<<i)
+	}
+	for i := range f.Words {
+		agree(&f.Words[i], 1<<i)
 	}
 	for i := range f.Whole {
 		if !f.Whole[i].Alone { // else it has just been looked up
@@ -168,11 +183,12 @@ func (x *index) collect(t *tally, f *match.Form) {
 	}
 	for i := range t.hits {
 		h := &t.hits[i]
-		least, sum := min(float32(f.Weight), x.least[h.at]), float32(f.Weight)+x.least[h.at]
-		common := max(min(h.common, least), least*h.joined)
-		overlap := max(2*common/sum, 0.95*h.joined)
-		h.names = max(h.names, overlapWorth*overlap+partWorth*common/least+exactWorth*max(0, (overlap-0.8)/0.2))
-		h.word, h.common, h.joined = 0, 0, 0
+		asked, stored := float32(f.Weight), x.least[h.at]
+		common, there := min(h.common, asked), min(h.there, stored)
+		overlap := max((common+there)/(asked+stored), 0.95*h.joined)
+		contained := max(common/asked, there/stored, h.joined)
+		h.names = max(h.names, overlapWorth*overlap+partWorth*contained+exactWorth*max(0, (overlap-0.8)/0.2))
+		h.words, h.common, h.there, h.joined = 0, 0, 0, 0
 	}
 }
 
@@ -258,9 +274,9 @@ func newIndex(venues []provider.Venue) *index {
 			if weight := float32(f.Weight); x.least[at] == 0 || weight < x.least[at] {
 				x.least[at] = weight
 			}
-			for _, w := range slices.Concat(f.Words, f.Whole) {
+			for _, w := range slices.Concat(f.Words, f.Pairs, f.Whole) {
 				word := x.word(ids, w)
-				if word.in = append(word.in, at); w.Class < 0 || w.Alone {
+				if word.in = append(word.in, part{at, float32(w.Weight)}); w.Class < 0 || w.Alone {
 					word.whole = append(word.whole, at)
 				}
 			}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/remote"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
@@ -45,18 +44,13 @@ func TestExtract(t *testing.T) {
 	golden(t, "call.json", bodies[0])
 }
 
-// golden holds a call against a file. Run with -update after a change that is meant, and read the difference.
+// golden compares a call with a file.
 func golden(t *testing.T, name, body string) {
 	t.Helper()
 	var value any
 	check.OK(t, json.Unmarshal([]byte(body), &value))
 	got := check.Must(json.MarshalIndent(value, "", " "))(t)
-	file := filepath.Join("testdata", name)
-	if *update {
-		check.OK(t, os.WriteFile(file, append(got, '\n'), 0o600))
-	}
-	want := check.Must(os.ReadFile(file))(t)
-	check.Equal(t, strings.TrimSpace(string(want)), string(got))
+	testbed.Golden(t, filepath.Join("testdata", name), append(got, '\n'))
 }
 
 // TestTheSourceStaysBetweenItsLines whatever it says.
@@ -468,8 +462,6 @@ func TestConforms(t *testing.T) {
 	}, key, "Whisk")
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 // absent are members that no model fills in: they are known without it, or found in the source alone.
 var absent = map[string]bool{"source": true, "unverified": true, "warnings": true, "index": true, "end_sec": true, "details": true}
 
@@ -486,13 +478,8 @@ func TestSchemaIsThatOfTheRecipe(t *testing.T) {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", " ")
 	check.OK(t, encoder.Encode(made))
-	const file = "recipe.schema.json"
-	if *update {
-		check.OK(t, os.WriteFile(file, got.Bytes(), 0o600))
-	}
-	want := check.Must(os.ReadFile(file))(t)
-	check.Equal(t, string(want), got.String())
-	suitsStrictModes(t, want)
+	testbed.Golden(t, "recipe.schema.json", got.Bytes())
+	suitsStrictModes(t, got.Bytes())
 }
 
 // strict brings a schema into the form that strict modes ask for: every member required, no others allowed, and no keyword

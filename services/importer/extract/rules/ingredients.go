@@ -359,7 +359,7 @@ func (r *reader) spokenSteps(ctx context.Context, threshold float64) error {
 	return nil
 }
 
-// goesOn reports whether a sentence names a time, a temperature or a sign, and no action of its own, such as "for about five
+// goesOn reports whether a sentence names a time, a temperature or a sign, and no action, such as "for about five
 // minutes".
 func goesOn(s *talk.Sentence) bool {
 	if len(s.Words) > 16 {

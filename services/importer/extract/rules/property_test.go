@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
@@ -389,8 +389,6 @@ func TestAPhotoWithoutText(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // video is a sample as it stands in testdata, times in seconds.
@@ -434,12 +432,7 @@ func TestSamples(t *testing.T) {
 			t.Parallel()
 			r := check.Must(rules.New().Extract(t.Context(), sample(t, name)))(t)
 			got := check.Must(json.MarshalIndent(r, "", " "))(t)
-			golden := filepath.Join("testdata", name+".recipe.json")
-			if *update {
-				check.OK(t, os.WriteFile(golden, append(got, '\n'), 0o600))
-			}
-			want := check.Must(os.ReadFile(golden))(t)
-			check.Equal(t, strings.TrimSpace(string(want)), string(got))
+			testbed.Golden(t, filepath.Join("testdata", name+".recipe.json"), append(got, '\n'))
 		})
 	}
 }

@@ -177,7 +177,7 @@ func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
 	})
 }
 
-// A shared result that cannot be read is made anew, and one of an earlier version of the reader is another's.
+// A shared result that cannot be read is recomputed, and one of an earlier version of the reader is another's.
 func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)

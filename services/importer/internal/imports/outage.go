@@ -16,9 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/breaker"
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -30,7 +30,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-// The far sides that a job calls, as its state names them. The name of a site begins with sidePrefix.
+// The remote services that a job calls, as its state names them. The name of a site begins with sidePrefix.
 const (
 	sideExtractor = "extractor"
 	sideRecipes   = "recipe store: recipes"
@@ -38,7 +38,7 @@ const (
 	sideYouTube   = "YouTube"
 	sidePrefix    = "site "
 	sideSites     = "sites"           // all sites together, in the metrics
-	sideMemory    = "importer memory" // no far side, but its wait is the same
+	sideMemory    = "importer memory" // no remote service, but its wait is the same
 )
 
 const (
@@ -50,11 +50,11 @@ const (
 	firstPause = 5 * time.Second
 	lastPause  = 5 * time.Minute
 
-	// maxRetryAfter bounds the pause that a far side can ask for.
+	// maxRetryAfter bounds the pause that a remote service can ask for.
 	maxRetryAfter = time.Hour
 
-	// probeTime is the time after which another call may be made while a call tests whether a far side works again. A far side that has
-	// worked within it is not held back from all owners.
+	// probeTime is the time after which another call may be made while a call tests whether a remote service works again. A remote
+	// service that has worked within it is not held back from all owners.
 	probeTime = 30 * time.Second
 
 	// maxTroubled bounds the troubles that are recorded. Any further sites are called as if they worked.
@@ -67,7 +67,7 @@ var errHeld = errors.New("importer: no call was made")
 // caller is the job that makes a call.
 type caller struct{ owner, job string }
 
-// key names the calls that are held back together: those of one owner to a far side, or with owner "" those of all owners.
+// key names the calls that are held back together: those of one owner to a remote service, or with owner "" those of all owners.
 type key struct{ side, owner string }
 
 // levels returns the keys of a call, and the name under which its failure counts there: an owner counts once for all owners, however many
@@ -84,19 +84,19 @@ func (c caller) levels(side string) [2]struct {
 	}{{key{side, c.owner}, c.job}, {key{side, ""}, c.owner}}
 }
 
-// trouble is a far side that does not work, for one owner or for all.
+// trouble is a remote service that does not work, for one owner or for all.
 type trouble struct {
-	breaker.Breaker
+	remote.Breaker
 
 	failure *FailedError // of the last call
 	job     string       // the job with a failed call since the last success, several for more than one
 	since   time.Time    // the first failed call since then
 }
 
-// bounds returns the bounds of a far side's pauses.
-func (k key) bounds() breaker.Config {
-	cfg := breaker.Config{Parties: strikes, First: firstPause, Last: lastPause, Trial: probeTime}
-	if k.owner == "" { // an owner's failures do not keep others from a far side that works for them
+// bounds returns the bounds of a remote service's pauses.
+func (k key) bounds() remote.BreakerConfig {
+	cfg := remote.BreakerConfig{Parties: strikes, First: firstPause, Last: lastPause, Trial: probeTime}
+	if k.owner == "" { // an owner's failures do not keep others from a remote service that works for them
 		cfg.Grace = probeTime
 	}
 	return cfg
@@ -104,7 +104,7 @@ func (k key) bounds() breaker.Config {
 
 const several = "several\x00" // is no id of a job
 
-// remotes holds back the calls to far sides that do not work, for all jobs of this process. It is safe for concurrent use.
+// remotes holds back the calls to remote services that do not work, for all jobs of this process. It is safe for concurrent use.
 type remotes struct {
 	mu       sync.Mutex
 	troubled map[key]*trouble
@@ -135,7 +135,7 @@ func (b *remotes) enter(side string, by caller) *FailedError {
 	return nil
 }
 
-// called records the outcome of a call, nil for a far side that works. It reports whether other jobs begin or cease
+// called records the outcome of a call, nil for a remote service that works. It reports whether other jobs begin or cease
 // to wait, and sets f.Alone.
 func (b *remotes) called(side string, by caller, f *FailedError) (changed bool) {
 	b.mu.Lock()
@@ -161,7 +161,7 @@ func (b *remotes) called(side string, by caller, f *FailedError) (changed bool) 
 	return changed
 }
 
-// add records that a far side does not work, unless there are too many.
+// add records that a remote service does not work, unless there are too many.
 func (b *remotes) add(k key, now time.Time) *trouble {
 	if len(b.troubled) >= maxTroubled {
 		maps.DeleteFunc(b.troubled, func(_ key, t *trouble) bool { return now.Sub(t.Until()) > maxRetryAfter })
@@ -193,8 +193,8 @@ func (t *trouble) fail(k key, party, job string, now time.Time, f *FailedError) 
 	return begins
 }
 
-// held returns the troubles for which jobs wait, by far side. One that a single owner has with a far side that works for others is left
-// out, and so are those without a recent call.
+// held returns the troubles for which jobs wait, by remote service. One that a single owner has with a remote service that works for
+// others is left out, and so are those without a recent call.
 func (b *remotes) held() map[string]*trouble {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,8 +210,8 @@ func (b *remotes) held() map[string]*trouble {
 	return held
 }
 
-// Check is the readiness check of the far sides that all jobs need. It returns an error when a far side refuses our
-// key, and a [service.Note] when one does not work. Far sides without a recent call are left out.
+// Check is the readiness check of the remote services that all jobs need. It returns an error when a remote service refuses our
+// key, and a [service.Note] when one does not work. Remote services without a recent call are left out.
 func (s *Service) Check() error {
 	var refused, noted []string
 	held := s.remotes.held()
@@ -234,8 +234,8 @@ func (s *Service) Check() error {
 	return nil
 }
 
-// Held calls report with the number of far sides of each name whose calls are held back, except for one call at a time. Sites
-// are counted together. Far sides without a recent call are left out.
+// Held calls report with the number of remote services of each name whose calls are held back, except for one call at a time. Sites
+// are counted together. Remote services without a recent call are left out.
 func (s *Service) Held(report func(side string, n int)) {
 	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
 	for side := range s.remotes.held() {
@@ -246,7 +246,7 @@ func (s *Service) Held(report func(side string, n int)) {
 	}
 }
 
-// labelOf returns the name of a far side in the metrics, the same for all sites.
+// labelOf returns the name of a remote service in the metrics, the same for all sites.
 func labelOf(side string) string {
 	if strings.HasPrefix(side, sidePrefix) {
 		return sideSites
@@ -254,7 +254,7 @@ func labelOf(side string) string {
 	return side
 }
 
-// reach makes a call to a far side, unless the far side is known not to work. failed makes the failure for an error.
+// reach makes a call to a remote service, unless the remote service is known not to work. failed makes the failure for an error.
 func (a *attempt) reach(
 	ctx context.Context, side string, failed func(error) *FailedError, call func(context.Context) error,
 ) error {
@@ -267,7 +267,7 @@ func (a *attempt) reach(
 	err := call(calling)
 	if err != nil && ctx.Err() != nil {
 		measured.End("interrupted", err)
-		return context.Cause(ctx) // not a failure of the far side
+		return context.Cause(ctx) // not a failure of the remote service
 	}
 	if err == nil {
 		measured.End(natsotel.OutcomeOK, nil)
@@ -313,7 +313,7 @@ func (a *attempt) reached(ctx context.Context, side string, f *FailedError) {
 	}
 }
 
-// waits records that a job waits for a far side. It returns the time for which the job has waited for that far side.
+// waits records that a job waits for a remote service. It returns the time for which the job has waited for that remote service.
 func (r *record) waits(side string) time.Duration {
 	now := time.Now().UTC()
 	if r.Outage != side {
@@ -335,12 +335,12 @@ type FailedError struct {
 	// Exhausted reports whether no attempts are left, so that the job fails.
 	Exhausted bool `json:"exhausted,omitempty"`
 
-	// Outage names the far side that works for no job; empty when the failure concerns this job only. Refused reports
-	// whether the far side refuses our key.
+	// Outage names the remote service that works for no job; empty when the failure concerns this job only. Refused reports
+	// whether the remote service refuses our key.
 	Outage  string `json:"outage,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
 
-	// Alone reports that the far side works for other jobs.
+	// Alone reports that the remote service works for other jobs.
 	Alone bool `json:"alone,omitempty"`
 
 	// Page reports that the site has answered with an error that says nothing about its other pages. Each attempt waits four times
@@ -350,14 +350,14 @@ type FailedError struct {
 	Err error `json:"-"`
 }
 
-// snooze returns the next wait of a job that has waited for a far side. It grows with the time waited, for a job that
+// snooze returns the next wait of a job that has waited for a remote service. It grows with the time waited, for a job that
 // fails while others do not.
 func (f *FailedError) snooze(waited time.Duration) time.Duration {
 	wait := max(min(f.RetryAfter, maxRetryAfter), min(max(firstPause, waited/4), lastPause))
 	return wait + rand.N(wait/4)
 }
 
-// sideOf names the far side of a source.
+// sideOf names the remote service of a source.
 func sideOf(r *record) string {
 	if r.SourceType == source.TypeYouTube || strings.HasPrefix(r.SourceID, "youtube:") {
 		return sideYouTube

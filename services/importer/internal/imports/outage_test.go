@@ -23,13 +23,13 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const soupAnswer = `{"choices":[{"finish_reason":"stop","message":{"content":"{\"title\":\"Soup\",\"ingredients\":[{\"qty\":\"2\",` +
 	`\"item\":\"onions\"}],\"steps\":[{\"text\":\"Cut 2 onions\"}]}"}}]}`
 
-// outage is a far side that does not work, and how.
+// outage is a remote service that does not work, and how.
 type outage struct {
 	side    string
 	header  http.Header
@@ -97,7 +97,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 	t.Helper()
 	i := newInstance(t, srv, func(_ *instance, c *Config) {
-		s := check.Must(recipeservice.New(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
+		s := check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
 		c.Store = s
 	})
 	model := check.Must(openai.New(openai.Config{Config: remote.Config{BaseURL: "https://model.test", Transport: w}, Model: "cook-1"}))(t)
@@ -115,7 +115,7 @@ func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 // rarely makes heartbeats rare: those of a day of fake time take long.
 func rarely(c *worker.Config) { c.AckWait = 10 * time.Minute }
 
-// While a far side does not work, the jobs wait, name it, use no attempts, and call it now and then, all together. When it works
+// While a remote service does not work, the jobs wait, name it, use no attempts, and call it now and then, all together. When it works
 // again they end well. Time is fake.
 func TestAnOutageFailsNoJob(t *testing.T) {
 	const jobs, lasts = 10, time.Hour
@@ -204,7 +204,7 @@ func TestThePatienceOfManyEnds(t *testing.T) {
 	})
 }
 
-// A far side is left alone for an hour at most, whatever it asks for.
+// A remote service is left alone for an hour at most, whatever it asks for.
 func TestAFarSideCanAskForAnHour(t *testing.T) {
 	t.Parallel()
 	var b remotes
@@ -432,7 +432,7 @@ const soon = 30 * time.Second
 func TestAJobIsReadySoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
-			client := newInstance(t, srv) // has a connection of its own, and works nothing
+			client := newInstance(t, srv) // has a separate connection, and works nothing
 			wire := natstest.NewWire(t, srv, mishap)
 			start := func() {
 				i := newInstanceOn(t, srv, wire.Connect())

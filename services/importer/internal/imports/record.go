@@ -56,7 +56,7 @@ type Job struct {
 	// Retryable reports whether a retry of a failed job may succeed.
 	Retryable bool `json:"retryable,omitempty"`
 
-	// WaitingFor is the far side that does not work and for which a running job waits, for the reason in Error, or "importer memory".
+	// WaitingFor is the remote service that does not work and for which a running job waits, for the reason in Error, or "importer memory".
 	// It is empty when the job does not wait. WaitingSince is the time of the first failed call.
 	WaitingFor   string    `json:"waiting_for,omitempty"`
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
@@ -100,7 +100,7 @@ type record struct {
 	// Exhausted reports whether a failed job belongs into the dead letters.
 	Exhausted bool `json:"exhausted,omitempty"`
 
-	// Outage is the far side for which the job was last put off, and OutageSince the time at which that began.
+	// Outage is the remote service for which the job was last put off, and OutageSince the time at which that began.
 	Outage      string    `json:"outage,omitempty"`
 	OutageSince time.Time `json:"outage_since,omitzero"`
 
@@ -174,7 +174,7 @@ func (s *Service) read(ctx context.Context, jobID string) (record, kvrecord.Reco
 	return r, stored, nil
 }
 
-// update applies edit to the record of a job, again each time another process has changed the record meanwhile. edit gets
+// update applies edit to the record of a job, again each time another process has changed the record in the meantime. edit gets
 // nil when there is no record. It returns the record to write, errKeep, or the error for the caller. update returns the
 // record that is then stored. Two round trips.
 func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (*record, error)) (record, error) {

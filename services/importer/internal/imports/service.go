@@ -1,6 +1,6 @@
 // Package imports turns jobs into recipes: it accepts them, works them in durable steps, and reports their status.
 //
-// The state of a job is one record in a bucket. A write succeeds only if no other process has changed the record meanwhile.
+// The state of a job is one record in a bucket. A write succeeds only if no other process has changed the record in the meantime.
 // A final state stays, unless a client asks for a retry, which begins another run of the job.
 //
 // The transcript of a source and the recipe extracted from it are computed once for all jobs, by a flight.Flight; the
@@ -126,7 +126,7 @@ type Settings struct {
 	// Defaults to 256 MiB, the least is 216 MiB.
 	Memory int64 `env:"IMPORTER_MEMORY"`
 
-	// OutagePatience is the time for which a job waits for a far side that does not work, before the job fails. For a far side
+	// OutagePatience is the time for which a job waits for a remote service that does not work, before the job fails. For a remote service
 	// that refuses our key it waits without an end. Defaults to 24 hours.
 	OutagePatience time.Duration `env:"IMPORTER_OUTAGE_PATIENCE"`
 
@@ -226,7 +226,7 @@ type Config struct {
 	// Store takes the recipes. Required.
 	Store store.Store
 
-	// Telemetry measures and traces jobs that are queued, and calls of far sides. Defaults to none.
+	// Telemetry measures and traces jobs that are queued, and calls of remote services. Defaults to none.
 	Telemetry *natsotel.Telemetry
 }
 

@@ -27,8 +27,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice/recipeservicetest"
+	"github.com/expediter-io/expediter/services/importer/store/recipeservicetest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -41,7 +40,7 @@ func patience() time.Duration {
 	return time.Minute
 }
 
-// far is a source that counts, and answers as the test sets it: by default each URL is a video of its own.
+// far is a source that counts, and answers as the test sets it: by default each URL is its own video.
 type far struct {
 	fetch func(ctx context.Context, req source.Request, progress func(float64)) (*source.Material, error)
 
@@ -324,7 +323,7 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-var errFar = errors.New("the far side is out of order")
+var errFar = errors.New("the remote service is out of order")
 
 type fetchFunc = func(context.Context, source.Request, func(float64)) (*source.Material, error)
 
@@ -401,7 +400,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 				}
 			},
 			code:    failure.StoreFailed,
-			message: "Failed to create recipe: create recipe: the store answered 503: the far side is out of order",
+			message: "Failed to create recipe: create recipe: the store answered 503: the remote service is out of order",
 			step:    stepCreate, attempts: 1, letters: 1, fetches: 1, extracted: 1,
 		},
 		"status cannot be told": {
@@ -413,7 +412,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 					return nil
 				}
 			},
-			code: failure.StoreFailed, message: "Status update failed: the far side is out of order", attempts: 1, letters: 1,
+			code: failure.StoreFailed, message: "Status update failed: the remote service is out of order", attempts: 1, letters: 1,
 		},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
@@ -686,7 +685,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 		t.Logf("seed %d", seed)
 		recipes := recipeservicetest.New(seed)
 		keep := func(_ *instance, c *Config) {
-			s := check.Must(recipeservice.New(remote.Config{BaseURL: "https://recipes.test", Token: recipeservicetest.Token, Transport: recipes}))(t)
+			s := check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: recipeservicetest.Token, Transport: recipes}))(t)
 			c.Store = s
 		}
 		a, b := newInstance(t, srv, keep), newInstance(t, srv, keep)

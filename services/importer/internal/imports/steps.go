@@ -147,7 +147,7 @@ func (a *attempt) share(
 	return found, err
 }
 
-// unreadable removes a shared result that cannot be read, so that the next attempt computes it anew, and returns the
+// unreadable removes a shared result that cannot be read, so that the next attempt recomputes it, and returns the
 // error of this attempt.
 func (a *attempt) unreadable(ctx context.Context, key string, err error) error {
 	removed := a.flight.Invalidate(ctx, key)

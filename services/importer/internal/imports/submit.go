@@ -103,7 +103,7 @@ func jobOf(r *record) (worker.NewJob, error) {
 		return worker.NewJob{}, err
 	}
 	header, err := contracts.CloudEvent{
-		ID: token + "-" + strconv.Itoa(r.Run), Source: "/importer", Type: contracts.CloudEventImportRequested, Subject: token,
+		ID: token + "-" + strconv.Itoa(r.Run), Source: "/importer", Type: "io.expediter.recipe.import.requested.v1", Subject: token,
 		Time: time.Now().UTC(), DataContentType: "application/json",
 	}.Header()
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 )
 
 var (
-	// errTakenBack ends an attempt at a job that was cancelled, or started anew, meanwhile.
+	// errTakenBack ends an attempt at a job that was cancelled or restarted in the meantime.
 	errTakenBack = errors.New("importer: the job was taken back")
 
 	// errEnded ends an attempt at a job that another attempt, or another message of the job, has ended.
@@ -59,7 +59,7 @@ type attempt struct {
 	memory *memory.Share
 	record record // as it was when the attempt began
 
-	admitted string // the far side that the attempt may call although other jobs wait for it
+	admitted string // the remote service that the attempt may call although other jobs wait for it
 
 	started time.Time
 }
@@ -88,7 +88,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]
 }
 
 // begin sets the job RUNNING. It reports false when there is nothing to do: the job has ended, here or in the store,
-// or was started anew under another message.
+// or was restarted under another message.
 func (a *attempt) begin(ctx context.Context) (bool, error) {
 	sourceID, err := a.cfg.Fetcher.Identify(ctx, sourceOf(a.job.Args))
 	identified := err
@@ -163,7 +163,7 @@ func (a *attempt) again(ctx context.Context) error {
 	return a.conclude(ctx, &r)
 }
 
-// watch ends the attempt when the job is cancelled, removed or run again meanwhile. It reads the record when a change is pushed,
+// watch ends the attempt when the job is cancelled, removed or rerun in the meantime. It reads the record when a change is pushed,
 // and every two seconds.
 func (a *attempt) watch(ctx context.Context) (stop func()) {
 	key, err := jobKey(a.id)
@@ -239,7 +239,7 @@ func (a *attempt) outcome(ctx context.Context, err error) error {
 	return a.fail(context.WithoutCancel(ctx), failureOf(err))
 }
 
-// leave ends an attempt at a job that was cancelled, started anew, or ended elsewhere. This attempt may have sent the
+// leave ends an attempt at a job that was cancelled, restarted, or ended elsewhere. This attempt may have sent the
 // store the beginning of the job after another attempt sent the end, so leave sends the end again.
 func (a *attempt) leave(ctx context.Context) error {
 	cancelled := false

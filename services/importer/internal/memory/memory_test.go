@@ -31,7 +31,7 @@ func TestShares(t *testing.T) {
 				defer share.Leave()
 				ctx, own := With(t.Context(), share), int64(0)
 				for range 20 {
-					held.Add(-own) // it may be given back meanwhile
+					held.Add(-own) // it may be given back in the meantime
 					own = min(rand.Int64N(2*size), size/4*3)
 					check.Is(t, Hold(ctx, own), nil)
 					now := held.Add(own)

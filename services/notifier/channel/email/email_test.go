@@ -118,7 +118,7 @@ func TestWithoutHTMLNorUnsubscribe(t *testing.T) {
 	check.That(t, diff == "" && header.Get("List-Unsubscribe") == "", "%v %v", diff, header)
 }
 
-// Nothing of an event, nor of a user, becomes a header of its own, or another recipient.
+// Nothing of an event, nor of a user, becomes its own header, or another recipient.
 func TestHeadersCannotBeInjected(t *testing.T) {
 	t.Parallel()
 	p := newPost(t)

@@ -35,7 +35,7 @@ type Feed struct {
 }
 
 // Follow returns a feed of the changes after a revision: 0 for the whole inbox first. A revision that the bucket has not
-// reached, because it was created anew, counts as 0. The server sends each change to the feed. When the feed may have
+// reached, because it was recreated, counts as 0. The server sends each change to the feed. When the feed may have
 // missed a change, it reads the inbox again. A change may be left out when the same item changes again.
 func (b *Inbox) Follow(ctx context.Context, kind contracts.RecipientType, userID string, after uint64) (*Feed, error) {
 	keys, err := keysOf(kind, userID)

@@ -17,7 +17,7 @@ type frame struct {
 	kind     contracts.RecipientType
 	payload  *byte // messages of an event share its payload
 	size     int
-	priority contracts.Urgency
+	priority string
 }
 
 // maxFrames bounds the frames in memory.

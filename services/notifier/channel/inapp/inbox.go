@@ -70,7 +70,7 @@ type Item struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 
 	// Priority is the urgency.
-	Priority contracts.Urgency `json:"priority,omitempty"`
+	Priority string `json:"priority,omitempty"`
 
 	// RecipientType is the kind of recipient as which the user is notified.
 	RecipientType contracts.RecipientType `json:"recipient_type"`

@@ -83,7 +83,7 @@ func TestItemsHaveTheFieldsOfTheirMessages(t *testing.T) {
 		func(m *channel.Message) { m.Locale = "de" },
 		func(m *channel.Message) { m.Payload = []byte(`{"a":2}`) },
 		func(m *channel.Message) { m.Payload = nil },
-		func(m *channel.Message) { m.Priority = contracts.UrgencyCritical },
+		func(m *channel.Message) { m.Priority = channel.UrgencyCritical },
 		func(m *channel.Message) { m.RecipientType = "ADMIN" },
 		func(m *channel.Message) { m.Template = "y" },
 	} {
@@ -246,7 +246,7 @@ func through(t *testing.T, p *natstest.Proxy, srv *natsrun.Server) *inapp.Inbox 
 }
 
 // A feed that was cut off delivers the changes of that time once when it is connected again, however often its reader stops
-// waiting meanwhile. It also delivers the changes after a restart of the server.
+// waiting in the meantime. It also delivers the changes after a restart of the server.
 func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, _ := open(t, srv)

@@ -13,6 +13,6 @@
 // as 400 or 422, the message is sent again, after Retry-After, on the schedule of [Retries]. Redirects are not followed. An
 // address in a network that is not public is refused when it is dialled.
 //
-// Each address of a user has a secret of its own, see [Webhook.Secrets], so that no user can sign for another. It is derived from the
+// Each address of a user has its own secret, see [Webhook.Secrets], so that no user can sign for another. It is derived from the
 // secret of the service. While the service has several secrets, for a rotation, all of them sign.
 package webhook

@@ -131,7 +131,7 @@ type data struct {
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 	UserID        string                  `json:"user_id"`
 	Category      string                  `json:"category,omitempty"`
-	Priority      contracts.Urgency       `json:"priority,omitempty"`
+	Priority      string                  `json:"priority,omitempty"`
 	Payload       json.RawMessage         `json:"payload,omitempty"`
 }
 

@@ -74,7 +74,7 @@ func newWebhook(t *testing.T, srv *httptest.Server, mutate ...func(*Config)) *We
 func message(address string) channel.Message {
 	return channel.Message{
 		Address: address, Attempt: 1, CreatedAt: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), EventID: "evt-001", EventType: "X",
-		ID: "ntf_1", Payload: json.RawMessage(`{"a":"<&>"}`), RecipientType: contracts.RecipientCustomer, UserID: "ada",
+		ID: "ntf_1", Payload: json.RawMessage(`{"a":"<&>"}`), RecipientType: "CUSTOMER", UserID: "ada",
 	}
 }
 

@@ -234,13 +234,13 @@ func topic(id string) string {
 }
 
 // urgency returns the urgency of RFC 8030, section 5.3, for a priority.
-func urgency(p contracts.Urgency) string {
+func urgency(p string) string {
 	switch p {
-	case contracts.UrgencyCritical, contracts.UrgencyHigh:
+	case channel.UrgencyCritical, channel.UrgencyHigh:
 		return "high"
-	case contracts.UrgencyLow:
+	case channel.UrgencyLow:
 		return "low"
-	case contracts.UrgencyNormal:
+	case channel.UrgencyNormal:
 	}
 	return "normal"
 }

@@ -23,7 +23,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush/webpushtest"
@@ -94,7 +93,7 @@ func (b *browser) client(mutate ...func(*Config)) *WebPush {
 func message(address string, mutate ...func(*channel.Message)) channel.Message {
 	m := channel.Message{
 		Address: address, Attempt: 1, EventID: "evt-001", EventType: "X", ID: "ntf_1", Template: "x", UserID: "ada",
-		Payload: json.RawMessage(`{"guests":4,"text":"<שלום>"}`), Priority: contracts.UrgencyCritical,
+		Payload: json.RawMessage(`{"guests":4,"text":"<שלום>"}`), Priority: channel.UrgencyCritical,
 	}
 	for _, f := range mutate {
 		f(&m)

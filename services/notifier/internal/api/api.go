@@ -290,8 +290,8 @@ const noAggregate = "CLOUDEVENT"
 // Direct is the subject of an event that did not come by NATS.
 const Direct = "events"
 
-// routed is the prefix of the subjects of events with a route.
-var routed = strings.TrimSuffix(contracts.RoutedEventsSubjects, ">")
+// routedSubjects selects the events with a route.
+const routedSubjects = "events./routed.>"
 
 // Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. The data of a
 // CloudEvent becomes the payload, and its source is part of the event's id, as in CloudEvents.
@@ -306,9 +306,9 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	isObject := json.Unmarshal(envelope.Data, &probe) == nil
 	if !named(envelope) || isObject && probe.EventID != nil {
 		event, err := contracts.Decode[contracts.Event](envelope.Data)
-		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, routed) {
+		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, strings.TrimSuffix(routedSubjects, ">")) {
 			err = contracts.Mistake("Event", "/route",
-				"is not for a source of events: use POST /v1/notify, or a subject of "+contracts.RoutedEventsSubjects)
+				"is not for a source of events: use POST /v1/notify, or a subject of "+routedSubjects)
 		}
 		return event, err
 	}

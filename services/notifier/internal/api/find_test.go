@@ -125,10 +125,10 @@ func (p *place) event(id string) {
 	route := rules.Route{Channels: []string{"inapp"}, Fallback: []string{"email", "sms"}}
 	e := plan.Plan{
 		Attempt: "a", EventID: id, EventType: "X", CreatedAt: time.Unix(1, 0).UTC(), Fingerprint: "f",
-		Routes: map[contracts.RecipientType]rules.Route{contracts.RecipientCustomer: route, contracts.RecipientAdmin: route},
+		Routes: map[contracts.RecipientType]rules.Route{"CUSTOMER": route, "ADMIN": route},
 	}
 	var entries []contracts.Recipient
-	for _, kind := range []contracts.RecipientType{contracts.RecipientCustomer, contracts.RecipientAdmin} {
+	for _, kind := range []contracts.RecipientType{"CUSTOMER", "ADMIN"} {
 		for u := range 8 {
 			if p.random.IntN(3) > 0 {
 				entries = append(entries, contracts.Recipient{RecipientType: kind, UserID: fmt.Sprintf("u/%d", u)})
@@ -164,8 +164,8 @@ func (p *place) digest(id string) {
 	p.Helper()
 	for u := range 5 {
 		n := contracts.Notification{
-			Channel: "email", Collected: true, CreatedAt: time.Unix(1, 0).UTC(), EventID: id, EventType: contracts.EventTypeDigest,
-			RecipientType: contracts.RecipientAgencyUser, UserID: fmt.Sprintf("u/%d", u),
+			Channel: "email", Collected: true, CreatedAt: time.Unix(1, 0).UTC(), EventID: id, EventType: "DIGEST",
+			RecipientType: "AGENCY_USER", UserID: fmt.Sprintf("u/%d", u),
 		}
 		p.row(n, false)
 		key, err := keys.Digest(id, n.Channel, n.RecipientType, n.UserID)
@@ -176,9 +176,9 @@ func (p *place) digest(id string) {
 // others stores messages that are no notifications.
 func (p *place) others() {
 	p.Helper()
-	replay, err := keys.Replay(&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}, 1)
+	replay, err := keys.Replay(&contracts.Notification{Channel: "inapp", RecipientType: "CUSTOMER", UserID: "u/1", EventID: "e1"}, 1)
 	p.put(replay, err, contracts.Notification{})
-	key, err := keys.CancelledUser("e1", contracts.RecipientCustomer, "u/1")
+	key, err := keys.CancelledUser("e1", "CUSTOMER", "u/1")
 	p.putKey(key, err, map[string]any{})
 	p.put("notify.send.inapp.CUSTOMER.someone.e1", nil, "not a row")
 	p.putKey("/endpoint.inapp.abc", nil, map[string]any{})
@@ -211,7 +211,7 @@ func (p *place) query() api.Query {
 		q.Channel = []string{"inapp", "email", "sms", "none"}[p.random.IntN(4)]
 	}
 	if some(4) {
-		q.RecipientType = []contracts.RecipientType{contracts.RecipientCustomer, contracts.RecipientAgencyUser}[p.random.IntN(2)]
+		q.RecipientType = []contracts.RecipientType{"CUSTOMER", "AGENCY_USER"}[p.random.IntN(2)]
 	}
 	if some(4) {
 		q.Address = []string{"b", "main"}[p.random.IntN(2)]
@@ -313,7 +313,7 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 		p.got(d, q)
 	}
 	for _, c := range []api.Cancellation{
-		{EventID: "e1"}, {EventID: digestID}, {EventID: "e2", RecipientType: contracts.RecipientCustomer, UserID: "u/1"},
+		{EventID: "e1"}, {EventID: digestID}, {EventID: "e2", RecipientType: "CUSTOMER", UserID: "u/1"},
 	} {
 		check.Is(t, check.Err(d.Cancel(t.Context(), c)), nil)
 	}

@@ -102,8 +102,8 @@ type TestSent struct {
 	// ID is the id of the message.
 	ID string `json:"id"`
 
-	// Problem is the reason why the far side has not taken the message, "" when it has. For callers who are no operators it is the kind
-	// of failure only.
+	// Problem is the reason why the remote service has not taken the message, "" when it has. For callers who are no operators it is the
+	// kind of failure only.
 	Problem string `json:"problem,omitempty"`
 
 	// ProviderID is the provider's id of the message, for operators.

@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-//go:generate go run ./generate
+//go:generate go test -run ^TestDescriptionIsCurrent$ . -update
 
 // OpenAPI describes the operations.
 //

@@ -118,7 +118,7 @@ type Notification struct {
 	EventType     string                  `json:"event_type,omitempty"`
 	FellBackTo    string                  `json:"fell_back_to,omitempty"`
 	MessageID     string                  `json:"message_id"`
-	Priority      contracts.Urgency       `json:"priority,omitempty"`
+	Priority      string                  `json:"priority,omitempty"`
 	ProviderID    string                  `json:"provider_id,omitempty"`
 	Reason        string                  `json:"reason,omitempty"`
 	RecipientType contracts.RecipientType `json:"recipient_type"`

@@ -141,7 +141,7 @@ func (cfg Config) withDefaults() Config {
 
 func (cfg Config) validate() error {
 	var errs []error
-	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), contracts.RecipientAdmin, "u", "e"); err != nil {
+	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), "ADMIN", "u", "e"); err != nil {
 		errs = append(errs, fmt.Errorf("notifier: channel %q: its name must be made of letters, digits, '_' and '-'", cfg.Channel.Name()))
 	}
 	if cfg.Timeout < 0 {

@@ -341,7 +341,7 @@ func (s *Sender) seen(ctx context.Context, n *notification, d *deliveries.Delive
 // unwanted suppresses a notification, or defers it, when its user's preferences or its rule require it, and reports whether it did.
 // Then err is the error for the worker. A critical notification is never deferred.
 func (s *Sender) unwanted(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
-	if n.Priority == contracts.UrgencyCritical {
+	if n.Priority == channel.UrgencyCritical {
 		return false, nil
 	}
 	if recipient.OptedOut(n.profile.OptOut, n.Category, n.Channel) {
@@ -395,12 +395,12 @@ func (s *Sender) digestOf(n *notification, d *deliveries.Delivery) *contracts.Di
 	if !named || n.Collected || n.Digest == nil && alone {
 		return n.Digest
 	}
-	wanted, err := contracts.ParseDigest(wish)
-	switch {
+	var wanted contracts.Digest
+	switch err := wanted.Parse(wish); {
 	case err != nil:
 		// A wish that cannot be read counts as none: the rule decides.
 		return n.Digest
-	case wish == contracts.DigestOff:
+	case wish == "off":
 		return nil
 	case n.Digest != nil:
 		wanted.Template = n.Digest.Template

@@ -183,7 +183,7 @@ func TestWhatTheUserWants(t *testing.T) {
 	night := &contracts.QuietHours{From: "22:00", To: "00:20"} // it is midnight
 	for name, test := range map[string]struct {
 		profile  profile
-		priority contracts.Urgency
+		priority string
 		silent   bool
 		state    deliveries.State // after a minute
 		reason   string
@@ -306,7 +306,7 @@ func TestNothingIsSentToTheForgotten(t *testing.T) {
 			})
 		})
 		n.store(func(r *contracts.Notification) {
-			r.Priority = contracts.UrgencyCritical
+			r.Priority = channel.UrgencyCritical
 			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"bird": "nest 7"}}
 		})
 		elapse(time.Hour)

@@ -15,7 +15,7 @@ import (
 
 // joinDigest puts a notification into the digest of its window, or of the next open one, and reports whether it has; err is then the
 // error for the worker. noted reports whether the record names a digest; without when it only looks into that one. It first records the
-// digest, so that the next worker of the notification looks into the same digest, even if the user has changed the windows meanwhile.
+// digest, so that the next worker of the notification looks into the same digest, even if the user has changed the windows in the meantime.
 // Four round trips; one more for the first notification of a window.
 func (s *Sender) joinDigest(
 	ctx context.Context, n *notification, d *deliveries.Delivery, when *contracts.Digest, noted bool,

@@ -38,7 +38,7 @@ func (n *nest) storeEvent(event string, mutate ...func(*contracts.Notification))
 
 // events are those that a message delivers.
 func events(m channel.Message) []string {
-	if m.EventType != contracts.EventTypeDigest {
+	if m.EventType != channel.EventTypeDigest {
 		return []string{m.EventID}
 	}
 	var payload struct {
@@ -65,7 +65,7 @@ func TestADigestTellsItsWindow(t *testing.T) {
 		n.storeEvent("e1", hourly)
 		elapse(10 * time.Minute)
 		n.storeEvent("e2", hourly, func(row *contracts.Notification) { row.Locale = "he" })
-		n.storeEvent("now", hourly, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
+		n.storeEvent("now", hourly, func(row *contracts.Notification) { row.Priority = channel.UrgencyCritical })
 		elapse(10 * time.Minute)
 		check.Require(t, len(b.sent) == 1 && b.sent[0].EventID == "now", "before the end of the window: %+v", b.sent)
 		elapse(time.Hour)
@@ -115,7 +115,7 @@ func TestALargeDigest(t *testing.T) {
 func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := n.flock(profile{})
-		n.storeEvent("digest:c:2000-01-01T01:00:00Z", func(row *contracts.Notification) { row.EventType = contracts.EventTypeDigest })
+		n.storeEvent("digest:c:2000-01-01T01:00:00Z", func(row *contracts.Notification) { row.EventType = channel.EventTypeDigest })
 		n.storeEvent("e1", hourly)
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
@@ -154,7 +154,7 @@ func (e enabled) Admit(*health.Call) (health.Verdict, time.Duration) {
 func (enabled) Called(context.Context, *health.Call, channel.Message, *channel.Error) {}
 func (enabled) Left(*health.Call)                                                     {}
 
-// An event that was on its way into a digest which has ended undelivered meanwhile is delivered by the next.
+// An event that was on its way into a digest which has ended undelivered in the meantime is delivered by the next.
 func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}

@@ -93,7 +93,7 @@ func (n *nest) row(user, event string) *deliveries.Delivery {
 }
 
 // An endpoint that is not reached is called by one at a time, at growing intervals; its notifications wait without losing attempts, and
-// are sent when it is back. Notifications to others go on meanwhile.
+// are sent when it is back. Notifications to others go on in the meantime.
 func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 	inNest(t, func(n *nest) {
 		const rows = 12

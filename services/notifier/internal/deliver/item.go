@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -30,7 +31,7 @@ const (
 // cannot be taken for the digest's.
 func (s *Sender) Immediate(n *contracts.Notification) bool {
 	return n.Channel == s.Channel() && n.Digest == nil && len(n.Fallback) == 0 && n.NotBefore.IsZero() && !n.Unread &&
-		!strings.HasPrefix(n.EventID, contracts.DigestIDPrefix)
+		!strings.HasPrefix(n.EventID, hold.DigestIDPrefix)
 }
 
 // Deliver delivers an immediate notification of the inbox that is not stored, with the payload of its event. It may be called again for
@@ -84,7 +85,7 @@ func (s *Sender) isHeld(ctx context.Context, n *notification) (bool, error) {
 	if n.Recipient != nil {
 		n.profile = withPlanned(n.profile, *n.Recipient)
 	}
-	return n.Priority != contracts.UrgencyCritical && recipient.OptedOut(n.profile.OptOut, n.Category, n.Channel), nil
+	return n.Priority != channel.UrgencyCritical && recipient.OptedOut(n.profile.OptOut, n.Category, n.Channel), nil
 }
 
 // sendItem stores the item of a notification, and its outcome with it. When the store is full or not there, the notification is put

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/hold"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -334,7 +335,7 @@ func TestRowsThatAreNotImmediate(t *testing.T) {
 		s := n.sender("a", &bird{}, profile{}, into)
 		for name, mutate := range map[string]func(*contracts.Notification){
 			"channel":     func(r *contracts.Notification) { r.Channel = "email" },
-			"digest's id": func(r *contracts.Notification) { r.EventID = contracts.DigestIDPrefix + "c:2026-01-01T00:00:00Z" },
+			"digest's id": func(r *contracts.Notification) { r.EventID = hold.DigestIDPrefix + "c:2026-01-01T00:00:00Z" },
 			"digest":      func(r *contracts.Notification) { r.Digest = &contracts.Digest{} },
 			"fallback":    func(r *contracts.Notification) { r.Fallback = []string{"email"} },
 			"not before":  func(r *contracts.Notification) { r.NotBefore = time.Now() },
@@ -387,7 +388,7 @@ func TestARowThatIsHeldIsNotDeliveredAtOnce(t *testing.T) {
 }
 
 // A digest of one event is that event's item, beside the record that says that its notification is in the digest, wherever its worker
-// dies. A digest of two has an item of its own.
+// dies. A digest of two has its own item.
 func TestDigestsInTheInbox(t *testing.T) {
 	const id = "digest:c:2000-01-01T01:00:00Z"
 	for _, events := range [][]string{{"e"}, {"e", "f"}} {
@@ -401,7 +402,7 @@ func TestDigestsInTheInbox(t *testing.T) {
 				elapse(time.Hour)
 				whole := func(delivered int) *worker.Job[contracts.Notification] {
 					return n.itemJob(delivered, func(r *contracts.Notification) {
-						r.EventID, r.EventType, r.Collected = id, contracts.EventTypeDigest, true
+						r.EventID, r.EventType, r.Collected = id, channel.EventTypeDigest, true
 					})
 				}
 				if dies != "" {

@@ -39,7 +39,7 @@ func TestAThrottlePutsOff(t *testing.T) {
 			n.storeEvent(fmt.Sprint("e", i), few)
 			elapse(time.Second)
 		}
-		n.storeEvent("urgent", few, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
+		n.storeEvent("urgent", few, func(row *contracts.Notification) { row.Priority = channel.UrgencyCritical })
 		n.storeEvent("other", few, func(row *contracts.Notification) { row.Category = "d" })
 		elapse(time.Second)
 		d, err := n.deliveries.Get(n.Context(), "e4.bird.CUSTOMER.u")
@@ -124,12 +124,12 @@ func TestARowWaitsForItsTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		ahead    time.Duration
 		profile  profile
-		priority contracts.Urgency
+		priority string
 		silent   bool
 		at       time.Duration
 	}{
 		"an hour":        {time.Hour, profile{}, "", false, time.Hour},
-		"critical":       {time.Hour, profile{QuietHours: night}, contracts.UrgencyCritical, false, time.Hour},
+		"critical":       {time.Hour, profile{QuietHours: night}, channel.UrgencyCritical, false, time.Hour},
 		"silent":         {time.Hour, profile{QuietHours: night}, "", true, time.Hour},
 		"in quiet hours": {time.Hour, profile{QuietHours: night}, "", false, 2 * time.Hour},
 		"in the past":    {-time.Hour, profile{}, "", false, 0},
@@ -187,7 +187,7 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 		"every category":    {map[string]string{"*": "30m", "d": "off"}, alone, false, []time.Duration{30 * time.Minute}},
 		"another category":  {map[string]string{"d": "30m"}, alone, false, []time.Duration{0, 0}},
 		"no category":       {map[string]string{"": "off", "*": "30m"}, func(row *contracts.Notification) { row.Category = "" }, false, []time.Duration{30 * time.Minute}},
-		"critical":          {map[string]string{"c": "30m"}, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical }, false, []time.Duration{0, 0}},
+		"critical":          {map[string]string{"c": "30m"}, func(row *contracts.Notification) { row.Priority = channel.UrgencyCritical }, false, []time.Duration{0, 0}},
 		"inbox":             {map[string]string{"c": "30m"}, alone, true, []time.Duration{0, 0}},
 		"inbox by the rule": {map[string]string{"c": "30m"}, hourly, true, []time.Duration{30 * time.Minute}},
 		"in front":          {map[string]string{"c": "30m"}, func(row *contracts.Notification) { row.Fallback = []string{"x"} }, false, []time.Duration{0, 0}},

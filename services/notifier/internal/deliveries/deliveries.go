@@ -323,7 +323,7 @@ func (e *TakenError) Error() string {
 }
 
 // Put writes a record over the one that was read. The server removes the record 40 days after its last write, and an item after
-// ItemKeep. The error is a [*TakenError] when another record was written meanwhile. Usually one round trip.
+// ItemKeep. The error is a [*TakenError] when another record was written in the meantime. Usually one round trip.
 func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	bucket, subject := s.at(key)
 	d.UpdatedAt = time.Now().UTC()

@@ -138,11 +138,11 @@ func RowAtOnce(found kvrecord.Record) (n contracts.Notification, key string, ok 
 		return n, "", false
 	}
 	var item struct {
-		Category  string            `json:"category"`
-		CreatedAt time.Time         `json:"created_at"`
-		EventType string            `json:"event_type"`
-		Priority  contracts.Urgency `json:"priority"`
-		Template  string            `json:"template"`
+		Category  string    `json:"category"`
+		CreatedAt time.Time `json:"created_at"`
+		EventType string    `json:"event_type"`
+		Priority  string    `json:"priority"`
+		Template  string    `json:"template"`
 	}
 	if json.Unmarshal(d.Item, &item) != nil {
 		return n, "", false

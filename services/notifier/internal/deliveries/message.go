@@ -16,10 +16,13 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 )
 
+// cloudEventType is the CloudEvents type of a notification.
+const cloudEventType = "io.expediter.notification.requested.v1"
+
 // Header returns the headers that all notifications of a plan share. created is the time at which the plan was made.
 func Header(created time.Time) (nats.Header, error) {
 	header, err := contracts.CloudEvent{
-		ID: "row", Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: created,
+		ID: "row", Source: "/notifier", Type: cloudEventType, Time: created,
 		DataContentType: "application/json",
 	}.Header()
 	if err != nil {
@@ -36,7 +39,7 @@ type Encoder struct {
 }
 
 // frameOf has the fields other than the user in which notifications of a plan differ. Digest, throttle, unread and fallback depend on
-// kind and channel. A notification that follows another has an encoder of its own.
+// kind and channel. A notification that follows another has its own encoder.
 type frameOf struct {
 	address   string
 	category  string
@@ -44,7 +47,7 @@ type frameOf struct {
 	kind      contracts.RecipientType
 	locale    string
 	notBefore time.Time
-	priority  contracts.Urgency
+	priority  string
 	template  string
 }
 
@@ -79,7 +82,7 @@ func Write(n contracts.Notification) (kvrecord.Write, error) {
 }
 
 // Replay returns the write that sends a notification again for the n-th time. It has the data of the notification, and an id of its
-// own, so that it gets a dead letter of its own.
+// own, so that it gets its own dead letter.
 func Replay(n contracts.Notification, data []byte, number int) (w kvrecord.Write, err error) {
 	id, err := keys.Of(&n)
 	if err != nil {

@@ -117,10 +117,10 @@ func (s *Cancelled) Sync(ctx context.Context) error {
 	}
 	defer func() { <-s.asking }()
 	if s.since().After(called) {
-		return nil // another goroutine has asked meanwhile
+		return nil // another goroutine has asked in the meantime
 	}
 	begun := time.Now()
-	for subjects, err := range s.records.All(ctx, s.records.Key(contracts.CancelledKeys)) {
+	for subjects, err := range s.records.All(ctx, s.records.Key(keys.AllCancelled)) {
 		if err != nil {
 			return fmt.Errorf("cancellations: %w", err)
 		}
@@ -205,7 +205,7 @@ func (s *Cancelled) covers(m Mark, kind contracts.RecipientType, userID string) 
 // Run receives cancellations until ctx ends.
 func (s *Cancelled) Run(ctx context.Context) error {
 	news := make(chan *nats.Msg, backlog)
-	sub, err := s.nc.ChanSubscribe(contracts.RepublishSubject(contracts.BucketDeliveries, contracts.CancelledKeys), news)
+	sub, err := s.nc.ChanSubscribe(contracts.RepublishSubject(contracts.BucketDeliveries, keys.AllCancelled), news)
 	if err != nil {
 		return fmt.Errorf("notifier: cancellations: %w", err)
 	}

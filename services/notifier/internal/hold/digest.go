@@ -283,12 +283,15 @@ func DigestEnd(now time.Time, d *contracts.Digest, zone string) (time.Time, erro
 	return schedule.NextOf(local, clocks).UTC(), unknown
 }
 
+// DigestIDPrefix begins the event ids of digests.
+const DigestIDPrefix = "digest:"
+
 // DigestRow returns the notification of the digest for a notification and the end of a window.
 func DigestRow(n *contracts.Notification, end time.Time) *contracts.Notification {
 	return &contracts.Notification{
-		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: contracts.EventTypeDigest,
-		EventID: contracts.DigestIDPrefix + Group(n) + ":" + end.UTC().Format(time.RFC3339), NotBefore: end.UTC(),
-		Priority:      contracts.UrgencyNormal,
+		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: "DIGEST",
+		EventID: DigestIDPrefix + Group(n) + ":" + end.UTC().Format(time.RFC3339), NotBefore: end.UTC(),
+		Priority:      "normal",
 		RecipientType: n.RecipientType, Template: redact.Clip(TemplateOf(n), contracts.MaxText), UserID: n.UserID,
 	}
 }

@@ -7,7 +7,7 @@
 // pushes each new cancellation to every process, which takes some tens of microseconds. A push may be lost, so every process also asks
 // for new cancellations every one to two seconds. A process that got no answer for [Trust] asks before each notification.
 //
-// A digest has one record for each user, channel and window, and is a notification of its own. That is stored before the first event
+// A digest has one record for each user, channel and window, and is its own notification. That is stored before the first event
 // is put into the record, and waits for the end of the window. The worker that sends a digest, or ends it otherwise, seals the record
 // first. An event is in a record once, however often it is put there, and a sealed record takes no event. So, whichever process dies,
 // each event is in one digest that is sent. A cancelled digest ends with its events, and later events go into the next digest.

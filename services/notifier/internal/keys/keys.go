@@ -13,7 +13,7 @@
 //	<type>.<user>                                          Recipient     bucket directory
 //	member.<aggregate type>.<aggregate>.<type>.<user>      Member        bucket directory
 //
-// The address of a notification for one of several is a token of its own, which begins with a slash: it follows the event in
+// The address of a notification for one of several is its own token, which begins with a slash: it follows the event in
 // a subject, and the channel in a key.
 package keys
 
@@ -118,7 +118,10 @@ func Event(eventID string) (string, error) {
 	return subject.Join("", subject.ID("event_id", eventID))
 }
 
-// Cancelled returns the key, in bucket deliveries, of the cancellation of an event. It matches contracts.CancelledKeys.
+// AllCancelled selects the keys, in bucket deliveries, of all cancellations. They begin with a slash, which no encoded id contains.
+const AllCancelled = "/cancelled.>"
+
+// Cancelled returns the key, in bucket deliveries, of the cancellation of an event. It matches AllCancelled.
 func Cancelled(eventID string) (string, error) {
 	key, err := subject.Join("/cancelled", subject.ID("event_id", eventID))
 	return key + ".all", err

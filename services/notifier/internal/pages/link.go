@@ -76,7 +76,7 @@ func New(publicURL string, secrets []string) (*Links, error) {
 // messages have no link.
 func (l *Links) Unsubscribe(name string) func(m channel.Message) string {
 	return func(m channel.Message) string {
-		if m.Priority == contracts.UrgencyCritical || m.Test {
+		if m.Priority == channel.UrgencyCritical || m.Test {
 			return ""
 		}
 		s := Subject{Kind: m.RecipientType, UserID: m.UserID, Category: m.Category, Channel: name}

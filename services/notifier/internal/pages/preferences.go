@@ -137,7 +137,7 @@ type option struct{ Value, Text string }
 // digests are the intervals that users can choose for the digests of a category.
 var digests = []option{
 	{"", "As usual"},
-	{contracts.DigestOff, "Each at once"},
+	{"off", "Each at once"},
 	{"1h", "Together, every hour"},
 	{"4h", "Together, every 4 hours"},
 	{"09:00", "Together, at 9:00"},

@@ -48,7 +48,7 @@ func TestLinksAreReadByAnySecret(t *testing.T) {
 	_, token, _ := strings.Cut(now.Unsubscribe("email")(m), "=")
 	s, err := now.Read(pages.PathUnsubscribe, token)
 	check.That(t, err == nil && s.Category == contracts.Anything, "no category: %+v %v", s, err)
-	m.Priority = contracts.UrgencyCritical
+	m.Priority = channel.UrgencyCritical
 	check.Same(t, "a critical message has a link", now.Unsubscribe("email")(m), "")
 }
 

@@ -23,7 +23,7 @@ const (
 	StatePlanned State = "planned"
 	// StateExpanded means: all notifications of its plan are stored, or were delivered without being stored.
 	StateExpanded State = "expanded"
-	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when the dead letter is replayed,
+	// StateRefused means: it could not be planned, and has a dead letter. It is replanned when the dead letter is replayed,
 	// or when it is published again after the stream has forgotten its id.
 	StateRefused State = "refused"
 	// StateCancelled means: it is no longer to be delivered, whatever its state was.
@@ -39,7 +39,7 @@ type Event struct {
 	// At is the time at which the event was first seen.
 	At time.Time `json:"at"`
 
-	// Fingerprint is the fingerprint of the event that was seen first, without occurred_at: senders' libraries stamp it anew.
+	// Fingerprint is the fingerprint of the event that was seen first, without occurred_at: senders' libraries restamp it.
 	Fingerprint string `json:"fingerprint"`
 
 	// Reason is the reason for which the event was refused, "" when it was not.
@@ -133,8 +133,8 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 	return decodeEvent(found)
 }
 
-// change lets alter change the record of an event, and writes it if alter reports a change. It begins anew when another
-// process has written the record meanwhile, which is rare, because the state of an event only advances.
+// change lets alter change the record of an event, and writes it if alter reports a change. It starts over when another
+// process has written the record in the meantime, which is rare, because the state of an event only advances.
 func (s events) change(ctx context.Context, eventID string, alter func(*Event) bool) (*Event, error) {
 	e, err := s.get(ctx, eventID)
 	for err == nil && alter(e) {

@@ -125,7 +125,7 @@ func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 	check.OK(t, check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t).Purge(t.Context())) // as its age does
 	other, rewritten, kind, place := first, first, first, first
 	other.Payload, rewritten.Payload = []byte(`{"a":5}`), []byte(`{ "a": 1.0 }`)
-	kind.RecipientType, place.RestaurantID = contracts.RecipientBroadcast, []byte(`"5"`)
+	kind.RecipientType, place.RestaurantID = "BROADCAST", []byte(`"5"`)
 	for name, test := range map[string]struct {
 		event contracts.Event
 		want  error

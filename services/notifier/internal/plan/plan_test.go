@@ -49,7 +49,7 @@ func (l list) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.
 func customers(n int, prefix string) []contracts.Recipient {
 	users := make([]contracts.Recipient, n)
 	for i := range users {
-		users[i] = contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprintf("%s%d", prefix, i)}
+		users[i] = contracts.Recipient{RecipientType: "CUSTOMER", UserID: fmt.Sprintf("%s%d", prefix, i)}
 	}
 	return users
 }
@@ -211,7 +211,7 @@ func TestWhatNeedsNoPlan(t *testing.T) {
 	other.EventType = "OTHER"
 	check.Same(t, "no rule", check.Must(p.Plan(t.Context(), other))(t), plan.Ignored)
 	agency := happened("e")
-	agency.RecipientType = contracts.RecipientAgencyUser
+	agency.RecipientType = "AGENCY_USER"
 	check.Same(t, "no rule for the kind", check.Must(p.Plan(t.Context(), agency))(t), plan.Ignored)
 	check.Same(t, "nobody", check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned)
 	got, users := read(t, reader(t, js), "e")

@@ -113,7 +113,7 @@ func (p *Planner) CheckRoute(eventType string, route []byte) error {
 	return err
 }
 
-// Concerns reports whether an event has a route of its own, or a rule applies to it.
+// Concerns reports whether an event has its own route, or a rule applies to it.
 func (p *Planner) Concerns(e contracts.Event) bool {
 	r, err := p.routing(e)
 	return err != nil || len(r.queries) > 0
@@ -290,7 +290,7 @@ func audience(e contracts.Event, routes map[contracts.RecipientType]rules.Route)
 			if e.UserID != "" {
 				q.Scope = rules.ScopeUser
 			}
-		case contracts.RecipientBroadcast:
+		case "BROADCAST":
 			if q.Scope == rules.ScopeUser {
 				q.Scope = rules.ScopeAggregate
 			}

@@ -71,7 +71,7 @@ func assemble(read []segment, city []string) Address {
 		case i == at:
 			a.take(s, city)
 		case i == at+1 && at >= 0 && len(read[at].numbers) == 0 && s.leading && !s.postal && !s.typed:
-			// The number has a segment of its own: "Rua Augusta, 123 - Consolacao", "ул. Тверская, д. 12".
+			// The number has its own segment: "Rua Augusta, 123 - Consolacao", "ул. Тверская, д. 12".
 			a.Numbers = append(a.Numbers, s.numbers...)
 			a.also(s.plain, city)
 		default:

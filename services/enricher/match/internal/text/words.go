@@ -29,10 +29,10 @@ const (
 
 // Words splits a folded text at everything that is neither letter nor digit. An apostrophe inside a word belongs to the
 // word ("o'neill"), and so does a double quote between Hebrew letters (an acronym). A French or Italian article before an
-// apostrophe is a word of its own ("l'orangerie" gives "l" and "orangerie").
+// apostrophe is its own word ("l'orangerie" gives "l" and "orangerie").
 //
 // A script without spaces between words (Han, Kana, Thai and its neighbours) gives one word for each rune. The Arabic
-// article is a word of its own, as in romanised names.
+// article is its own word, as in romanised names.
 func Words(folded string) []Word {
 	folded = Spread(assimilate(tieApostrophes(folded)))
 	words := make([]Word, 0, 8)

@@ -283,7 +283,7 @@ func pairOfVowels(s, t Sound, written Vowels) float64 {
 	switch {
 	case written != AllVowels && (s.mater() || t.mater()):
 		sign := s.mater() && s&(pO|pU) != 0 || t.mater() && t&(pO|pU) != 0
-		if sign || (s|t)&pI != 0 && (s.round() || t.round()) { // an o or u would have a sign of its own
+		if sign || (s|t)&pI != 0 && (s.round() || t.round()) { // an o or u would have its own sign
 			return costRound
 		}
 		return costWrongMater

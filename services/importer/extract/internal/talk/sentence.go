@@ -40,7 +40,7 @@ func Ended(ctx context.Context) error {
 }
 
 // Cut joins the segments of a transcript and cuts them at the ends of sentences. A transcript without punctuation, as speech
-// recognition writes it, is cut at pauses and before the words with which speakers begin anew.
+// recognition writes it, is cut at pauses and before the words with which speakers start over.
 func Cut(ctx context.Context, segments []caption.Segment) ([]Sentence, error) {
 	c := cutter{plain: !punctuated(segments)}
 	for _, s := range segments {

@@ -252,7 +252,7 @@ func isProper(numerator, rest string) bool {
 }
 
 // Title returns the title of a photo's text: of the first five lines with words, a line that is taller than most, or else the
-// first line if it is a paragraph of its own. It is "" when there is no title.
+// first line if it is its own paragraph. It is "" when there is no title.
 func Title(lines []Line) string {
 	full := slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Text == "" })
 	if len(full) == 0 {

@@ -329,7 +329,7 @@ var (
 		"rel src srclang type value")
 
 	// void has the elements without content, hidden the elements whose content is not shown, asides those of no part of the main text, breaks
-	// the elements on lines of their own.
+	// the elements on separate lines.
 	void   = set("area base br col embed hr img input link meta param source track wbr")
 	hidden = set("script style template")
 	asides = set("aside button dialog footer iframe menu nav noembed noframes noscript object select svg textarea title")

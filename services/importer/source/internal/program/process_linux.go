@@ -23,7 +23,7 @@ const guard = `trap 'kill -KILL 0' USR1; ulimit -c 0; ulimit -f "$1"; ulimit -d 
 // units returns a size in units, as an argument for the shell.
 func units(size, unit int64) string { return strconv.FormatInt((size+unit-1)/unit, 10) }
 
-// command makes the process of a program, in a process group of its own, that dies with our process. Without a shell,
+// command makes the process of a program, in its own process group, that dies with our process. Without a shell,
 // processes that the program has started survive when our process is killed.
 func command(c Command) *exec.Cmd {
 	args := append([]string{

@@ -68,7 +68,7 @@ func Find(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Run runs a program in a process group of its own. When it returns, the whole group is gone: it is killed when the program
+// Run runs a program in its own process group. When it returns, the whole group is gone: it is killed when the program
 // ends, when ctx ends, after the timeout, and when it prints too much. On Linux the whole group also dies with this process,
 // in whatever way it ends.
 //

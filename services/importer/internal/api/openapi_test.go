@@ -1,16 +1,24 @@
-// Command generate writes the description of the importer's operations.
-package main
+package api_test
 
 import (
+	"testing"
+
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/internal/openapi"
-	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-func main() {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestDescriptionIsCurrent compares openapi.json with the operations. `go generate` runs it with -update.
+func TestDescriptionIsCurrent(t *testing.T) {
+	t.Parallel()
 	text := openapi.Node{"type": "string"}
-	openapi.Generate(4, openapi.Config{
+	doc, err := openapi.Document("../../../..", openapi.Config{
 		Title: "Importer", Summary: "Turns recipe videos and pages into recipes.",
 		Description: "Each job ends in one recipe, or in a failure with a code and a message. Every change of a job can be followed.",
 		Tags:        [][2]string{{"imports", "Jobs."}, {"recipes", "The results of jobs."}},
@@ -26,5 +34,7 @@ func main() {
 				"priority": openapi.Node{"type": "string", "enum": []string{"high", "normal", "low"}},
 			},
 		}},
-	}, func(r *service.Router) { r.Add(api.Operations(nil, nil, &store.Bucket{})...) })
+	}, api.Operations(nil, nil, &store.Bucket{}))
+	check.OK(t, err)
+	testbed.Golden(t, "openapi.json", doc)
 }

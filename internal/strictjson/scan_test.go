@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+	"github.com/expediter-io/expediter/internal/strictjson"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 

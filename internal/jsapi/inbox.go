@@ -1,9 +1,4 @@
-// Package inbox sends requests with one reply each, over a subscription of its own.
-//
-// It replaces nats.Conn.RequestMsgWithContext for callers that send very many requests. A request needs no context and no timer of its own
-// for its time-out. It takes no lock of the connection, which the connection may hold while it writes to its socket. It ends when the
-// connection is lost or closed, for any reason.
-package inbox
+package jsapi
 
 import (
 	"context"
@@ -19,8 +14,11 @@ import (
 // ErrClosed is returned by requests under way when the Inbox is closed, and by later requests.
 var ErrClosed = errors.New("inbox is closed")
 
-// Inbox sends requests and sorts their replies. Make one with [New]; it is safe for concurrent use. Its subjects begin with the
-// connection's inbox prefix, so that no further permission to subscribe is needed.
+// Inbox is a [Sender] for callers that send very many requests: it has one subscription for their replies. Make one with [NewInbox]; it is
+// safe for concurrent use. Its subjects begin with the connection's inbox prefix, so that no further permission to subscribe is needed.
+//
+// A request needs no separate context or timer for its time-out. It takes no lock of the connection, which the connection may hold while
+// it writes to its socket. It ends when the connection is lost or closed, for any reason.
 type Inbox struct {
 	nc     *nats.Conn
 	prefix string // the prefix of the subjects of replies, with its final dot
@@ -51,8 +49,8 @@ type answer struct {
 	err error
 }
 
-// New returns an Inbox on nc. No round trip: without the permission to subscribe, requests get no replies.
-func New(nc *nats.Conn) (*Inbox, error) {
+// NewInbox returns an Inbox on nc. No round trip: without the permission to subscribe, requests get no replies.
+func NewInbox(nc *nats.Conn) (*Inbox, error) {
 	i := &Inbox{nc: nc, prefix: nc.NewInbox() + ".", done: make(chan struct{}), calls: map[string]*call{}}
 	sub, err := nc.Subscribe(i.prefix+"*", i.receive)
 	if err != nil {
@@ -82,18 +80,35 @@ func (i *Inbox) Close() error {
 
 // Request sends m, whose Reply it sets, and returns the reply. It returns the error of ctx when ctx ends first, context.DeadlineExceeded
 // when no reply came within the given time, nats.ErrNoResponders when no server takes requests on the subject, nats.ErrDisconnected when
-// the connection was lost meanwhile, nats.ErrConnectionClosed when it was closed, and otherwise the connection's error for a message that
-// it cannot send. Without a connection nothing is sent: the client would keep the message, and send it much later. After any other error
-// the request may have been sent and processed. One round trip.
+// the connection was lost in the meantime, nats.ErrConnectionClosed when it was closed, and otherwise the connection's error for a message
+// that it cannot send. Without a connection nothing is sent: the client would keep the message, and send it much later. After any other
+// error the request may have been sent and processed. One round trip.
 func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c, err := i.expect(m, within)
-	if err != nil {
-		return nil, err
+	c, _ := i.free.Get().(*call)
+	if c == nil {
+		c = &call{answer: make(chan answer, 1)}
 	}
-	if i.nc.IsConnected() || i.nc.IsClosed() { // only now: a loss of the connection from here on ends the call
+	c.by = time.Now().Add(within)
+	i.mu.Lock()
+	if i.closed {
+		i.mu.Unlock()
+		return nil, ErrClosed
+	}
+	i.count++
+	m.Reply = string(strconv.AppendUint(append(make([]byte, 0, replySize), i.prefix...), i.count, 36))
+	i.calls[m.Reply] = c
+	// One timer serves all calls. It is set only for a call that ends before the others.
+	if i.rings.IsZero() || c.by.Before(i.rings) {
+		i.ringAt(c.by)
+	}
+	i.mu.Unlock()
+
+	// Only now: from here on, listen ends the call when the connection is lost.
+	var err error
+	if i.nc.IsConnected() || i.nc.IsClosed() {
 		err = i.nc.PublishMsg(m)
 	} else {
 		err = fmt.Errorf("not sent: %w", nats.ErrDisconnected)
@@ -110,27 +125,6 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 		i.take(m.Reply)
 		return nil, ctx.Err()
 	}
-}
-
-// expect registers a call for the reply to m.
-func (i *Inbox) expect(m *nats.Msg, within time.Duration) (*call, error) {
-	c, _ := i.free.Get().(*call)
-	if c == nil {
-		c = &call{answer: make(chan answer, 1)}
-	}
-	c.by = time.Now().Add(within)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.closed {
-		return nil, ErrClosed
-	}
-	i.count++
-	m.Reply = string(strconv.AppendUint(append(make([]byte, 0, replySize), i.prefix...), i.count, 36))
-	i.calls[m.Reply] = c
-	if i.rings.IsZero() || c.by.Before(i.rings) {
-		i.ringAt(c.by)
-	}
-	return c, nil
 }
 
 // ringAt sets the timer. The caller holds mu.

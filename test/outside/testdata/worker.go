@@ -1,3 +1,5 @@
+//go:build ignore
+
 // A job in two steps. A step that is done is not done again, whatever becomes of the process.
 package main
 

@@ -1,3 +1,5 @@
+//go:build ignore
+
 // An event is published once, however often its source tells it.
 package main
 

@@ -1,8 +1,4 @@
-// Package breaker decides when a remote service that fails is called again.
-//
-// A call has a party, for which it is made: a place, a job, an owner. One party may ask for what the service can never do. So only
-// the failures of several parties open a breaker, and a party whose calls have failed is not the first to test the service.
-package breaker
+package remote
 
 import (
 	"time"
@@ -10,8 +6,8 @@ import (
 	"github.com/expediter-io/expediter/internal/retry"
 )
 
-// Config has the bounds of a [Breaker].
-type Config struct {
+// BreakerConfig has the bounds of a [Breaker].
+type BreakerConfig struct {
 	// Parties is the number of parties with failed calls, and no success in between, that opens the breaker. Required.
 	Parties int
 
@@ -28,7 +24,10 @@ type Config struct {
 // maxParties bounds the parties that a breaker remembers.
 const maxParties = 1000
 
-// Breaker counts the calls of a service. The zero value is closed. The caller locks it.
+// Breaker decides when a service that fails is called again. The zero value is closed. The caller locks it.
+//
+// A call has a party, for which it is made: a place, a job, an owner. One party may ask for what the service can never do. So only
+// the failures of several parties open a breaker, and a party whose calls have failed is not the first to test the service.
 type Breaker struct {
 	failed map[string]bool // parties with a failed call since the last success
 	pauses int             // since then
@@ -47,10 +46,12 @@ func (b *Breaker) Worked() time.Time { return b.worked }
 func (b *Breaker) Until() time.Time { return b.until }
 
 // pause returns the length of the present pause.
-func (b *Breaker) pause(cfg Config) time.Duration { return retry.Wait(b.pauses-1, cfg.First, cfg.Last) }
+func (b *Breaker) pause(cfg BreakerConfig) time.Duration {
+	return retry.Wait(b.pauses-1, cfg.First, cfg.Last)
+}
 
 // Wait returns the time until a call for a party may be made; 0 for now.
-func (b *Breaker) Wait(cfg Config, party string, now time.Time) time.Duration {
+func (b *Breaker) Wait(cfg BreakerConfig, party string, now time.Time) time.Duration {
 	if !b.IsOpen() {
 		return 0
 	}
@@ -62,7 +63,7 @@ func (b *Breaker) Wait(cfg Config, party string, now time.Time) time.Duration {
 }
 
 // Call records that a call for a party is made. In an open breaker it tests the service, and other calls wait for its outcome.
-func (b *Breaker) Call(cfg Config, party string, now time.Time) {
+func (b *Breaker) Call(cfg BreakerConfig, party string, now time.Time) {
 	if b.IsOpen() {
 		b.tests, b.until = party, now.Add(cfg.Trial)
 	}
@@ -83,8 +84,8 @@ func (b *Breaker) Leave(party string, now time.Time) {
 }
 
 // Fail records a call that failed, and reports whether it opens the breaker. A certain failure opens it whatever the number of parties,
-// but not within Config.Grace.
-func (b *Breaker) Fail(cfg Config, party string, now time.Time, certain bool) (opens bool) {
+// but not within BreakerConfig.Grace.
+func (b *Breaker) Fail(cfg BreakerConfig, party string, now time.Time, certain bool) (opens bool) {
 	if b.failed == nil {
 		b.failed = map[string]bool{}
 	}

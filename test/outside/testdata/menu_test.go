@@ -1,3 +1,5 @@
+//go:build ignore
+
 // A test with its own server, whose week passes in milliseconds.
 package menu
 

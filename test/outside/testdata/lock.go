@@ -1,3 +1,5 @@
+//go:build ignore
+
 // A lock that one process holds at a time. The store that it guards refuses an overtaken holder by its token.
 package main
 

@@ -1,4 +1,4 @@
-package recipeservice_test
+package store_test
 
 import (
 	"errors"
@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -19,10 +17,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "s3cret-t0ken"
 
@@ -52,11 +47,11 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func open(t *testing.T, answer http.HandlerFunc) (*recipeservice.Store, *far) {
+func openRemote(t *testing.T, answer http.HandlerFunc) (*store.RecipeService, *far) {
 	t.Helper()
 	f := &far{answer: answer}
 	server := httptest.NewServer(f)
-	s := check.Must(recipeservice.New(remote.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute}))(t)
+	s := check.Must(store.NewRecipeService(remote.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute}))(t)
 	t.Cleanup(server.Close)
 	return s, f
 }
@@ -71,7 +66,7 @@ func says(status int, body string) http.HandlerFunc {
 // TestCallsAreTheDocumented makes every call, and compares it byte for byte.
 func TestCallsAreTheDocumented(t *testing.T) {
 	t.Parallel()
-	s, f := open(t, says(http.StatusOK, `{"status":"RUNNING","recipe_id":"r-1"}`))
+	s, f := openRemote(t, says(http.StatusOK, `{"status":"RUNNING","recipe_id":"r-1"}`))
 	at := 120.0
 	id, err := s.Create(t.Context(), store.Draft{JobID: "j", OwnerID: "o", Transcript: "[0.00s] Hello", Recipe: recipe.Recipe{
 		Title: "Cookies", Description: "A classic", Source: recipe.Source{Ref: "https://www.youtube.com/watch?v=example"},
@@ -124,7 +119,7 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, _ := open(t, c.answer)
+			s, _ := openRemote(t, c.answer)
 			_, err := s.Create(t.Context(), store.Draft{JobID: "j"})
 			failed, ok := errors.AsType[*store.Error](err)
 			if !ok || failed.Retryable != c.retryable || failed.Refused != (failed.Status == http.StatusForbidden) || failed.RetryAfter != c.after || !strings.Contains(err.Error(), c.text) {
@@ -139,7 +134,7 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 // The answer to an earlier call was lost: the recipe is there.
 func TestARecipeThatExistsIsTheJobs(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t, says(http.StatusConflict, `{"error":"the job has a recipe","recipe_id":"r-1"}`))
+	s, _ := openRemote(t, says(http.StatusConflict, `{"error":"the job has a recipe","recipe_id":"r-1"}`))
 	id, err := s.Create(t.Context(), store.Draft{JobID: "j"})
 	check.That(t, id == "r-1" && err == nil, "%q, %v", id, err)
 }
@@ -157,7 +152,7 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer server.Close()
 	defer close(release)
-	s, err := recipeservice.New(remote.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond})
+	s, err := store.NewRecipeService(remote.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond})
 	check.OK(t, err)
 	err = s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning})
 	check.That(t, store.Retryable(err) && err != nil, "%v", err)
@@ -165,13 +160,13 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 
 func TestAJobThatTheServiceDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t, says(http.StatusNotFound, `{}`))
+	s, _ := openRemote(t, says(http.StatusNotFound, `{}`))
 	status, err := s.Status(t.Context(), "j")
 	check.That(t, status == nil && err == nil, "%+v, %v", status, err)
 }
 
 func TestConfigNamesEverything(t *testing.T) {
 	t.Parallel()
-	_, err := recipeservice.New(remote.Config{})
+	_, err := store.NewRecipeService(remote.Config{})
 	check.That(t, err != nil && strings.Contains(err.Error(), "BaseURL is") && strings.Contains(err.Error(), "a Token is"), "%v", err)
 }

@@ -1,22 +1,18 @@
-package breaker_test
+package remote_test
 
 import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/expediter-io/expediter/internal/breaker"
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func TestBreaker(t *testing.T) {
 	t.Parallel()
-	cfg := breaker.Config{Parties: 2, First: 10 * time.Second, Last: 15 * time.Second, Trial: 3 * time.Second, Grace: time.Second}
+	cfg := remote.BreakerConfig{Parties: 2, First: 10 * time.Second, Last: 15 * time.Second, Trial: 3 * time.Second, Grace: time.Second}
 	now := time.Now()
-	var b breaker.Breaker
+	var b remote.Breaker
 	waits := func(when, party string, want time.Duration) {
 		t.Helper()
 		check.Same(t, when+", the wait of "+party, b.Wait(cfg, party, now), want)

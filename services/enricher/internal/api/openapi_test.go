@@ -1,18 +1,22 @@
-// Command generate writes the description of the enricher's operations.
-package main
+package api_test
 
 import (
+	"testing"
+
 	"github.com/expediter-io/expediter/internal/openapi"
-	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/internal/api"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-func main() {
+// TestDescriptionIsCurrent compares openapi.json with the operations. `go generate` runs it with -update.
+func TestDescriptionIsCurrent(t *testing.T) {
+	t.Parallel()
 	update := []openapi.Node{
 		{"$ref": "#/components/schemas/Snapshot"}, {"$ref": "#/components/schemas/ResultPatch"}, {"$ref": "#/components/schemas/Notice"},
 	}
-	openapi.Generate(4, openapi.Config{
+	doc, err := openapi.Document("../../../..", openapi.Config{
 		Title: "Enricher", Summary: "Attaches delivery links to restaurants.",
 		Description: "A request names places; the answer has the same places with what is known of each. A place that is not known becomes one " +
 			"job, however many requests name it. The answer says PENDING for it, and the result follows as an event.",
@@ -28,5 +32,7 @@ func main() {
 				}},
 			},
 		},
-	}, func(r *service.Router) { r.Add(api.Operations(nil)...) })
+	}, api.Operations(nil))
+	check.OK(t, err)
+	testbed.Golden(t, "openapi.json", doc)
 }

@@ -1,16 +1,19 @@
-// Command generate writes the description of the notifier's operations.
-package main
+package api_test
 
 import (
 	"encoding/json"
+	"testing"
 
 	"github.com/expediter-io/expediter/internal/openapi"
-	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 )
 
-func main() {
-	openapi.Generate(4, openapi.Config{
+// TestDescriptionIsCurrent compares openapi.json with the operations. `go generate` runs it with -update.
+func TestDescriptionIsCurrent(t *testing.T) {
+	t.Parallel()
+	doc, err := openapi.Document("../../../..", openapi.Config{
 		Title: "Notifier", Summary: "Delivers events to people.",
 		Description: "An event becomes one plan, a plan becomes notifications (one for each user and channel), and a notification becomes one " +
 			"message. Operations that list, cancel and replay refuse parameters that they do not take.",
@@ -61,5 +64,7 @@ func main() {
 					"memberships": {"type": "array", "items": {"$ref": "#/components/schemas/Membership"}}
 				}}`),
 		},
-	}, func(r *service.Router) { r.Add(api.Operations(nil, nil)...) })
+	}, api.Operations(nil, nil))
+	check.OK(t, err)
+	testbed.Golden(t, "openapi.json", doc)
 }

@@ -1,13 +1,4 @@
-// Package recipeservice stores recipes in a Recipe Service, by its four internal endpoints:
-//
-//	GET  /internal/import-jobs/:job_id             the status of a job
-//	POST /internal/import-jobs/:job_id/status      a new status
-//	POST /internal/import-jobs/:job_id/transcript  the transcript of the source
-//	POST /internal/recipes/from-import-job         the recipe; idempotent by job id
-//
-// Every call carries the header x-service-token. A call is made once: the caller repeats it if the error is retryable. No
-// error and no log line holds the token, or an answer's body beyond its error message.
-package recipeservice
+package store
 
 import (
 	"cmp"
@@ -25,7 +16,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/recipe"
-	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const (
@@ -36,39 +26,47 @@ const (
 	maxReason = 200
 )
 
-// Store is a [store.Store].
-type Store struct{ client *remote.Client }
+// RecipeService is a [Store] that keeps recipes in a Recipe Service, by its four internal endpoints:
+//
+//	GET  /internal/import-jobs/:job_id             the status of a job
+//	POST /internal/import-jobs/:job_id/status      a new status
+//	POST /internal/import-jobs/:job_id/transcript  the transcript of the source
+//	POST /internal/recipes/from-import-job         the recipe; idempotent by job id
+//
+// Every call carries the header x-service-token. A call is made once: the caller repeats it if the error is retryable. No
+// error and no log line holds the token, or an answer's body beyond its error message.
+type RecipeService struct{ client *remote.Client }
 
-// New returns a store, or an error that names everything that is wrong with its configuration: it needs a token. It makes no
+// NewRecipeService returns a store, or an error that names everything that is wrong with its configuration: it needs a token. It makes no
 // call. The timeout defaults to 10 seconds.
-func New(config remote.Config) (*Store, error) {
+func NewRecipeService(config remote.Config) (*RecipeService, error) {
 	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
 	client, err := remote.New(config, "X-Service-Token", "")
 	if config.Token == "" {
 		err = errors.Join(err, errors.New("a Token is required"))
 	}
-	return &Store{client: client}, err
+	return &RecipeService{client: client}, err
 }
 
-// Status implements [store.Store].
-func (s *Store) Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error) {
+// Status implements [Store].
+func (s *RecipeService) Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error) {
 	const op = "check status"
 	var status contracts.ImportStatus
 	err := s.call(ctx, op, http.MethodGet, s.job(jobID, ""), nil, &status, "")
-	if failed, ok := errors.AsType[*store.Error](err); ok && failed.Status == http.StatusNotFound {
+	if failed, ok := errors.AsType[*Error](err); ok && failed.Status == http.StatusNotFound {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if status.Status == contracts.ImportReady && status.RecipeID == "" {
-		return nil, &store.Error{Op: op, Err: errors.New("the job is READY and has no recipe")}
+		return nil, &Error{Op: op, Err: errors.New("the job is READY and has no recipe")}
 	}
 	return &status, nil
 }
 
-// SetStatus implements [store.Store].
-func (s *Store) SetStatus(ctx context.Context, jobID string, status contracts.ImportStatus) error {
+// SetStatus implements [Store].
+func (s *RecipeService) SetStatus(ctx context.Context, jobID string, status contracts.ImportStatus) error {
 	body := struct {
 		Status   contracts.ImportState `json:"status"`
 		RecipeID string                `json:"recipe_id,omitempty"`
@@ -81,8 +79,8 @@ func (s *Store) SetStatus(ctx context.Context, jobID string, status contracts.Im
 	return s.call(ctx, "update status", http.MethodPost, s.job(jobID, "/status"), body, nil, "")
 }
 
-// SaveTranscript implements [store.Store].
-func (s *Store) SaveTranscript(ctx context.Context, jobID string, segments []caption.Segment) error {
+// SaveTranscript implements [Store].
+func (s *RecipeService) SaveTranscript(ctx context.Context, jobID string, segments []caption.Segment) error {
 	body := map[string][]caption.Segment{"segments": segments}
 	return s.call(ctx, "store transcript", http.MethodPost, s.job(jobID, "/transcript"), body, nil, "")
 }
@@ -93,8 +91,8 @@ type created struct {
 	ID       string `json:"id"`
 }
 
-// Create implements [store.Store]. An answer 409 with a recipe_id names the existing recipe of the job.
-func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
+// Create implements [Store]. An answer 409 with a recipe_id names the existing recipe of the job.
+func (s *RecipeService) Create(ctx context.Context, d Draft) (string, error) {
 	const op = "create recipe"
 	body := struct {
 		JobID       string              `json:"job_id"`
@@ -115,27 +113,27 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	}
 	id := cmp.Or(answer.RecipeID, answer.ID)
 	if id == "" || len(id) > contracts.MaxID {
-		return "", &store.Error{Op: op, Err: errors.New("the answer has no recipe_id")}
+		return "", &Error{Op: op, Err: errors.New("the answer has no recipe_id")}
 	}
 	return id, nil
 }
 
 // job returns the path of a job. The id is one segment, with any characters.
-func (*Store) job(id, rest string) string {
+func (*RecipeService) job(id, rest string) string {
 	return "/internal/import-jobs/" + url.PathEscape(id) + rest
 }
 
-func (s *Store) call(ctx context.Context, op, method, path string, body, answer any, key string) error {
+func (s *RecipeService) call(ctx context.Context, op, method, path string, body, answer any, key string) error {
 	var payload []byte
 	if body != nil {
 		var err error
 		if payload, err = json.Marshal(body); err != nil {
-			return &store.Error{Op: op, Err: fmt.Errorf("encode: %w", err)}
+			return &Error{Op: op, Err: fmt.Errorf("encode: %w", err)}
 		}
 	}
 	got, err := s.client.Call(ctx, method, path, payload, key, maxAnswer)
 	if err != nil {
-		return &store.Error{Op: op, Status: got.Status, Retryable: true, Err: err}
+		return &Error{Op: op, Status: got.Status, Retryable: true, Err: err}
 	}
 	if made, ok := answer.(*created); ok && got.Status == http.StatusConflict {
 		if json.Unmarshal(got.Body, made) == nil && made.RecipeID != "" {
@@ -149,17 +147,17 @@ func (s *Store) call(ctx context.Context, op, method, path string, body, answer 
 		return nil
 	}
 	if len(got.Body) > maxAnswer {
-		return &store.Error{Op: op, Status: got.Status, Err: fmt.Errorf("the answer has more than %d bytes", maxAnswer)}
+		return &Error{Op: op, Status: got.Status, Err: fmt.Errorf("the answer has more than %d bytes", maxAnswer)}
 	}
 	if err := json.Unmarshal(got.Body, answer); err != nil {
-		return &store.Error{Op: op, Status: got.Status, Err: errors.New("the answer is not the JSON that is expected")}
+		return &Error{Op: op, Status: got.Status, Err: errors.New("the answer is not the JSON that is expected")}
 	}
 	return nil
 }
 
 // refusal returns the error for an answer without a status of success.
 func refusal(op string, got remote.Answer) error {
-	failed := &store.Error{Op: op, Status: got.Status}
+	failed := &Error{Op: op, Status: got.Status}
 	switch code := got.Status; {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		failed.Refused, failed.Retryable = true, true

@@ -1,3 +1,5 @@
+//go:build ignore
+
 // A function whose result is computed once, for all processes that ask for it.
 package main
 

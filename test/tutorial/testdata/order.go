@@ -1,3 +1,5 @@
+//go:build ignore
+
 // Order writes a dish that is ordered, and the event about it, in one transaction.
 package main
 

@@ -1,4 +1,4 @@
-package contracts
+package console
 
 import (
 	"encoding/json"
@@ -10,9 +10,10 @@ import (
 
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/subject"
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// concealed replaces each value that Conceal removes.
+// concealed replaces each value that concealSecrets removes.
 const concealed = "(hidden)"
 
 // messages are the types of the messages of the services, by their subjects.
@@ -20,23 +21,23 @@ var messages = []struct {
 	subjects string
 	of       reflect.Type
 }{
-	{EnrichJobsSubjects, reflect.TypeFor[EnrichJob]()},
-	{EventsSubjects, reflect.TypeFor[Event]()},
-	{ImportJobsSubjects, reflect.TypeFor[ImportJob]()},
+	{contracts.EnrichJobsSubjects, reflect.TypeFor[contracts.EnrichJob]()},
+	{contracts.EventsSubjects, reflect.TypeFor[contracts.Event]()},
+	{contracts.ImportJobsSubjects, reflect.TypeFor[contracts.ImportJob]()},
 	{"notify.plan.>", reflect.TypeFor[struct {
-		Entries []Recipient `json:"entries"`
+		Entries []contracts.Recipient `json:"entries"`
 	}]()},
-	{NotifySendsSubjects, reflect.TypeFor[Notification]()},
+	{"notify.send.>", reflect.TypeFor[contracts.Notification]()},
 }
 
 // suspect matches the names of members that are personal or secret where no type marks them: in payloads, and in the jobs of other
 // programs.
 var suspect = regexp.MustCompile(`(?i)address|authorization|cookie|email|password|phone|recipient|secret|token|(owner|user)[_-]?id|key$`)
 
-// Conceal removes personal and secret members from the decoded JSON of a message, so that operators may see the rest. The type of the
+// concealSecrets removes personal and secret members from the decoded JSON of a message, so that operators may see the rest. The type of the
 // messages on the subject marks these members by `wire:"private"` at its fields. Where there is no type, the names of members decide. The
-// secrets of URLs and the addresses of people are removed from texts. Conceal changes value, and returns the names of the removed members.
-func Conceal(subjectOf string, value any) (shown any, hidden []string) {
+// secrets of URLs and the addresses of people are removed from texts. concealSecrets changes value, and returns the names of the removed members.
+func concealSecrets(subjectOf string, value any) (shown any, hidden []string) {
 	var of reflect.Type
 	for _, m := range messages {
 		if subject.Matches(m.subjects, subjectOf) {

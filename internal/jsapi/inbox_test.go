@@ -1,4 +1,4 @@
-package inbox
+package jsapi
 
 import (
 	"bufio"
@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -32,6 +30,12 @@ func request(ctx context.Context, i *Inbox, within time.Duration) <-chan answer 
 		done <- answer{reply, err}
 	}()
 	return done
+}
+
+// pass lets time pass in a bubble, with all that happens in it.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // costs no real time in a bubble
+	synctest.Wait()
 }
 
 // underWay is how many calls there are.
@@ -176,7 +180,7 @@ func TestRequestsEndInTime(t *testing.T) {
 			e := <-ends
 			check.That(t, e.took == e.within && errors.Is(e.err, context.DeadlineExceeded), "%+v", e)
 		}
-		natstest.Pass(time.Hour)
+		pass(time.Hour)
 		start = time.Now()
 		if a := <-request(t.Context(), i, time.Second); !errors.Is(a.err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("after a pause: %+v after %s", a, time.Since(start))
@@ -193,7 +197,7 @@ func TestTimerStops(t *testing.T) {
 		done := request(t.Context(), i, time.Second)
 		s.reply(id, <-s.requests, "")
 		<-done
-		natstest.Pass(time.Minute)
+		pass(time.Minute)
 		i.mu.Lock()
 		rings := i.rings
 		i.mu.Unlock()
@@ -201,8 +205,6 @@ func TestTimerStops(t *testing.T) {
 		check.Is(t, i.Close(), nil)
 	})
 }
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // server speaks as much of the protocol as an Inbox needs, and answers requests only when it is told to.
 type server struct {
@@ -272,6 +274,6 @@ func open(t *testing.T, opts ...nats.Option) (i *Inbox, s *server, id string) {
 		nc.Close()
 		<-s.ended
 	})
-	i = check.Must(New(nc))(t)
+	i = check.Must(NewInbox(nc))(t)
 	return i, s, <-s.inbox
 }

@@ -1,3 +1,5 @@
+//go:build ignore
+
 // Cook works the events about dishes: in two steps, of which the second needs the only oven.
 package main
 
