@@ -34,7 +34,7 @@ func (r *request) ask(ctx context.Context, subject string, question, into any) e
 	if name := access.From(ctx).Name; name != "" {
 		msg.Header.Set(audit.ActorHeader, name)
 	}
-	denied.From(ctx).Sent(subject)
+	denied.Sent(ctx, subject)
 	reply, err := r.c.cfg.Conn.RequestMsgWithContext(ctx, msg)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):

@@ -229,7 +229,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need
 	if err == nil {
 		err = answer(q)
 	}
-	denied.From(ctx).Failed(err)
+	denied.Failed(ctx, err)
 	if denial, ok := errors.AsType[*denied.Error](context.Cause(ctx)); ok && err != nil {
 		err = denial
 	}

@@ -61,18 +61,18 @@ type Watch struct {
 	answered map[string]time.Time
 	denied   map[string]time.Time
 	reported map[string]bool
-	works    map[*Work]bool
+	works    map[*scope]bool
 }
 
 // New returns a Watch. It calls report at the first denial of each subject, other than those that May finds.
 func New(report func(*Error)) *Watch {
 	return &Watch{
-		report: report, answered: map[string]time.Time{}, denied: map[string]time.Time{}, reported: map[string]bool{}, works: map[*Work]bool{},
+		report: report, answered: map[string]time.Time{}, denied: map[string]time.Time{}, reported: map[string]bool{}, works: map[*scope]bool{},
 	}
 }
 
-// Work is the requests of one context. All methods of a nil Work do nothing.
-type Work struct {
+// scope is the requests of one context.
+type scope struct {
 	cancel context.CancelCauseFunc
 	probe  bool            // it is a question of May
 	last   string          // the subject of the last request of JetStream's client, until its answer
@@ -85,7 +85,7 @@ type key struct{}
 // Begin returns a context that ends, with an [*Error] as its cause, when one of its requests is denied. The caller has to call stop.
 func (w *Watch) Begin(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	work := &Work{cancel: cancel, sent: map[string]bool{}, watch: w}
+	work := &scope{cancel: cancel, sent: map[string]bool{}, watch: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.works[work] = true
@@ -95,12 +95,6 @@ func (w *Watch) Begin(ctx context.Context) (_ context.Context, stop func()) {
 		defer w.mu.Unlock()
 		delete(w.works, work)
 	}
-}
-
-// From returns the Work of a context, nil for none.
-func From(ctx context.Context) *Work {
-	work, _ := ctx.Value(key{}).(*Work)
-	return work
 }
 
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
@@ -119,12 +113,12 @@ func (w *Watch) Handle(err error) bool {
 	if !ok || !publish {
 		return false
 	}
-	w.deny(&Error{Cause: err, Subject: subject}, func(work *Work) bool { return work.sent[subject] })
+	w.deny(&Error{Cause: err, Subject: subject}, func(work *scope) bool { return work.sent[subject] })
 	return true
 }
 
 // deny ends each work for which is returns true.
-func (w *Watch) deny(err *Error, is func(*Work) bool) {
+func (w *Watch) deny(err *Error, is func(*scope) bool) {
 	w.mu.Lock()
 	if len(w.denied) < maxSubjects {
 		w.denied[err.Subject] = time.Now()
@@ -160,12 +154,12 @@ func (w *Watch) May(ctx context.Context, subject string) bool {
 	if answered || denied {
 		return answered
 	}
-	From(ctx).probe = true // of the server, before it can deny anything
-	From(ctx).Sent(subject)
+	ctx.Value(key{}).(*scope).probe = true //nolint:forcetypeassert // of Begin; set before the server can deny anything
+	Sent(ctx, subject)
 	short, cancel := context.WithTimeout(ctx, denies)
 	defer cancel()
 	_, err := w.Conn.RequestWithContext(short, subject, []byte("{}"))
-	From(ctx).Answered(subject, err)
+	Answered(ctx, subject, err)
 	if _, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return false
 	}
@@ -177,8 +171,9 @@ func (w *Watch) May(ctx context.Context, subject string) bool {
 	return true
 }
 
-// Sent notes that a request is about to be sent.
-func (work *Work) Sent(subject string) {
+// Sent notes that a request of ctx is about to be sent. Like Answered and Failed it does nothing for a context without a Watch.
+func Sent(ctx context.Context, subject string) {
+	work, _ := ctx.Value(key{}).(*scope)
 	if work == nil {
 		return
 	}
@@ -187,9 +182,10 @@ func (work *Work) Sent(subject string) {
 	work.sent[subject] = true
 }
 
-// Answered notes the outcome of a request. A question to JetStream that has no responders, and had no answer for a minute, is denied if
+// Answered notes the outcome of a request of ctx. A question to JetStream that has no responders, and had no answer for a minute, is denied if
 // the servers answer other questions. A message for a stream has no responders in an election, too.
-func (work *Work) Answered(subject string, err error) {
+func Answered(ctx context.Context, subject string, err error) {
+	work, _ := ctx.Value(key{}).(*scope)
 	if work == nil || !strings.Contains(subject, ".API.") || strings.Contains(subject, ".API.$") {
 		return
 	}
@@ -202,7 +198,7 @@ func (work *Work) Answered(subject string, err error) {
 	}
 	w.mu.Unlock()
 	if !before && errors.Is(err, nats.ErrNoResponders) && w.isUp() {
-		w.deny(&Error{Cause: nats.ErrNoResponders, Subject: subject}, func(other *Work) bool { return other == work })
+		w.deny(&Error{Cause: nats.ErrNoResponders, Subject: subject}, func(other *scope) bool { return other == work })
 	}
 }
 
@@ -218,9 +214,9 @@ func (w *Watch) isUp() bool {
 	return err == nil // an answer that is an error is one, too
 }
 
-func (work *Work) traced(subject, last string) {
-	work.Sent(subject)
-	if work != nil {
+func traced(ctx context.Context, subject, last string) {
+	Sent(ctx, subject)
+	if work, _ := ctx.Value(key{}).(*scope); work != nil {
 		work.watch.mu.Lock()
 		defer work.watch.mu.Unlock()
 		work.last = last
@@ -228,22 +224,23 @@ func (work *Work) traced(subject, last string) {
 }
 
 // Failed notes the error of a request of a context of [JetStream].
-func (work *Work) Failed(err error) {
+func Failed(ctx context.Context, err error) {
+	work, _ := ctx.Value(key{}).(*scope)
 	if work == nil || err == nil {
 		return
 	}
 	work.watch.mu.Lock()
 	last := work.last
 	work.watch.mu.Unlock()
-	work.Answered(last, err)
+	Answered(ctx, last, err)
 }
 
 // JetStream returns a JetStream context like js, whose requests are those of ctx.
 func JetStream(ctx context.Context, js jetstream.JetStream) (jetstream.JetStream, error) {
-	work, options := From(ctx), js.Options()
+	options := js.Options()
 	trace := jetstream.WithClientTrace(&jetstream.ClientTrace{
-		RequestSent:      func(subject string, _ []byte) { work.traced(subject, subject) },
-		ResponseReceived: func(subject string, _ []byte, _ nats.Header) { work.traced(subject, ""); work.Answered(subject, nil) },
+		RequestSent:      func(subject string, _ []byte) { traced(ctx, subject, subject) },
+		ResponseReceived: func(subject string, _ []byte, _ nats.Header) { traced(ctx, subject, ""); Answered(ctx, subject, nil) },
 	})
 	timeout := jetstream.WithDefaultTimeout(options.DefaultTimeout)
 	switch {

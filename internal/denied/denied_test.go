@@ -39,12 +39,12 @@ func TestWorkEndsAtADenial(t *testing.T) {
 		}, "the user may not publish to " + create},
 		"a message": {func(t *testing.T, ctx context.Context, js jetstream.JetStream) {
 			t.Helper()
-			denied.From(ctx).Sent("jobs.a")
+			denied.Sent(ctx, "jobs.a")
 			check.OK(t, errors.Join(js.Conn().Publish("jobs.a", nil), js.Conn().Publish("jobs.b", nil)))
 		}, "the user may not publish to jobs.a"},
 		"a subscription": {func(t *testing.T, ctx context.Context, js jetstream.JetStream) {
 			t.Helper()
-			denied.From(ctx).Sent("secrets.a")
+			denied.Sent(ctx, "secrets.a")
 			check.OK(t, check.Err(js.Conn().SubscribeSync("secrets.a")))
 		}, ""},
 		"a missing import": {func(t *testing.T, ctx context.Context, js jetstream.JetStream) {
@@ -52,20 +52,20 @@ func TestWorkEndsAtADenial(t *testing.T) {
 			js = check.Must(jetstream.NewWithAPIPrefix(js.Conn(), "$JS.OTHER.API"))(t)
 			_, err := check.Must(denied.JetStream(ctx, js))(t).Stream(ctx, "X")
 			check.Is(t, err, nats.ErrNoResponders)
-			denied.From(ctx).Failed(err)
+			denied.Failed(ctx, err)
 		}, "nothing answers to " + foreign},
 		"an election": {func(_ *testing.T, ctx context.Context, _ jetstream.JetStream) {
-			denied.From(ctx).Answered(foreign, nil)
+			denied.Answered(ctx, foreign, nil)
 			natstest.Pass(time.Minute - 1)
-			denied.From(ctx).Answered(foreign, nats.ErrNoResponders)
+			denied.Answered(ctx, foreign, nats.ErrNoResponders)
 		}, ""},
 		"after an answer": {func(_ *testing.T, ctx context.Context, _ jetstream.JetStream) {
-			denied.From(ctx).Answered(foreign, nil)
+			denied.Answered(ctx, foreign, nil)
 			natstest.Pass(time.Minute)
-			denied.From(ctx).Answered(foreign, nats.ErrNoResponders)
+			denied.Answered(ctx, foreign, nats.ErrNoResponders)
 		}, "nothing answers to " + foreign},
 		"a message for nobody": {func(_ *testing.T, ctx context.Context, _ jetstream.JetStream) {
-			denied.From(ctx).Answered("events.a", nats.ErrNoResponders)
+			denied.Answered(ctx, "events.a", nats.ErrNoResponders)
 		}, ""},
 	} {
 		bubble(t, name, func(t *testing.T, w *denied.Watch, js jetstream.JetStream, _ chan string) {

@@ -34,7 +34,7 @@ const (
 	// connection must not use up the caller's time. It doubles with each repetition that brought nothing. Otherwise no answer of a busier
 	// server would ever be in time.
 	idleTimeout = 500 * time.Millisecond
-	maxIdle     = idleTimeout << 10
+	maxIdles    = 10 // doublings
 
 	// The waits before a request is repeated, when no server answers.
 	minWait = 5 * time.Millisecond
@@ -98,7 +98,7 @@ func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]
 		req := request{MultiLast: part}
 		var p pace
 		for more := true; more; {
-			c, err := g.ask(ctx, stream, req, p.idle())
+			c, err := g.ask(ctx, stream, req, idleTimeout<<min(p.idles, maxIdles))
 			// Messages arrive in the order of their sequences, so the next request begins behind the last message that arrived. The server's
 			// option to read as of the first request (up_to_seq) is not used: the earlier message of a key that was written since is gone.
 			if c != nil && len(c.messages) > 0 {
@@ -146,7 +146,7 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 	req.MaxBytes = pageBytes
 	var p pace
 	for {
-		c, err := g.ask(ctx, stream, req, p.idle())
+		c, err := g.ask(ctx, stream, req, idleTimeout<<min(p.idles, maxIdles))
 		if c != nil && c.cutAtGap() {
 			err = errGap
 		}
@@ -171,9 +171,6 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 
 // pace has the waits of one read since its last message.
 type pace struct{ pauses, idles int }
-
-// idle returns the time for which the next request waits for an answer.
-func (p *pace) idle() time.Duration { return retry.Wait(p.idles, idleTimeout, maxIdle) }
 
 // pause waits before the next request, after one that ended with err, and reports whether ctx has time left.
 func (p *pace) pause(ctx context.Context, err error) bool {
@@ -214,8 +211,8 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 		defer g.mu.Unlock()
 		delete(g.calls, token)
 	}()
-	work, subject := denied.From(ctx), g.api.Prefix+"DIRECT.GET."+stream
-	work.Sent(subject)
+	subject := g.api.Prefix + "DIRECT.GET." + stream
+	denied.Sent(ctx, subject)
 	if err := g.nc.PublishRequest(subject, g.inbox+token, body); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
@@ -225,7 +222,7 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 	for before := 0; ; {
 		select {
 		case <-c.done:
-			work.Answered(subject, c.err)
+			denied.Answered(ctx, subject, c.err)
 			return c, c.err
 		case <-ctx.Done():
 			return c, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))

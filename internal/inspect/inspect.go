@@ -388,7 +388,7 @@ func Gather(ctx context.Context, nc *nats.Conn, to string, data []byte, stall ti
 		return nil, fmt.Errorf("inspect: subscribe: %w", err)
 	}
 	defer answers.Unsubscribe()
-	denied.From(ctx).Sent(to)
+	denied.Sent(ctx, to)
 	if err := nc.PublishRequest(to, inbox, data); err != nil {
 		return nil, fmt.Errorf("inspect: ask: %w", err)
 	}
@@ -442,7 +442,7 @@ func ask[T any](ctx context.Context, js jetstream.JetStream, to, instance string
 		return answer, fmt.Errorf("inspect: %q is no instance of a worker", instance)
 	}
 	to = jsapi.New(js, 0).Target(to + "." + instance)
-	denied.From(ctx).Sent(to)
+	denied.Sent(ctx, to)
 	msg, err := js.Conn().RequestWithContext(ctx, to, nil)
 	if errors.Is(err, nats.ErrNoResponders) {
 		err = ErrNoWorker

@@ -104,10 +104,9 @@ func (c Client) request(ctx context.Context, method string, question any) ([]byt
 			return nil, fmt.Errorf("encode the question about %s: %w", redact.Quote(method), err)
 		}
 	}
-	work := denied.From(ctx)
-	work.Sent(m.Subject)
+	denied.Sent(ctx, m.Subject)
 	reply, err := c.Sender.Request(ctx, m, c.Within)
-	work.Answered(m.Subject, err)
+	denied.Answered(ctx, m.Subject, err)
 	if err != nil {
 		return nil, fmt.Errorf("ask about %s: %w", redact.Quote(method), err)
 	}
@@ -192,7 +191,7 @@ func (c Client) Delete(ctx context.Context, stream string, sequence uint64) (rem
 // Publish sends a message to be stored in a stream, and returns its sequence there. After an error for which [IsPermanent] is false, it
 // may have been stored. One round trip.
 func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequence uint64, err error) {
-	denied.From(ctx).Sent(m.Subject)
+	denied.Sent(ctx, m.Subject)
 	reply, err := c.Sender.Request(ctx, m, c.Within)
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -200,6 +199,7 @@ func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequen
 	case err != nil:
 		return 0, fmt.Errorf("publish: %w", err)
 	}
+	// Nearly all acknowledgements have one exact form. All others, and errors, are read as JSON.
 	if sequence, ok := acknowledged(reply.Data, stream); ok {
 		return sequence, nil
 	}

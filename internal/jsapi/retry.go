@@ -40,7 +40,7 @@ func Retry(ctx context.Context, wait time.Duration, try func(context.Context) er
 			length = min(2*length, lastTry)
 		}
 		cancel()
-		denied.From(ctx).Failed(err)
+		denied.Failed(ctx, err)
 		took, pause := time.Since(begun), retry.Wait(n, firstPause, lastPause)
 		switch {
 		case err == nil:

@@ -289,6 +289,7 @@ func (q queue) fit(member, instance string, places int) queue {
 	case n == 0:
 		return q
 	case n > 0:
+		// A run grows only while no other member has queued behind it.
 		add := min(n, maxRun)
 		if last := len(q) - 1; last >= 0 && q[last].member == member {
 			next := slices.Clone(q)
@@ -297,6 +298,7 @@ func (q queue) fit(member, instance string, places int) queue {
 		}
 		return append(slices.Clip(q), run{member: member, instance: redact.Clip(instance, maxWaiterBytes), places: add})
 	}
+	// From the end: the member's first callers keep their turns.
 	next := slices.Clone(q)
 	for i := len(next) - 1; n < 0; i-- {
 		if next[i].member != member {

@@ -280,7 +280,7 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	told(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
 	p.publish(nobody)                        // as a replay does
 	e := p.expanded(n, "evt-001")
-	check.That(t, e.Reason == "" && e.Rows == 2, "%+v", e)
+	check.That(t, e.Reason == "" && e.Notifications == 2, "%+v", e)
 	told(Accepted{State: plan.StateExpanded})
 	p.settled(2)
 }

@@ -105,7 +105,7 @@ func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 	p.expanded(n, "evt-001")
 	known, err := n.Event(t.Context(), "evt-001")
 	done, cancelErr := n.Cancel(t.Context(), Cancellation{EventID: "evt-001"})
-	check.That(t, cmp.Or(err, cancelErr) == nil && known.Rows == 2 && done.Suppressed == 1 && done.Sent == 1,
+	check.That(t, cmp.Or(err, cancelErr) == nil && known.Planned == 2 && done.Suppressed == 1 && done.Sent == 1,
 		"%+v, %+v: %v, %v", known, done, err, cancelErr)
 	e.EventID, e.NotBefore = "evt-002", time.Now().Add(rules.MaxDelay-23*time.Hour)
 	check.Is(t, check.Err(n.Publish(t.Context(), e)), plan.ErrTooFar)

@@ -32,7 +32,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	messages, calls := birds.counts()
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 	stats := n.Stats()
-	check.That(t, stats.Planned == 1 && stats.Rows == 6 && stats.States["delivered"] == 3 && stats.States["sent"] == 3, "%+v", stats)
+	check.That(t, stats.Planned == 1 && stats.Notifications == 6 && stats.States["delivered"] == 3 && stats.States["sent"] == 3, "%+v", stats)
 }
 
 // The document's scenario 3: everything is delivered again, events, plans and notifications, as it is when acknowledgements were

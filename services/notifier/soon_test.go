@@ -111,8 +111,8 @@ func (l *look) open(id string) string {
 	}
 	entries = append(entries, items...)
 	entries = slices.DeleteFunc(entries, func(e deliveries.Entry) bool { return !strings.HasPrefix(e.Key, id+".") })
-	if e.State != plan.StateExpanded || len(entries) < e.Rows {
-		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Rows)
+	if e.State != plan.StateExpanded || len(entries) < e.Notifications {
+		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Notifications)
 	}
 	var open strings.Builder
 	for _, entry := range entries {
@@ -210,7 +210,7 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	p.settled(6)
 	p.expanded(n, "e")
 	check.Equal(t, []string{"notify.send.inapp.RESTAURANT_USER.u1.e"}, p.inboxRows())
-	check.Same(t, "rows", n.Stats().Rows, 6)
+	check.Same(t, "rows", n.Stats().Notifications, 6)
 	check.Same(t, "delivered", n.Stats().States["delivered"], 2)
 	for name, q := range map[string]Query{"by event": {EventID: "e"}, "by user": {UserID: "u0"}, "all": {}} {
 		var of []Notification

@@ -87,7 +87,8 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 // returns ErrLost for a value that was stored until the invalidation. One round trip.
 func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Entry, error) {
 	ttl = cmp.Or(ttl, c.flight.cfg.ResultTTL)
-	if err := c.checkTTL(ttl); err != nil { // before an object is written
+	// Before an object is written: it would stay without a record.
+	if err := c.checkTTL(ttl); err != nil {
 		return Entry{}, err
 	}
 	edit := func(r *claimRecord) { r.State, r.TTL = Done.String(), int64(ttl/time.Second) }
@@ -95,6 +96,7 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	if err != nil {
 		return Entry{}, err
 	}
+	// The result replaces the claim in one write: no reader ever finds neither.
 	return c.apply(ctx, change{Change: kv.Change{TTL: ttl}, value: data, opened: value}, errEnded, func(r *claimRecord) {
 		edit(r)
 		r.Value = packed
@@ -158,11 +160,12 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	if gone != nil {
 		return Entry{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
 	}
-	next.HandOff, next.Value = false, packed{} // a hand-off ends when its claim is written, unless edit repeats it
+	// A hand-off ends when its claim is written, unless edit repeats it.
+	next.HandOff, next.Value = false, packed{}
 	edit(&next)
 	c.flight.sign(&next)
 	ch.Key, ch.Expect, ch.record, ch.Held, ch.Generation = c.key, over, next, held, c.token.Epoch
-	era := c.flight.store.Hub.Era()
+	era := c.flight.store.Hub.Era.Load()
 	revision, sent, err := c.flight.write(ctx, &ch)
 
 	c.mu.Lock()
@@ -171,19 +174,23 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	case errors.As(err, new(*kv.ConflictError)):
 		c.ended = kvlock.ErrLost
 		return Entry{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, err)
-	case err != nil: // the next write, over the same revision, finds out whether this one was stored
+	// The next write, over the same revision, finds out whether this one was stored.
+	case err != nil:
 		return Entry{}, err
 	}
 	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, ch.TTL), ended
-	if parseState(next.State) == Pending {
+	if next.State == Pending.String() {
 		c.pending = revision
 	}
 	entry := next.entry(c.key, ch.value, revision, time.Now())
-	if entry.sealed { // the caller's own value need not be opened
+	// The caller has the value: it need not be opened.
+	if entry.sealed {
 		entry.Value, entry.sealed = ch.opened, false
 	}
 	entry.asOf, entry.inner.era = revision, era
-	c.flight.memory.stored(entry, sent)
+	if c.flight.memory != nil {
+		c.flight.memory.stored(entry, sent)
+	}
 	return entry, nil
 }
 
@@ -300,13 +307,15 @@ func (f *Flight) take(
 	}
 	bounded, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 	defer cancel()
-	owner := nuid.Next() // the same for all tries: an earlier one, whose outcome is unknown, is ours too
+	// All tries have one owner: an earlier one, whose outcome is unknown, is ours too.
+	owner := nuid.Next()
 	for {
 		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, int64(ttl/time.Second)
 		f.sign(&r)
 		ch := change{Change: kv.Change{Key: key, Expect: at, TTL: ttl, Token: true}, record: r}
 		revision, sent, err := f.write(bounded, &ch)
 		switch {
+		// The revision is the token, and the claim counts from the time at which its write was sent, not from the acknowledgement.
 		case err == nil:
 			token := kvlock.Token{Epoch: f.store.Generation(), Revision: revision}
 			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, pending: revision, record: r, revision: revision}
@@ -316,7 +325,7 @@ func (f *Flight) take(
 		case !errors.As(err, new(*kv.ConflictError)):
 			return nil, err
 		}
-		// The entry comes from the leader, with the refusal: at most one more write decides, unless others write too.
+		// The refusal came with the entry of the leader: at most one more write decides, unless others write too.
 		now, err := f.unseal(ctx, ch.present.readable())
 		if err != nil {
 			return nil, err
@@ -326,7 +335,7 @@ func (f *Flight) take(
 			if now.State == Pending {
 				f.emit(ctx, now.event(EventHeld))
 			}
-			return nil, taken(now, r.Fingerprint)
+			return nil, takenError(now, r.Fingerprint)
 		}
 		at, r = now.Revision, next
 	}
@@ -359,6 +368,7 @@ func (c *Claim) reportStaying(ctx context.Context, err error) {
 func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
 	ttl = cmp.Or(ttl, c.flight.cfg.ClaimTTL)
 	inner, cancel := context.WithCancelCause(ctx)
+	// There is no error to return: the cause of held says it.
 	if err := c.checkTTL(ttl); err != nil {
 		cancel(err)
 	}

@@ -109,7 +109,8 @@ func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err e
 	switch {
 	case err != nil:
 		f.counts.errors.Add(1)
-	case !r.Memory: // the memory counts its answers, for each core separately
+	// The memory counts its answers, for each core separately.
+	case !r.Memory:
 		f.counts.outcomes[r.Outcome].Add(1)
 	}
 	f.emit(ctx, Event{
@@ -158,7 +159,7 @@ func (f *Flight) tellJoined(ctx context.Context, c *computation) {
 //
 //go:noinline // see obtain
 func (f *Flight) shared(ctx context.Context, c *computation, joined bool, start time.Time, r *Result) error {
-	*r = c.decision.result
+	*r = c.decision.result // of the goroutine in proceed, which has ended
 	if joined {
 		f.emit(ctx, Event{
 			Kind: EventCoalesced, Key: c.key, Claim: r.Claim, Owner: f.store.Instance, Outcome: r.Outcome,
@@ -438,7 +439,8 @@ type decision struct {
 
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
 func (d *decision) step(ctx context.Context, wake func()) bool {
-	if d.entry == nil { // in this goroutine, so that callers wait with small stacks
+	// The first read is in this goroutine, so that callers wait with small stacks.
+	if d.entry == nil {
 		entry, err := d.flight.Get(ctx, d.key)
 		d.entry, d.err = &entry, err
 	}
@@ -703,9 +705,11 @@ func (d *decision) compute(ctx context.Context, claim *Claim) (result Result, er
 		claim.tell(ctx, EventPanic, err)
 	}
 	switch {
+	// decide waits for the process that has the claim now.
 	case lost:
 		d.lost = true
 		return Result{}, cause
+	// A cancelled computation is no failure: a waiter in another process takes over.
 	case ctx.Err() != nil:
 		claim.reportStaying(end, claim.Release(end))
 		return Result{}, err
@@ -724,8 +728,10 @@ func (d *decision) complete(ctx context.Context, claim *Claim, value []byte) (Re
 	case err == nil:
 		result.Job, result.Owner, result.Stored = entry.Job, entry.Owner, true
 		return result, nil
+	// decide waits for the process that has the claim now.
 	case errors.Is(err, kvlock.ErrLost):
 		return Result{}, err
+	// Nobody can be told now: the claim expires.
 	case errors.Is(err, kvlock.ErrUnavailable):
 	default:
 		claim.reportStaying(ctx, claim.Fail(ctx, err.Error(), 0))

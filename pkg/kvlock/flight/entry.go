@@ -200,7 +200,8 @@ func (r claimRecord) entry(key string, value []byte, revision uint64, created ti
 	}
 	in := &inner{member: r.Member, server: r.Server, writer: r.Owner}
 	s.inner = in
-	switch origin := r.Value.content(value); {
+	// A value that was packed is opened in the goroutine of a caller that wants it.
+	switch origin := r.Value.seal(value); {
 	case s.State != Done:
 		s.Value = nil
 	case origin != nil:
@@ -225,8 +226,8 @@ func decode(e *kv.Entry) (Entry, error) {
 	return entry, nil
 }
 
-// entry decodes a stored entry. A corrupt record is reported, removed, and returned as absent.
-func (f *Flight) entry(ctx context.Context, e kv.Entry) Entry {
+// readEntry decodes an entry that was read. A corrupt record is reported, removed, and returned as absent.
+func (f *Flight) readEntry(ctx context.Context, e kv.Entry) Entry {
 	entry, err := decode(&e)
 	if err == nil {
 		return entry
@@ -254,7 +255,7 @@ func (f *Flight) viewPushed(e kv.Entry) (kv.View, error) {
 	return entry.view(), err
 }
 
-func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.entry(ctx, e).view() }
+func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.readEntry(ctx, e).view() }
 
 // change is one conditional write of a record. write sets the Data and the Writer of its Change.
 type change struct {
@@ -275,6 +276,7 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	}
 	c.flight, c.Writer = f, c
 	revision, sent, err = f.store.Write(ctx, c.Change)
+	// present is the entry that Judge saw last. The store may have found a later revision, or written a marker.
 	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
 		c.present.Revision = conflict.Revision
 	}
@@ -283,7 +285,7 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 
 // Judge compares a key's entry with the record of the change, for the store.
 func (c *change) Judge(ctx context.Context, e kv.Entry) kv.Verdict {
-	c.present = c.flight.entry(ctx, e)
+	c.present = c.flight.readEntry(ctx, e)
 	now := &c.present
 	same := now.State == parseState(c.record.State) && now.Claim == c.record.Claim
 	ours := now.in().writer != "" && now.in().writer == c.record.Owner && (now.State == Pending || same)
@@ -297,8 +299,10 @@ func (c *change) Pushed() kv.Verdict { return kv.Verdict{} }
 // in [Flight.Begin], decides.
 // One round trip, or none when the entry is in memory.
 func (f *Flight) Get(ctx context.Context, key string) (Entry, error) {
-	if entry, ok := f.memory.recall(key); ok {
-		return entry, nil
+	if f.memory != nil {
+		if entry, ok := f.memory.recall(key); ok {
+			return entry, nil
+		}
 	}
 	found, err := f.read(ctx, []string{key})
 	if err != nil {
@@ -350,7 +354,7 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 	entries := make([]Entry, len(keys))
 	// All are decoded before one fails the call: corrupt records are removed whatever else was read.
 	for i, e := range stored {
-		entries[i] = f.entry(ctx, e)
+		entries[i] = f.readEntry(ctx, e)
 	}
 	for i, found := range entries {
 		if err := found.in().err; err != nil {
@@ -365,7 +369,9 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.memory.remember(entry)
+		if f.memory != nil {
+			f.memory.remember(entry)
+		}
 		entries[i] = entry
 	}
 	return entries, nil
@@ -425,7 +431,7 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
-		entry := f.entry(ctx, e)
+		entry := f.readEntry(ctx, e)
 		if unreadable = entry.in().err; unreadable != nil {
 			return nil //nolint:nilerr // another try would not help
 		}

@@ -229,7 +229,7 @@ func TestContentIsOpenedOnce(t *testing.T) {
 		f := &Flight{codec: compress.New()}
 		data, _, err := f.codec.Compress(make([]byte, n))
 		check.OK(t, err)
-		c := packed{Codec: compress.Zstd, Size: n}.content(data)
+		c := packed{Codec: compress.Zstd, Size: n}.seal(data)
 		const users = 50
 		c.turn <- struct{}{}
 		var all sync.WaitGroup
@@ -271,7 +271,7 @@ func TestWakeWhileRunning(t *testing.T) {
 func TestBrokenContentIsToldOnce(t *testing.T) {
 	t.Parallel()
 	f := &Flight{codec: compress.New()}
-	c := packed{Codec: compress.Zstd, Size: 7}.content([]byte("no frame"))
+	c := packed{Codec: compress.Zstd, Size: 7}.seal([]byte("no frame"))
 	for i := range 3 {
 		value, first, err := c.open(t.Context(), f, "k")
 		check.That(t, errors.Is(err, errBroken) && first == (i == 0) && value == nil, "call %d: got %q, %v, %v", i, value, first, err)

@@ -71,8 +71,8 @@ func (e *TakenError) Error() string {
 // Unwrap makes errors.Is(err, ErrTaken) true.
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
-// taken returns the error for a key that cannot be claimed: the key belongs to another input, or is in use.
-func taken(entry Entry, fingerprint string) error {
+// takenError returns the error for a key that cannot be claimed: the key belongs to another input, or is in use.
+func takenError(entry Entry, fingerprint string) error {
 	if err := entry.mismatch(fingerprint); err != nil {
 		return err
 	}

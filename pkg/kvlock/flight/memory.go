@@ -129,9 +129,6 @@ func (m *memory) now() int64 { return int64(time.Since(m.start)) }
 
 // recall returns the entry that is kept for key.
 func (m *memory) recall(key string) (entry Entry, ok bool) {
-	if m == nil {
-		return entry, false
-	}
 	now := m.now()
 	s := m.shard(m.hash(key))
 	s.mu.RLock()
@@ -156,9 +153,6 @@ func (e *kept) use(now int64) {
 
 // remember keeps an entry from an answer or a push, if it is a result or a failure with a TTL.
 func (m *memory) remember(entry Entry) {
-	if m == nil {
-		return
-	}
 	left := kv.MaxTTL
 	if entry.TTL > 0 {
 		left = m.clock.Until(entry.Created.Add(entry.TTL))
@@ -168,9 +162,7 @@ func (m *memory) remember(entry Entry) {
 
 // stored keeps an entry that this process stored by a request sent at the time sent.
 func (m *memory) stored(entry Entry, sent time.Time) {
-	if m != nil {
-		m.keep(entry, entry.TTL-time.Since(sent))
-	}
+	m.keep(entry, entry.TTL-time.Since(sent))
 }
 
 // keep keeps an entry for the time that is left of it, if the entry is known to be the last of its key.

@@ -83,8 +83,8 @@ type content struct {
 // errBroken is the error of a value that its record describes and that can never be read.
 var errBroken = errors.New("value cannot be read")
 
-// content returns the stored form of the value, or nil when data is the value.
-func (p packed) content(data []byte) *content {
+// seal returns the stored form of the value, or nil when data is the value.
+func (p packed) seal(data []byte) *content {
 	if p.Codec == "" && p.Object == nil {
 		return nil
 	}
@@ -108,6 +108,7 @@ func (f *Flight) unseal(ctx context.Context, entry Entry) (Entry, error) {
 		return entry, nil
 	case !errors.Is(err, errBroken):
 		return Entry{}, err
+	// Many callers may find the value broken at the same time: one removes the record.
 	case first:
 		ctx, cancel := f.store.Bound(ctx, f.store.OpTimeout)
 		defer cancel()

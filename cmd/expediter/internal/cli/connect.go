@@ -114,7 +114,7 @@ func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Conte
 		buckets, _ := bucketNames(ctx, js, nil)
 		err = fmt.Errorf("%w%s", err, didYouMean(f.named, append(streams, buckets...)...))
 	}
-	denied.From(ctx).Failed(err)
+	denied.Failed(ctx, err)
 	cause := context.Cause(ctx)
 	_, unheard := errors.AsType[*denied.Error](cause)
 	if _, own := errors.AsType[*codeError](err); err != nil && !own && (unheard || errors.Is(cause, nats.ErrPermissionViolation)) {

@@ -102,7 +102,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	}
 	ctx, cancel := s.Bound(ctx, s.OpTimeout)
 	defer cancel()
-	era := s.Hub.era.Load()
+	era := s.Hub.Era.Load()
 	messages, err := s.Get.Last(ctx, s.Stream, subjects)
 	if err != nil {
 		return nil, s.Unavailable(ctx, "read", keys, err)
@@ -142,7 +142,7 @@ func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
 
 // Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.
 func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
-	era := s.Hub.era.Load()
+	era := s.Hub.Era.Load()
 	m, found, err := s.api.Get(ctx, s.Stream, jsapi.Query{LastBySubject: s.prefix + key})
 	if err != nil {
 		return Entry{}, err
@@ -189,7 +189,7 @@ func (s *Store) Scan(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 			for _, m := range messages {
 				next = m.Sequence + 1
 				key, found := strings.CutPrefix(m.Subject, s.prefix)
-				if found && !strings.HasPrefix(key, reservedPrefix) && !yield(s.entry(key, m, s.Hub.era.Load()), nil) {
+				if found && !strings.HasPrefix(key, reservedPrefix) && !yield(s.entry(key, m, s.Hub.Era.Load()), nil) {
 					return
 				}
 			}

@@ -57,10 +57,14 @@ type Hub struct {
 	mirror Mirror // nil when there is none; set by Feed, before the first watcher
 
 	checks leaderCheck
-	era    atomic.Uint64 // see Era
-	wake   chan struct{} // has an element when the poller is to look again
-	cut    chan struct{} // closed when the connection is closed for good
-	done   chan struct{} // closed when the poller has ended
+
+	// Era counts the streams that the bucket has had, as far as the hub knows. The numbers in an answer to a request of an earlier era may be
+	// those of a former stream.
+	Era atomic.Uint64
+
+	wake chan struct{} // has an element when the poller is to look again
+	cut  chan struct{} // closed when the connection is closed for good
+	done chan struct{} // closed when the poller has ended
 
 	mu      sync.Mutex // guards the fields below
 	started bool       // the poller runs
@@ -306,7 +310,7 @@ func (h *Hub) onPush(m *nats.Msg) {
 	}
 	message, err := directget.Pushed(m)
 	if err == nil {
-		e := h.store.entry(key, message, h.Era())
+		e := h.store.entry(key, message, h.Era.Load())
 		var v View
 		if v, err = h.store.pushed(e); err == nil {
 			h.update(&e, v, 0)
@@ -361,10 +365,6 @@ func (k *watched) served(read uint64) bool {
 	}
 	return true
 }
-
-// Era counts the streams that the bucket has had, as far as the hub knows. The numbers in an answer to a request of an earlier era may be
-// those of a former stream.
-func (h *Hub) Era() uint64 { return h.era.Load() }
 
 // count records whether k is polled regularly. It is called after each change of its watchers. The caller holds mu.
 func (h *Hub) count(k *watched) {

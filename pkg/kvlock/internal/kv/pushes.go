@@ -115,7 +115,7 @@ func (h *Hub) skip(sequence uint64) {
 
 // reset makes the mirror and the hub start over behind the change sequence of another stream, whose numbers are unrelated to the former.
 func (h *Hub) reset(sequence uint64) {
-	h.era.Add(1)
+	h.Era.Add(1)
 	if h.mirror != nil {
 		h.mirror.Reset(sequence)
 	}

@@ -34,6 +34,7 @@ import (
 
 // Store gives one process access to a bucket: reads, conditional writes and pushed changes.
 type Store struct {
+	// Set by Open.
 	Bucket     string
 	Stream     string // behind the bucket
 	Instance   string
@@ -44,7 +45,6 @@ type Store struct {
 	MaxMessage int64 // the largest message of the stream, in bytes; 0 when only the server bounds it
 	Hub        *Hub
 	Clock      *Clock
-	Closing    context.Context
 	Get        *directget.Getter
 
 	acks   *jsapi.Inbox
@@ -53,11 +53,15 @@ type Store struct {
 	put    string       // the prefix of the subjects of keys, as written: differs where JetStream has its own API prefix
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
+	remade func()
 
-	generation   generation
-	remade       func()
+	// What the store has learned of the bucket; safe for concurrent use.
+	generation generation
+	highest    atomic.Uint64 // the highest acknowledged revision; a lower one is that of a stream that was recreated
+
+	// The end. Closing ends when BeginClose is called, closed when Close is.
 	work         sync.WaitGroup // the goroutines for which Close waits
-	highest      atomic.Uint64  // the highest acknowledged revision; a lower one is that of a stream that was recreated
+	Closing      context.Context
 	beginClose   context.CancelCauseFunc
 	closed       context.Context
 	cancelClosed context.CancelCauseFunc
@@ -176,7 +180,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name, maker
 		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
 		stream, err := js.Stream(try, name)
 		cancel()
-		denied.From(ctx).Failed(err)
+		denied.Failed(ctx, err)
 		switch {
 		case err == nil:
 			return stream.CachedInfo(), nil

@@ -256,7 +256,7 @@ func (s *Store) publish(ctx context.Context, c Change, within time.Duration) (ui
 	}
 
 	// The last known revision and the era are those from before the write: both may change until the acknowledgement is here.
-	before, began, era := s.highest.Load(), time.Now(), s.Hub.era.Load()
+	before, began, era := s.highest.Load(), time.Now(), s.Hub.Era.Load()
 	api := s.api
 	api.Within = within
 	revision, err := api.Publish(ctx, s.Stream, m)

@@ -133,9 +133,9 @@ type Event struct {
 	// Reason is the reason for which the event was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
 
-	// Recipients and Notifications are the numbers of recipients and notifications of the plan.
+	// Recipients and Planned are the numbers of recipients and notifications of the plan.
 	Recipients int `json:"recipients"`
-	Rows       int `json:"rows"`
+	Planned    int `json:"planned"`
 
 	// Rules is the version of the rules by which the event was planned.
 	Rules string `json:"rules,omitempty"`
@@ -153,7 +153,7 @@ func (a *API) Event(ctx context.Context, eventID string) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
+	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Planned: kept.Notifications, State: kept.State}
 	p, err := a.cfg.Reader.Get(ctx, eventID)
 	switch {
 	case errors.Is(err, plan.ErrNotFound): // not planned yet, or the plan has expired
@@ -161,7 +161,7 @@ func (a *API) Event(ctx context.Context, eventID string) (Event, error) {
 	case err != nil:
 		return Event{}, err
 	}
-	e.EventType, e.Recipients, e.Rows, e.Rules = p.EventType, p.Recipients, p.Rows, p.Rules
+	e.EventType, e.Recipients, e.Planned, e.Rules = p.EventType, p.Recipients, p.Notifications, p.Rules
 	return e, nil
 }
 

@@ -219,8 +219,8 @@ func (b *bench) judge(ctx context.Context, t *rapid.T, id string, c *crowd) {
 	if !slices.ContainsFunc(c.said, func(said []string) bool { return slices.Equal(said, users) }) {
 		t.Errorf("no resolution said %v", users)
 	}
-	if len(users) != p.Recipients || len(want) != p.Rows {
-		t.Errorf("the plan has %d recipients and %d notifications, it says %d and %d", len(users), len(want), p.Recipients, p.Rows)
+	if len(users) != p.Recipients || len(want) != p.Notifications {
+		t.Errorf("the plan has %d recipients and %d notifications, it says %d and %d", len(users), len(want), p.Recipients, p.Notifications)
 	}
 	info, err := b.stream.Info(ctx)
 	if err != nil {

@@ -93,7 +93,7 @@ func (s *Sender) put(ctx context.Context, n *notification, next contracts.Notifi
 	if err != nil {
 		return worker.Discard(err)
 	}
-	_, err = s.cfg.Rows.Put(ctx, w)
+	_, err = s.cfg.Notifications.Put(ctx, w)
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		s.log(ctx, slog.LevelWarn, n, "the next notification is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
 		return worker.Snooze(storeSnooze) // when it is delivered again, it has ended, and follow is called again

@@ -147,7 +147,7 @@ func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.C
 	cfg := deliver.Config{
 		Cancelled: &gone{}, Paused: func(string) bool { return false }, Preferences: func(contracts.RecipientType, string) string { return "" },
 		Read:    func(context.Context, *contracts.Notification) (bool, error) { return false, nil },
-		Channel: b, Digests: n.digs, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p, Rows: n.rows, Throttles: n.thro, Worker: name,
+		Channel: b, Digests: n.digs, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p, Notifications: n.rows, Throttles: n.thro, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {

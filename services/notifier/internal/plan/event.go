@@ -49,7 +49,7 @@ type Event struct {
 	Recipients int `json:"recipients,omitempty"`
 
 	// Notifications is the number of notifications of the plan.
-	Rows int `json:"rows,omitempty"`
+	Notifications int `json:"notifications,omitempty"`
 
 	// State is the state of the event.
 	State State `json:"state"`
@@ -66,7 +66,7 @@ func (e *Event) Written() time.Time { return e.over.Stored }
 
 // come sets the state of the event.
 func (e *Event) come(to State, p *Plan) {
-	e.State, e.Reason, e.Recipients, e.Rows = to, "", p.Recipients, p.Rows
+	e.State, e.Reason, e.Recipients, e.Notifications = to, "", p.Recipients, p.Notifications
 }
 
 // events has the records of events.

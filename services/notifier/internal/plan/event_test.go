@@ -60,7 +60,7 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 			})
 			committed := check.Must(expander.Get(t.Context(), "e"))(t)
 			check.OK(t, expander.Expanded(t.Context(), committed))
-			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Rows != committed.Rows || e.Recipients != 2 {
+			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Notifications != committed.Notifications || e.Recipients != 2 {
 				t.Errorf("%+v: %v, want %s", e, err, test.want)
 			}
 		})

@@ -120,7 +120,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	check.Require(t, err == nil && outcome == plan.Planned, "%s: %v", outcome, err)
 	r := reader(t, js)
 	got, users := read(t, r, "e/1")
-	check.That(t, got.Pages == 0 && got.Recipients == 2 && got.Rows == 3 && len(users) == 2, "%+v", got)
+	check.That(t, got.Pages == 0 && got.Recipients == 2 && got.Notifications == 3 && len(users) == 2, "%+v", got)
 	var rows []contracts.Notification
 	for row, err := range r.Notifications(t.Context(), got) {
 		check.OK(t, err)
@@ -136,7 +136,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	admin.Category, admin.Template, admin.Locale, admin.Priority = "", "", "", "normal"
 	check.Equal(t, []contracts.Notification{admin, customer, mail}, rows)
 	kept, err := r.Event(t.Context(), "e/1")
-	check.That(t, err == nil && kept.State == plan.StatePlanned && kept.Rows == 3, "%+v: %v", kept, err)
+	check.That(t, err == nil && kept.State == plan.StatePlanned && kept.Notifications == 3, "%+v: %v", kept, err)
 }
 
 func TestALargePlanIsInPages(t *testing.T) {
@@ -146,8 +146,8 @@ func TestALargePlanIsInPages(t *testing.T) {
 	p := newPlanner(t, js, list{users: append(customers(10_000, "user-with-a-name-"), want[:500]...)})
 	check.OK(t, check.Err(p.Plan(t.Context(), happened("e"))))
 	got, users := read(t, reader(t, js), "e")
-	check.That(t, got.Pages >= 4 && got.Recipients == 10_000 && got.Rows == 20_000 && len(got.Entries) == 0,
-		"%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Rows, len(got.Entries))
+	check.That(t, got.Pages >= 4 && got.Recipients == 10_000 && got.Notifications == 20_000 && len(got.Entries) == 0,
+		"%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Notifications, len(got.Entries))
 	check.Equal(t, ids(want), users)
 }
 
@@ -215,7 +215,7 @@ func TestWhatNeedsNoPlan(t *testing.T) {
 	check.Same(t, "no rule for the kind", check.Must(p.Plan(t.Context(), agency))(t), plan.Ignored)
 	check.Same(t, "nobody", check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned)
 	got, users := read(t, reader(t, js), "e")
-	check.That(t, got.Rows == 0 && users == nil, "%+v", got)
+	check.That(t, got.Notifications == 0 && users == nil, "%+v", got)
 }
 
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
