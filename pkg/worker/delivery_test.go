@@ -112,6 +112,16 @@ func TestConsumerThatGoesBack(t *testing.T) {
 		old := d.info.Consumer == "a" && i < 1007
 		check.That(t, d.doubted == old && (d.ownership == orphaned) == old, "arrival %d: in doubt is %v, ownership %d; want %v", i-1000, d.doubted, d.ownership, old)
 	}
+	// Of a consumer that never went back, an orphan is in doubt as well, and has no subject for answers until it comes again.
+	orphan := of(arrival{"c", 1, 1, 20, false})
+	orphan.reply = "r1"
+	held.arrive(orphan, time.Now())
+	held.orphan("c")
+	check.That(t, orphan.doubted && orphan.ownership == orphaned && orphan.reply == "", "orphaned: %+v", orphan)
+	again := of(arrival{"c", 1, 1, 20, true})
+	again.latest, again.reply = 1, "r2"
+	kind, _ := held.arrive(again, time.Now())
+	check.That(t, kind == arrivedCopy && orphan.doubted && orphan.ownership == owned && orphan.reply == "r2", "came again: %d, %+v", kind, orphan)
 }
 
 func TestWaitEndsByTimeAndBySignal(t *testing.T) {
