@@ -334,7 +334,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 	for _, want := range []string{
 		`importer_jobs_total{code="",`, `outcome="READY"`, `outcome="FAILED"`, `importer_step_duration_seconds_bucket{`, `step="transcript"`,
 		`step="extract"`, `step="create"`, `importer_job_duration_seconds_count{`,
-		`far_side_call_duration_seconds_count{outcome="ok",side="extractor"}`, `far_side_held{side="sites"} 0`,
+		`remote_call_duration_seconds_count{outcome="ok",remote="extractor"}`, `remote_held{remote="sites"} 0`,
 	} {
 		check.Says(t, text, want)
 	}
