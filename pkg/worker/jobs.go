@@ -159,7 +159,7 @@ type StoredJob struct {
 	Consumers []StoredJob `json:"consumers,omitempty"`
 
 	// Error is the beginning of the error of the last attempt that failed, without secrets, as of the last 10,000 failures at the Consumer.
-	// It remains while the next attempt runs. The error of a dead job is in its Letter.
+	// It remains while the next attempt runs. The error of a dead job is in its DeadLetter.
 	Error string `json:"error,omitempty"`
 
 	// Header holds the headers of the message.
@@ -169,9 +169,9 @@ type StoredJob struct {
 	// attempt on: the job may be what ends them.
 	Lost int `json:"lost,omitempty"`
 
-	// Letter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
+	// DeadLetter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
 	// for a job that is not dead, and for the record of a dead unique job in the stream.
-	Letter *DeadLetter `json:"letter,omitempty"`
+	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
 
 	// Next is the time of the next attempt of a delivered job that failed, was snoozed or was handed back. It is zero when that is unknown,
 	// and once it has passed: the job is due.

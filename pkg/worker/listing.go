@@ -182,7 +182,7 @@ func readLetter(m jsapi.Message, jobs []*StoredJob) {
 	for _, j := range jobs {
 		if j.Consumer == letter.Consumer && j.Sequence == letter.Sequence && j.Since.Equal(letter.EnqueuedAt) {
 			letter.Header, letter.Payload = nil, nil // which the job has
-			j.State, j.Letter = StateDead, &letter
+			j.State, j.DeadLetter = StateDead, &letter
 		}
 	}
 }
@@ -381,5 +381,5 @@ func (l *list) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, 
 		return j, false, err
 	}
 	j, ok = l.readLetter(m)
-	return j, ok && (ref.ID == "" || j.ID == ref.ID) && (ref.ID != "" || ref.Sequence == 0 || j.Letter.Sequence == ref.Sequence), nil
+	return j, ok && (ref.ID == "" || j.ID == ref.ID) && (ref.ID != "" || ref.Sequence == 0 || j.DeadLetter.Sequence == ref.Sequence), nil
 }
