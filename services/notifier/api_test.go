@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -294,7 +295,7 @@ func TestOneTellsTheNews(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 16 {
 			all.Go(func() {
-				done, err := instances[i%2].Publish(t.Context(), event("evt-"+kind, kind, func(e *contracts.Event) { e.UserID, e.RecipientType = "ada", "CUSTOMER" }))
+				done, err := instances[i%2].Publish(t.Context(), event("evt-"+kind, kind, func(e *recipient.Event) { e.UserID, e.RecipientType = "ada", "CUSTOMER" }))
 				check.That(t, err == nil && done.Ignored == (kind == "OF_NO_CONCERN"), "%+v, %v", done, err)
 				if !done.Duplicate {
 					news.Add(1)

@@ -144,9 +144,10 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	if n.unobserve, err = n.observe(s.Config.Exports); err != nil {
 		return err
 	}
-	publisher, err := contracts.NewPublisher(s.JetStream, contracts.PublisherConfig{
-		Source: "/notifier", Prepare: func(ctx context.Context, msg *nats.Msg) { s.Telemetry.Inject(ctx, msg.Header) },
-	})
+	publishing := recipient.PublisherConfig()
+	publishing.Prepare = func(ctx context.Context, msg *nats.Msg) { s.Telemetry.Inject(ctx, msg.Header) }
+	publishing.Source = "/notifier"
+	publisher, err := contracts.NewPublisher(s.JetStream, publishing)
 	if err != nil {
 		return err
 	}

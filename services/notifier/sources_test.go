@@ -113,7 +113,7 @@ func source(ctx context.Context, url string) error {
 	planner := plan.New(records, plan.Config{Resolver: directory, Rules: func() *rules.Rules { return parsed }})
 	peak := watchHeap()
 	begin := time.Now()
-	event := contracts.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"}
+	event := recipient.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"}
 	outcome, err := planner.Plan(ctx, event)
 	for errors.Is(err, kvrecord.ErrUnavailable) && ctx.Err() == nil { // as the event's job would: the machine may be busy
 		outcome, err = planner.Plan(ctx, event)

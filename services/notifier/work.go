@@ -258,7 +258,7 @@ type Query = api.Query
 type Page = api.Page
 
 // ReadEvent reads an event as the APIs do. The error is a *contracts.ValidationError.
-func ReadEvent(data []byte) (contracts.Event, error) { return api.Read(api.Direct, nil, data) }
+func ReadEvent(data []byte) (recipient.Event, error) { return api.Read(api.Direct, nil, data) }
 
 // UserRequest is a request about a user.
 type UserRequest = api.UserRequest

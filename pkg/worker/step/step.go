@@ -61,7 +61,7 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 	if data == nil {
 		return result, failed
 	}
-	if err := jobmsg.Decode(data, &result); err != nil {
+	if err := jobmsg.Decode(nil, data, &result); err != nil {
 		return result, &RecordError{Cause: err, Job: job.ID, Step: name}
 	}
 	return result, failed

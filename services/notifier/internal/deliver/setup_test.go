@@ -257,9 +257,9 @@ func elapse(d time.Duration) {
 var errOdd = errors.New("not an error of a channel")
 
 // job is the notification as it is delivered for the n-th time.
-func (*nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
+func (n *nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
 	job := &worker.Job[contracts.Notification]{Args: aRow("e", "u", mutate...)}
-	job.Deliveries = delivered
+	job.Deliveries, job.Subject = delivered, check.Must(keys.Send(&job.Args))(n)
 	return job
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // State is the state of an event.
@@ -74,7 +75,7 @@ type events struct{ *kvrecord.Stream }
 
 // see writes the record of an event, or reads the existing record. The error is ErrMismatch when that belongs to
 // another event.
-func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
+func (s events) see(ctx context.Context, e recipient.Event) (*Event, error) {
 	subject, err := s.subjectOf(e.EventID)
 	if err != nil {
 		return nil, err

@@ -88,8 +88,8 @@ func reader(t *testing.T, js jetstream.JetStream) *plan.Reader {
 	return plan.NewReader(recordtest.Client(t, js))
 }
 
-func happened(id string) contracts.Event {
-	return contracts.Event{EventID: id, EventType: "X", AggregateType: "Y", Payload: []byte(`{"a":1}`)}
+func happened(id string) recipient.Event {
+	return recipient.Event{EventID: id, EventType: "X", AggregateType: "Y", Payload: []byte(`{"a":1}`)}
 }
 
 // read returns the plan of an event and the users in it, in order.
@@ -251,15 +251,15 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 func TestAudience(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		mutate func(*contracts.Event)
+		mutate func(*recipient.Event)
 		want   map[contracts.RecipientType]rules.Scope
 	}{
-		"nothing":             {func(*contracts.Event) {}, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
-		"a broadcast":         {func(e *contracts.Event) { e.RecipientType = "BROADCAST" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "aggregate"}},
-		"a kind":              {func(e *contracts.Event) { e.RecipientType = "ADMIN" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all"}},
-		"one of a kind":       {func(e *contracts.Event) { e.RecipientType, e.UserID = "ADMIN", "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "user"}},
-		"a user of no kind":   {func(e *contracts.Event) { e.UserID = "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
-		"a kind without rule": {func(e *contracts.Event) { e.RecipientType = "AGENCY_USER" }, map[contracts.RecipientType]rules.Scope{}},
+		"nothing":             {func(*recipient.Event) {}, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
+		"a broadcast":         {func(e *recipient.Event) { e.RecipientType = "BROADCAST" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "aggregate"}},
+		"a kind":              {func(e *recipient.Event) { e.RecipientType = "ADMIN" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all"}},
+		"one of a kind":       {func(e *recipient.Event) { e.RecipientType, e.UserID = "ADMIN", "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "user"}},
+		"a user of no kind":   {func(e *recipient.Event) { e.UserID = "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
+		"a kind without rule": {func(e *recipient.Event) { e.RecipientType = "AGENCY_USER" }, map[contracts.RecipientType]rules.Scope{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +289,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	js := server(t)
 	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
 	read := reader(t, js)
-	e := contracts.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
+	e := recipient.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
 	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), e))(t), plan.Planned)
 	committed := check.Must(read.Get(t.Context(), "later"))(t)
 	for row, err := range read.Notifications(t.Context(), committed) {

@@ -303,6 +303,11 @@ func StreetType(canonical string) uint32 { return 1 << (slices.Index(streetTypes
 
 var streetTypes = strings.Fields("street avenue boulevard road lane drive court circle terrace square alley crescent way mews close quay carrera")
 
+// Restaurant reports whether a canonical word for a kind of place is one of those that sources use for one another.
+func Restaurant(canonical string) bool {
+	return slices.Contains([]string{"restaurant", "trattoria", "osteria", "bistro", "brasserie", "taverna", "eatery"}, canonical)
+}
+
 // NumberedRoad reports whether the number after a word names the road or the building: "highway 101", "terminal 2".
 func NumberedRoad(word string) bool {
 	return slices.Contains([]string{"highway", "hwy", "hiway", "route", "rte", "interstate", "us", "sr", "km", "ca", "terminal"}, word)

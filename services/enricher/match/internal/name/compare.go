@@ -37,7 +37,8 @@ type Agreement struct {
 	// such a word or a distinctive one instead: two kitchens in one house.
 	FoodsDiffer float64
 	// Rivals is 1 when each name has a word that the other lacks: a distinctive one and another such or a kind of place ("Raffles
-	// Grill" and "Raffles Courtyard"), or two kinds of place while no dish is common to both ("Ritz Cafe" and "Ritz Restaurant").
+	// Grill" and "Raffles Courtyard"), or two kinds of place while no dish is common to both ("Ritz Cafe" and "Ritz Restaurant"),
+	// but not two words for a restaurant ("Trattoria Rossi" and "Ristorante Rossi").
 	Rivals float64
 	// BranchSame and BranchDiffer are 1 when both names name a branch.
 	BranchSame, BranchDiffer float64
@@ -86,7 +87,7 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 	g.FoodsDiffer = min(1, min(sa.dishes, sb.dishes)+min(sa.unknownLeft, sb.foodLeft)+min(sa.foodLeft, sb.unknownLeft))
 	g.Rivals = sa.rivals(&sb)
 	g.join(a, b, sa.unknownLeft+sb.unknownLeft+sa.foodLeft+sb.foodLeft == 0)
-	if g.KindsDiffer == 1 && !sa.served { // also when the rest of both names is written as one word
+	if g.KindsDiffer == 1 && !sa.served && sa.rooms+sb.rooms > 0 { // also when the rest of both names is written as one word
 		g.Rivals = 1
 	}
 	g.Untold = g.untold(&sa, &sb)
@@ -194,7 +195,7 @@ type sums struct {
 	unknownLeft         float64 // weight of distinctive words that do not
 	dishes              float64 // words for what is served left over
 	foodLeft            float64 // weight of dishes and common adjectives that do not
-	kinds               int     // words for a kind of place left over
+	kinds, rooms        int     // words for a kind of place left over, and those of them for another kind than a restaurant
 	named               bool    // has a distinctive word left over that is neither a number nor may name a branch
 	served              bool    // has a word for what is served that agrees
 	qualifiers, branch  int     // qualifying words left over, and qualifying words found on the other side
@@ -210,7 +211,7 @@ func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, o
 			}
 			s.agrees(&v.Words[i], &other.Words[partner[i]], alike)
 		} else {
-			s.lacks(&v.Words[i], slices.Contains(otherLocal, v.Tokens[i].Text), v.telling)
+			s.lacks(&v.Words[i], v.Tokens[i].Concept, slices.Contains(otherLocal, v.Tokens[i].Text), v.telling)
 		}
 	}
 	return s
@@ -245,9 +246,9 @@ func (s *sums) agrees(w, partner *Word, like float64) {
 	}
 }
 
-// lacks counts a word without a partner. there reports whether the other venue's address or city has the word, telling
+// lacks counts a word, and its concept, without a partner. there reports whether the other venue's address or city has the word, telling
 // whether the name has words beside the place.
-func (s *sums) lacks(w *Word, there, telling bool) {
+func (s *sums) lacks(w *Word, concept string, there, telling bool) {
 	if there && w.Qualifier {
 		s.branch++
 	}
@@ -274,8 +275,12 @@ func (s *sums) lacks(w *Word, there, telling bool) {
 	case lexicon.Kitchen:
 		s.dishes++
 		s.kinds++
+		s.rooms++
 	case lexicon.Venue:
 		s.kinds++
+		if !lexicon.Restaurant(concept) {
+			s.rooms++
+		}
 	case lexicon.Stop:
 	}
 }
