@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
@@ -251,14 +252,7 @@ type Policy struct {
 // Exponential returns a backoff of base, 2*base, 4*base and so on, never more than limit.
 func Exponential(base, limit time.Duration) func(attempt int) time.Duration {
 	return func(attempt int) time.Duration {
-		delay := max(base, 0)
-		for range attempt - 1 {
-			if delay >= limit/2 {
-				return limit
-			}
-			delay *= 2
-		}
-		return min(delay, limit)
+		return retry.Wait(attempt-1, max(base, 0), limit)
 	}
 }
 
