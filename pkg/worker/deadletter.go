@@ -200,7 +200,7 @@ func (l *list) readLetter(m jsapi.Message) (StoredJob, bool) {
 		return StoredJob{}, false // a letter of another stream, an advisory, or a part or record of a letter
 	}
 	return StoredJob{
-		Consumer: letter.Consumer, Header: letter.Header, ID: letter.ID, Letter: &letter, Payload: letter.Payload, Sequence: m.Sequence,
+		Consumer: letter.Consumer, Header: letter.Header, ID: letter.ID, DeadLetter: &letter, Payload: letter.Payload, Sequence: m.Sequence,
 		Since: m.Time, State: StateDead, Stream: letter.Stream, Subject: to,
 	}, true
 }

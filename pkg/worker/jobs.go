@@ -164,7 +164,7 @@ type StoredJob struct {
 	Consumers []StoredJob `json:"consumers,omitempty"`
 
 	// Error is the beginning of the error of the last attempt that failed, without secrets, as of the last 10,000 failures at the Consumer.
-	// It remains while the next attempt runs. The error of a dead job is in its Letter.
+	// It remains while the next attempt runs. The error of a dead job is in its DeadLetter.
 	Error string `json:"error,omitempty"`
 
 	// Header holds the headers of the message.
@@ -174,9 +174,9 @@ type StoredJob struct {
 	// attempt on: the job may be what ends them.
 	Lost int `json:"lost,omitempty"`
 
-	// Letter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
+	// DeadLetter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
 	// for a job that is not dead, and for the record of a dead unique job in the stream.
-	Letter *DeadLetter `json:"letter,omitempty"`
+	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
 
 	// Next is the time of the next attempt of a delivered job that failed, was snoozed or was handed back. It is zero when that is unknown,
 	// and once it has passed: the job is due.
@@ -560,7 +560,7 @@ func readLetter(m jsapi.Message, jobs []*StoredJob) {
 	for _, j := range jobs {
 		if j.Consumer == letter.Consumer && j.Sequence == letter.Sequence && j.Since.Equal(letter.EnqueuedAt) {
 			letter.Header, letter.Payload = nil, nil // which the job has
-			j.State, j.Letter = StateDead, &letter
+			j.State, j.DeadLetter = StateDead, &letter
 		}
 	}
 }
@@ -759,5 +759,5 @@ func (l *list) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, 
 		return j, false, err
 	}
 	j, ok = l.readLetter(m)
-	return j, ok && (ref.ID == "" || j.ID == ref.ID) && (ref.ID != "" || ref.Sequence == 0 || j.Letter.Sequence == ref.Sequence), nil
+	return j, ok && (ref.ID == "" || j.ID == ref.ID) && (ref.ID != "" || ref.Sequence == 0 || j.DeadLetter.Sequence == ref.Sequence), nil
 }

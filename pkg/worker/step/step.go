@@ -101,7 +101,7 @@ func List(ctx context.Context, js jetstream.JetStream, bucket, stream string, jo
 		Consumer: job.Consumer, Job: job.ID, Resume: job.Header.Get(worker.HeaderResume), Sequence: job.Sequence, Stored: job.Since,
 		Stream: stream,
 	}
-	if l := job.Letter; l != nil {
+	if l := job.DeadLetter; l != nil {
 		a.Consumer, a.Resume = l.Consumer, l.Resume()
 	}
 	if a.Consumer == "" {
