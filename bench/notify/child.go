@@ -122,7 +122,7 @@ func watch(n *notifier.Notifier, before notifier.Stats, rows int) (a answer) {
 	defer tick.Stop()
 	for {
 		now := n.Stats()
-		if a.Stored.IsZero() && now.Rows+now.Repeated-before.Rows-before.Repeated >= int64(rows) {
+		if a.Stored.IsZero() && now.Notifications+now.Repeated-before.Notifications-before.Repeated >= int64(rows) {
 			a.Stored = time.Now()
 		}
 		if a.Sent.IsZero() && sent(now)-sent(before) >= int64(rows) {

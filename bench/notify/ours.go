@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // ours is a notifier in a separate process, and a connection that publishes events.
@@ -82,7 +83,7 @@ func (o *ours) ask(ctx context.Context, what order) (answer, error) {
 
 // publish publishes an event to n recipients.
 func (o *ours) publish(ctx context.Context, event string, n int) error {
-	e := contracts.Event{
+	e := recipient.Event{
 		EventID: event, EventType: eventType, AggregateType: "AUDIENCE", AggregateID: fmt.Sprint(n),
 		RecipientType: "CUSTOMER", Payload: json.RawMessage(payload),
 	}

@@ -50,6 +50,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 		for _, id := range ids {
 			events = append(events, outbox.Event{Event: contracts.Event{
 				EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: "5", Payload: json.RawMessage(`{}`),
+				Extra: map[string]json.RawMessage{"restaurant_id": json.RawMessage(`"5"`), "tenant": json.RawMessage(`{"n":1.0,"half":"\ud83d"}`)},
 			}})
 		}
 		check.OK(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return outbox.Insert(t.Context(), tx, events...) }))
@@ -66,6 +67,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 		msg := check.Must(arrived.Next(jetstream.FetchMaxWait(clientTimeout)))(t)
 		e, err := contracts.Decode[contracts.Event](msg.Data())
 		check.That(t, err == nil && e.EventID == fmt.Sprint("e", n), "event %d is %s, %v", n, msg.Data(), err)
+		check.Same(t, "extra", string(e.Extra["restaurant_id"])+string(e.Extra["tenant"]), `"5"{"n":1.0,"half":"\ud83d"}`)
 	}
 	metrics := get(t, regexp.MustCompile(`http://\S+/metrics`).FindString(r.Output()))
 	for _, name := range []string{"outbox_published", "outbox_refused", "outbox_backlog", "outbox_backlog_age_seconds"} {

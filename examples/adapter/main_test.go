@@ -159,7 +159,7 @@ func (f *far) answer(w http.ResponseWriter, r *http.Request) {
 
 // Each remote service gets calls in the form that it documents, and the notifier gets their answers in the form of its
 // gateway.
-func TestFarSides(t *testing.T) {
+func TestRemoteServices(t *testing.T) {
 	t.Parallel()
 	var logged bytes.Buffer
 	f, served := newFar(t, &logged)

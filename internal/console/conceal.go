@@ -22,7 +22,11 @@ var messages = []struct {
 	of       reflect.Type
 }{
 	{contracts.EnrichJobsSubjects, reflect.TypeFor[contracts.EnrichJob]()},
-	{contracts.EventsSubjects, reflect.TypeFor[contracts.Event]()},
+	{contracts.EventsSubjects, reflect.TypeFor[struct {
+		UserID        string                  `json:"user_id"       wire:"private"`
+		RecipientType contracts.RecipientType `json:"recipientType"`
+		Recipients    []contracts.Recipient   `json:"recipients"    wire:"private"`
+	}]()},
 	{contracts.ImportJobsSubjects, reflect.TypeFor[contracts.ImportJob]()},
 	{"notify.plan.>", reflect.TypeFor[struct {
 		Entries []contracts.Recipient `json:"entries"`
@@ -34,9 +38,10 @@ var messages = []struct {
 // programs.
 var suspect = regexp.MustCompile(`(?i)address|authorization|cookie|email|password|phone|recipient|secret|token|(owner|user)[_-]?id|key$`)
 
-// concealSecrets removes personal and secret members from the decoded JSON of a message, so that operators may see the rest. The type of the
-// messages on the subject marks these members by `wire:"private"` at its fields. Where there is no type, the names of members decide. The
-// secrets of URLs and the addresses of people are removed from texts. concealSecrets changes value, and returns the names of the removed members.
+// concealSecrets removes personal and secret members from the decoded JSON of a message, so that operators may see the rest. The type of
+// the messages on the subject marks these members by `wire:"private"` at its fields. Where there is no type, the names of members decide.
+// The secrets of URLs and the addresses of people are removed from texts. concealSecrets changes value, and returns the names of the
+// removed members.
 func concealSecrets(subjectOf string, value any) (shown any, hidden []string) {
 	var of reflect.Type
 	for _, m := range messages {

@@ -359,7 +359,7 @@ func (c *Console) listDead(ctx context.Context, r *request, d deadQuery) error {
 			break
 		}
 		l := operate.NewDeadLetter(e)
-		l.Letter.Error = redact.Shorten(redact.People(l.Letter.Error), groupText)
+		l.DeadLetter.Error = redact.Shorten(redact.People(l.DeadLetter.Error), groupText)
 		p.List = append(p.List, l)
 	}
 	r.Command = operate.Line("dead list", &d.DeadLetters, "--limit", strconv.Itoa(deadPerPage))
@@ -441,7 +441,7 @@ func (p *deadLetterPage) Line(action string, more ...string) string {
 }
 
 func newDeadLetterPage(account string, e deadletter.Entry) *deadLetterPage {
-	l := e.Letter
+	l := e.DeadLetter
 	p := &deadLetterPage{Account: account, Entry: e, Headers: headers(l.Header)}
 	p.Payload, p.Hidden = readable(l.Subject, l.Payload)
 	if p.Editing = e.Problem == nil && len(l.Payload) <= maxEdited && isText(l.Payload); p.Editing {
@@ -450,7 +450,7 @@ func newDeadLetterPage(account string, e deadletter.Entry) *deadLetterPage {
 	if e.Problem != nil {
 		p.Problem = redact.Error(e.Problem).Error()
 	}
-	p.Letter.Error, p.Letter.Stack = redact.People(l.Error), redact.People(l.Stack)
+	p.DeadLetter.Error, p.DeadLetter.Stack = redact.People(l.Error), redact.People(l.Stack)
 	return p
 }
 
@@ -501,10 +501,10 @@ func (c *Console) planOne(r *request, action string) (deed, error) {
 	if action == operate.Discard {
 		past = "discarded"
 	} else if text := r.PostForm.Get("payload"); r.PostForm.Has("payload") {
-		if !bytes.Contains(e.Letter.Payload, []byte("\r\n")) { // browsers write line breaks as \r\n
+		if !bytes.Contains(e.DeadLetter.Payload, []byte("\r\n")) { // browsers write line breaks as \r\n
 			text = strings.ReplaceAll(text, "\r\n", "\n")
 		}
-		if json.Valid(e.Letter.Payload) && !json.Valid([]byte(text)) {
+		if json.Valid(e.DeadLetter.Payload) && !json.Valid([]byte(text)) {
 			return deed{}, fail(http.StatusBadRequest, "The new payload is not JSON, and the old one was. Nothing was done: go back and fix it.")
 		}
 		opts.Edit = func(worker.DeadLetter) ([]byte, error) { return []byte(text), nil }

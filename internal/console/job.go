@@ -125,7 +125,7 @@ func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 	p.Input, p.Hidden = readable(j.Subject, j.Payload)
 	for _, as := range j.Each() {
 		part := &jobPart{StoredJob: as, Error: redact.People(as.Error)}
-		if l := as.Letter; l != nil {
+		if l := as.DeadLetter; l != nil {
 			part.Error, part.MaxAttempts = redact.People(l.Error), l.MaxAttempts
 		}
 		if as.Progress != nil && string(as.Progress.Value) != "null" {
@@ -218,8 +218,8 @@ func (c *Console) addAttempts(ctx context.Context, p *jobPage) {
 
 // first returns the position of the job in its stream, even if the job has ended.
 func (p *jobPage) first() uint64 {
-	if p.Job.Letter != nil {
-		return p.Job.Letter.Sequence
+	if p.Job.DeadLetter != nil {
+		return p.Job.DeadLetter.Sequence
 	}
 	if n, err := strconv.ParseUint(p.Job.Header.Get(worker.HeaderSequence), 10, 64); err == nil {
 		return n

@@ -28,7 +28,7 @@ type eventState struct {
 	EventID    string    `json:"event_id"`
 	EventType  string    `json:"event_type"`
 	Reason     string    `json:"reason"`
-	Planned    int       `json:"rows"` // notifications
+	Planned    int       `json:"planned"`
 	Recipients int       `json:"recipients"`
 	State      string    `json:"state"`
 }

@@ -13,7 +13,7 @@
 //
 // # Metrics
 //
-// docs/metrics.md lists the metrics with their labels: those whose names begin with worker, kvlock or far_side, and those of the semantic
+// docs/metrics.md lists the metrics with their labels: those whose names begin with worker, kvlock or remote, and those of the semantic
 // conventions for messaging. No label has an id, a subject or a key, whose number is unbounded. A job is labelled by the pattern of its
 // handler.
 //

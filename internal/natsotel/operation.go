@@ -32,8 +32,8 @@ type operationMetrics struct {
 }
 
 func newOperationMetrics(m *maker) operationMetrics {
-	held, err := m.meter.Int64ObservableGauge("far_side.held", metric.WithUnit("{far_side}"),
-		metric.WithDescription("Far sides that are not called now, because they failed."))
+	held, err := m.meter.Int64ObservableGauge("remote.held", metric.WithUnit("{remote_service}"),
+		metric.WithDescription("Remote services that are not called now, because they failed."))
 	m.errs = append(m.errs, err)
 	sends, err := messagingconv.NewClientOperationDuration(m.meter, seconds)
 	m.errs = append(m.errs, err)
@@ -42,7 +42,7 @@ func newOperationMetrics(m *maker) operationMetrics {
 	answers, err := rpcconv.NewServerCallDuration(m.meter)
 	m.errs = append(m.errs, err)
 	return operationMetrics{
-		answers: answers, calls: m.histogram("far_side.call.duration", "How long calls of far sides took, by outcome."),
+		answers: answers, calls: m.histogram("remote.call.duration", "How long calls of remote services took, by outcome."),
 		held: held, sends: sends, sent: sent, made: newCache[operationKind, *operationLabels](),
 	}
 }
@@ -84,7 +84,7 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 	switch k.task {
 	case taskCall:
 		made.title = "call " + k.name
-		about, ended = []attribute.KeyValue{attribute.String("side", k.name)}, []attribute.KeyValue{attribute.String("outcome", k.outcome)}
+		about, ended = []attribute.KeyValue{attribute.String("remote", k.name)}, []attribute.KeyValue{attribute.String("outcome", k.outcome)}
 	case taskSend:
 		kind, made.title = trace.SpanKindProducer, "send "+k.name
 		about = []attribute.KeyValue{
@@ -116,19 +116,19 @@ type Operation struct {
 	start time.Time
 }
 
-// Call begins a call of a remote service, such as a provider, in a span of the kind client. The name of the side is a label: there must be
+// Call begins a call of a remote service, such as a provider, in a span of the kind client. The name is a label: there must be
 // few names.
-func (t *Telemetry) Call(ctx context.Context, side string) (context.Context, Operation) {
-	return t.begin(ctx, operationKind{name: side, outcome: OutcomeOK, task: taskCall})
+func (t *Telemetry) Call(ctx context.Context, remote string) (context.Context, Operation) {
+	return t.begin(ctx, operationKind{name: remote, outcome: OutcomeOK, task: taskCall})
 }
 
 // CallApart is Call for one of very many calls with one cause, such as those of a plan for a million users. Its span begins a new trace,
 // as a job's span does, and links to the span of ctx.
-func (t *Telemetry) CallApart(ctx context.Context, side string) (context.Context, Operation) {
+func (t *Telemetry) CallApart(ctx context.Context, remote string) (context.Context, Operation) {
 	if t == nil || !t.traces {
-		return t.Call(ctx, side)
+		return t.Call(ctx, remote)
 	}
-	of := operationKind{name: side, outcome: OutcomeOK, task: taskCall}
+	of := operationKind{name: remote, outcome: OutcomeOK, task: taskCall}
 	return t.begin(ctx, of, trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(ctx)))
 }
 
@@ -242,10 +242,10 @@ func text(err error) string {
 
 // ObserveHeld calls held whenever the metrics are read, until stop is called. held calls tell with the number of remote services under a
 // name that are not called now. There must be few names.
-func (t *Telemetry) ObserveHeld(held func(tell func(side string, n int))) (stop func() error, err error) {
+func (t *Telemetry) ObserveHeld(held func(tell func(remote string, n int))) (stop func() error, err error) {
 	registered, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		held(func(side string, n int) {
-			o.ObserveInt64(t.operations.held, int64(n), metric.WithAttributes(attribute.String("side", side)))
+		held(func(remote string, n int) {
+			o.ObserveInt64(t.operations.held, int64(n), metric.WithAttributes(attribute.String("remote", remote)))
 		})
 		return nil
 	}, t.operations.held)

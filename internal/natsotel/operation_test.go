@@ -112,7 +112,7 @@ func TestCall(t *testing.T) {
 		t.Errorf("got %q %s", of.Name(), of.SpanKind())
 	}
 	for _, outcome := range []string{"timeout", "ok"} {
-		got := b.value(t, "far_side.call.duration", attribute.String("side", "mail"), attribute.String("outcome", outcome))
+		got := b.value(t, "remote.call.duration", attribute.String("remote", "mail"), attribute.String("outcome", outcome))
 		check.That(t, got == 1, "%d calls with the outcome %s, want 1", got, outcome)
 	}
 }
@@ -128,7 +128,7 @@ func TestCallApart(t *testing.T) {
 	of, from := b.spans.Ended()[0], cause.SpanContext()
 	check.That(t, !of.Parent().IsValid() && of.SpanContext().TraceID() != from.TraceID(), "the parent is %v", of.Parent())
 	check.That(t, len(of.Links()) == 1 && of.Links()[0].SpanContext.SpanID() == from.SpanID(), "the links are %v", of.Links())
-	check.Same(t, "calls", b.value(t, "far_side.call.duration", attribute.String("side", "inbox"), attribute.String("outcome", "ok")), 1)
+	check.Same(t, "calls", b.value(t, "remote.call.duration", attribute.String("remote", "inbox"), attribute.String("outcome", "ok")), 1)
 }
 
 // Parts that were given no telemetry use it all the same.
@@ -156,12 +156,12 @@ func TestObserveHeld(t *testing.T) {
 	held := int64(2)
 	stop := check.Must(b.ObserveHeld(func(tell func(string, int)) { tell("mail", int(held)) }))(t)
 	for range 2 {
-		check.Same(t, "are held", b.value(t, "far_side.held", attribute.String("side", "mail")), held)
+		check.Same(t, "are held", b.value(t, "remote.held", attribute.String("remote", "mail")), held)
 		held = 0
 	}
 	check.OK(t, stop())
 	held = 5
-	check.Same(t, "are held after the end", b.value(t, "far_side.held", attribute.String("side", "mail")), 0)
+	check.Same(t, "are held after the end", b.value(t, "remote.held", attribute.String("remote", "mail")), 0)
 }
 
 // A later span links to its message, and a message without a context changes nothing.

@@ -39,10 +39,10 @@ func NewDeadLetter(e deadletter.Entry) DeadLetter {
 }
 
 // About is the subject of the job, or of the message if that cannot be read.
-func (l DeadLetter) About() string { return cmp.Or(l.Letter.Subject, l.Subject) }
+func (l DeadLetter) About() string { return cmp.Or(l.DeadLetter.Subject, l.Subject) }
 
 // Text is the error of the job, or the reason that it cannot be replayed.
-func (l DeadLetter) Text() string { return cmp.Or(l.Problem, l.Letter.Error) }
+func (l DeadLetter) Text() string { return cmp.Or(l.Problem, l.DeadLetter.Error) }
 
 // maxProblems is how many of the dead letters that stay are reported one by one.
 const maxProblems = 20
@@ -80,10 +80,10 @@ func (c *Change) Add(o deadletter.Outcome) {
 	if errors.Is(o.Err, deadletter.ErrNotFound) {
 		c.Missing++
 	}
-	if s := o.Entry.Letter.Stream; o.Err == nil && len(c.streams) < maxProblems && !slices.Contains(c.streams, s) {
+	if s := o.Entry.DeadLetter.Stream; o.Err == nil && len(c.streams) < maxProblems && !slices.Contains(c.streams, s) {
 		c.streams = append(c.streams, s)
 	}
-	if l := o.Entry.Letter; o.Err != nil && len(c.Problems) < maxProblems {
+	if l := o.Entry.DeadLetter; o.Err != nil && len(c.Problems) < maxProblems {
 		text := redact.Error(o.Err).Error()
 		c.Problems = append(c.Problems, Problem{o.Entry.Sequence, l.ID, l.Subject, o.Skipped(), text})
 	}

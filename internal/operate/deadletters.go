@@ -31,7 +31,7 @@ type DeadLetters struct {
 
 // Fields implements [Filter].
 func (l *DeadLetters) Fields() []Field {
-	kinds := []string{string(deadletter.KindLetter), string(deadletter.KindStranded), string(deadletter.KindUnreadable)}
+	kinds := []string{string(deadletter.KindFailed), string(deadletter.KindStranded), string(deadletter.KindUnreadable)}
 	reasons := []string{
 		string(worker.ReasonExhausted), string(worker.ReasonDiscarded), string(worker.ReasonUndecodable),
 		string(deadletter.ReasonMaxDeliveries), string(deadletter.ReasonTerminated),
@@ -41,7 +41,7 @@ func (l *DeadLetters) Fields() []Field {
 		{"stream", "", nil, &l.Stream},
 		{"before", "with a smaller number than this dead letter", nil, &l.Before},
 		{"job-stream", "stream of the jobs", nil, &l.JobStream},
-		{"kind", "letter, stranded or unreadable", kinds, &l.Kind},
+		{"kind", "failed, stranded or unreadable", kinds, &l.Kind},
 		{"reason", "why jobs were given up: exhausted, discarded, undecodable, max_deliveries or terminated", reasons, &l.Reason},
 		{"signature", "signature of a group of errors, as dead groups lists it", nil, &l.Signature},
 		{"since", "given up at this time or later: 2h, 7d, or 2006-01-02T15:04:05Z", nil, &l.Since},

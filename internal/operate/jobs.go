@@ -94,7 +94,7 @@ func (a JobAction) Select(
 		}
 		for _, j := range found.Jobs {
 			if a.Can(j) {
-				j.Header, j.Letter, j.Payload = nil, nil, nil // of 1,000 jobs they could be a gigabyte
+				j.Header, j.DeadLetter, j.Payload = nil, nil, nil // of 1,000 jobs they could be a gigabyte
 				jobs = append(jobs, j)
 			}
 		}
@@ -190,8 +190,8 @@ func HasJobs(cfg jetstream.StreamConfig) bool {
 
 // LastTry returns what is known of the last attempt of a job.
 func LastTry(j worker.StoredJob) (attempt int, by, failure string) {
-	if j.Letter != nil {
-		return j.Letter.Attempts, j.Letter.Worker, j.Letter.Error
+	if j.DeadLetter != nil {
+		return j.DeadLetter.Attempts, j.DeadLetter.Worker, j.DeadLetter.Error
 	}
 	if j.Progress != nil {
 		by = j.Progress.Worker

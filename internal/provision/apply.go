@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/internal/consumer"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -242,9 +243,6 @@ type Consumer struct {
 // ackWait is the AckWait of a new consumer.
 const ackWait = 5 * time.Second
 
-// channels returns the names of the channels that a notifier has without code.
-func channels() []string { return []string{"email", "inapp", "sms", "webhook", "webpush"} }
-
 // Consumers returns the declarations of the consumers from which the services pull.
 func Consumers(options contracts.AssetOptions) []Consumer {
 	var all []Consumer
@@ -260,7 +258,7 @@ func Consumers(options contracts.AssetOptions) []Consumer {
 	add(contracts.ServiceImporter, contracts.StreamImportJobs, "importer-low", "jobs.import."+string(contracts.PriorityLow)+".>")
 	add(contracts.ServiceNotifier, contracts.StreamEvents, "notifier", contracts.EventsSubjects)
 	add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-expand", "notify.plan.*")
-	for _, channel := range append(channels(), options.Channels...) {
+	for _, channel := range append(channels.Names(), options.Channels...) {
 		add(contracts.ServiceNotifier, contracts.StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
 	}
 	return all

@@ -10,7 +10,8 @@
 //
 //	contracts: invalid ImportJob: /owner_id is required; /url must be an absolute http or https URL ...
 //
-// A [Restaurant] keeps unknown members byte for byte: order, escapes and digits of numbers.
+// A [Restaurant] keeps unknown members byte for byte: order, escapes and digits of numbers. An [Event] keeps members without a field in
+// Extra, where its sources and readers agree on more than this package knows.
 //
 // # Ids
 //

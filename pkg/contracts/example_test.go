@@ -121,7 +121,7 @@ func ExamplePublisher() { //nolint:testableexamples // needs a server
 		}
 		done, err := publisher.Publish(ctx, contracts.Event{
 			EventID: "evt-001", EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT",
-			RecipientType: "BROADCAST", RestaurantID: json.RawMessage("5"), Payload: json.RawMessage(`{"guests":4}`),
+			Payload: json.RawMessage(`{"guests":4}`), Extra: map[string]json.RawMessage{"recipientType": json.RawMessage(`"BROADCAST"`)},
 		})
 		if errors.Is(err, contracts.ErrEventMismatch) {
 			return fmt.Errorf("evt-001 means something else: %w", err)

@@ -80,7 +80,6 @@ func TestSubjectsAreMadeAsDescribed(t *testing.T) {
 	all := channels(t)
 	for address, subject := range map[string]string{
 		"$KV.directory.{recipient_type}.{user_id}":                    "$KV.directory.CUSTOMER.u",
-		"events./routed.{event_type}":                                 must(contracts.Event{EventType: "b", Route: []byte("{}")}.Subject()),
 		"events.{aggregate_type}.{event_type}":                        must(contracts.EventSubject("a", "b")),
 		"jobs.enrich.{provider}.{place_id}":                           must(contracts.EnrichJobSubject("wolt", "p.1")),
 		"jobs.import.{priority}.{job_id}":                             must(contracts.ImportJobSubject("high", "j")),

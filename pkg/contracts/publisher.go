@@ -32,6 +32,10 @@ const (
 
 // PublisherConfig configures a [Publisher]. The zero value is ready to use.
 type PublisherConfig struct {
+	// Fingerprint distinguishes the events under one id, by the bodies of their messages. It lets readers who ignore some members, or
+	// spellings, decide which events are the same. Defaults to [Event.Fingerprint].
+	Fingerprint func(body []byte) (string, error)
+
 	// Prepare is called with each message before it is published, for example to write trace context into its headers.
 	// It must not change the body or the message id. Defaults to none.
 	Prepare func(ctx context.Context, msg *nats.Msg)
@@ -41,6 +45,9 @@ type PublisherConfig struct {
 
 	// Stream is the stream that keeps the events. Defaults to StreamEvents.
 	Stream string
+
+	// Subject returns the subject of an event. An error refuses the event. Defaults to [Event.Subject].
+	Subject func(Event) (string, error)
 
 	// Timeout bounds the attempts to publish one event, if ctx does not end before. It must be less than the two minutes for which the stream
 	// remembers ids, so that no event is stored twice. Defaults to 1 minute.
@@ -68,6 +75,12 @@ func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, erro
 	cfg.Source = cmp.Or(cfg.Source, "/events")
 	cfg.Stream = cmp.Or(cfg.Stream, StreamEvents)
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
+	if cfg.Fingerprint == nil {
+		cfg.Fingerprint = fingerprint
+	}
+	if cfg.Subject == nil {
+		cfg.Subject = Event.Subject
+	}
 	var errs []error
 	if js == nil {
 		errs = append(errs, errors.New("contracts: NewPublisher: js is nil: want a jetstream.JetStream"))
@@ -99,8 +112,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 	if err != nil {
 		return Published{}, err
 	}
-	mark, err := e.Fingerprint()
-	if err != nil {
+	if msg.Subject, err = p.cfg.Subject(e); err != nil {
 		return Published{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
@@ -108,7 +120,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 	failed := PublishError{EventID: e.EventID, Subject: msg.Subject}
 	for {
 		failed.Attempts++
-		done, err := p.try(ctx, msg, mark)
+		done, err := p.try(ctx, msg)
 		if err == nil {
 			return done, nil
 		}
@@ -151,7 +163,7 @@ func (e Event) Msg(source string) (*nats.Msg, error) {
 	return &nats.Msg{Subject: to, Header: header, Data: data}, nil
 }
 
-func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Published, error) {
+func (p *Publisher) try(ctx context.Context, msg *nats.Msg) (Published, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTry)
 	defer cancel()
 	// The options of a publish write into the headers.
@@ -165,7 +177,7 @@ func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Publis
 		return Published{}, fmt.Errorf("publish to %s of stream %s: %w", msg.Subject, p.cfg.Stream, p.explain(ctx, msg.Subject, err, earlier))
 	}
 	if ack.Duplicate {
-		if err := p.same(ctx, ack.Sequence, mark); err != nil {
+		if err := p.same(ctx, ack.Sequence, msg.Data); err != nil {
 			return Published{}, err
 		}
 	}
@@ -215,15 +227,15 @@ func (p *Publisher) explain(ctx context.Context, to string, err, earlier error) 
 // Compare returns [ErrEventMismatch] when the stream has another event than e at a sequence: for one who publishes without Publish, and was
 // told there that the stream has the id already. One round trip.
 func (p *Publisher) Compare(ctx context.Context, sequence uint64, e Event) error {
-	mark, err := e.Fingerprint()
+	data, err := Encode(e)
 	if err != nil {
 		return err
 	}
-	return p.same(ctx, sequence, mark)
+	return p.same(ctx, sequence, data)
 }
 
-// same reads the stream's message at the sequence, and returns ErrEventMismatch when it has another event.
-func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) error {
+// same reads the stream's message at the sequence, and returns ErrEventMismatch when it has another event than a body.
+func (p *Publisher) same(ctx context.Context, sequence uint64, body []byte) error {
 	there, ok, err := p.read(ctx, sequence)
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return fmt.Errorf("the stream has an event under the id, at %d, and this account may not read whether it is the same: %w", sequence, err)
@@ -234,15 +246,24 @@ func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) erro
 	if err != nil {
 		return fmt.Errorf("read the event that the stream has under the id, at %d: %w", sequence, err)
 	}
-	e, err := Decode[Event](there.Data)
+	known, err := p.cfg.Fingerprint(there.Data)
 	if err != nil {
 		return fmt.Errorf("%w: at %d there is no event at all: %w", ErrEventMismatch, sequence, err)
 	}
-	known, err := e.Fingerprint()
+	mark, err := p.cfg.Fingerprint(body)
 	if err == nil && known != mark {
 		err = fmt.Errorf("%w, at %d", ErrEventMismatch, sequence)
 	}
 	return err
+}
+
+// fingerprint returns the fingerprint of an event by its body.
+func fingerprint(body []byte) (string, error) {
+	e, err := Decode[Event](body)
+	if err != nil {
+		return "", err
+	}
+	return e.Fingerprint()
 }
 
 // read reads a message from any replica, which takes no place in the server's queue of API requests. A stream that replicas do not answer
@@ -275,8 +296,8 @@ func unsure(err error) bool {
 }
 
 // Fingerprint returns a hash that distinguishes events under the same id: the SHA-256, in hexadecimal digits, of the
-// event in canonical form. All fields count but occurred_at, which libraries of senders set at each publish. Order and white
-// space do not count, and the spellings of one double, such as 4 and 4.0, are one number; whole numbers count to the last digit.
+// event in canonical form. All fields and members of Extra count but occurred_at, which libraries of senders set at each publish. Order
+// and white space do not count, and the spellings of one double, such as 4 and 4.0, are one number; whole numbers count to the last digit.
 // An event without a canonical form, such as one with 1e400 or half a character in its payload, counts as it is written. It fails for
 // an event that [Decode] refuses, such as one whose payload has a name twice.
 func (e Event) Fingerprint() (string, error) {

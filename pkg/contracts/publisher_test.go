@@ -25,8 +25,8 @@ import (
 
 func reserved(id string, mutate ...func(*contracts.Event)) contracts.Event {
 	e := contracts.Event{
-		EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", RestaurantID: json.RawMessage("5"),
-		Payload: json.RawMessage(`{"guests":4}`),
+		EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", Payload: json.RawMessage(`{"guests":4}`),
+		Extra: map[string]json.RawMessage{"restaurant_id": json.RawMessage("5")},
 	}
 	for _, m := range mutate {
 		m(&e)

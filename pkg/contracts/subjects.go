@@ -36,17 +36,8 @@ func EventSubject(aggregateType, eventType string) (string, error) {
 	return subject.Join("events", subject.ID("aggregate_type", aggregateType), subject.ID("event_type", eventType))
 }
 
-// routedEvents begins the subjects of events with a route. No encoded id has a slash, so a user without permission for these subjects can
-// choose no channels or texts.
-const routedEvents = "events./routed"
-
-// Subject is the subject of the event.
-func (e Event) Subject() (string, error) {
-	if len(e.Route) > 0 {
-		return subject.Join(routedEvents, subject.ID("event_type", e.EventType))
-	}
-	return EventSubject(e.AggregateType, e.EventType)
-}
+// Subject is the EventSubject of the event.
+func (e Event) Subject() (string, error) { return EventSubject(e.AggregateType, e.EventType) }
 
 // NotifySendSubject is the subject of one row of a plan: this event, to this user, on this channel. Publishing to it with an expected last
 // subject sequence of 0 is the unique constraint over the four.

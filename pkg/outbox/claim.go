@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/strictjson"
 	"github.com/expediter-io/expediter/internal/validate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -173,32 +174,29 @@ type row struct {
 	EventType     string
 	AggregateType string
 	AggregateID   string
-	RecipientType string
-	RestaurantID  []byte
 	UserID        string
 	OccurredAt    pgtype.Timestamptz
 	NotBefore     pgtype.Timestamptz
 	Payload       []byte
-	Recipients    []byte
+	Extra         []byte
 	Headers       []byte
 }
 
 // rowColumns are the columns of a row, in its order. rowValues are the expressions that are read into it: documents are NULL where the row
 // is too large to be published, and texts are cut where they are longer than any that is valid.
 const (
-	rowColumns = `id, lane, bytes, attempts, ordering_key, event_id, event_type, aggregate_type, aggregate_id, recipient_type,
-	restaurant_id, user_id, occurred_at, not_before, payload, recipients, headers`
+	rowColumns = `id, lane, bytes, attempts, ordering_key, event_id, event_type, aggregate_type, aggregate_id, user_id,
+	occurred_at, not_before, payload, extra, headers`
 	rowValues = `id, lane, bytes, attempts, coalesce(left(ordering_key::text, 400), ''), coalesce(left(event_id::text, 400), ''),
 	coalesce(left(event_type::text, 400), ''), coalesce(left(aggregate_type::text, 400), ''), coalesce(left(aggregate_id::text, 400), ''),
-	coalesce(left(recipient_type::text, 400), ''), CASE WHEN bytes <= $4 THEN convert_to(restaurant_id::text, 'UTF8') END,
 	coalesce(left(user_id::text, 400), ''), occurred_at, not_before,
 	CASE WHEN bytes <= $4 THEN convert_to(payload::text, 'UTF8') END,
-	CASE WHEN bytes <= $4 THEN convert_to(recipients::text, 'UTF8') END,
+	CASE WHEN bytes <= $4 THEN convert_to(extra::text, 'UTF8') END,
 	CASE WHEN bytes <= $4 THEN convert_to(headers::text, 'UTF8') END`
 )
 
 // message returns the message of the row. An error means that the row can never be published.
-func (r *row) message(stream string) (*nats.Msg, error) {
+func (r *row) message(stream string, subjectOf func(contracts.Event) (string, error)) (*nats.Msg, error) {
 	event, err := r.event()
 	if err != nil {
 		return nil, err
@@ -209,7 +207,11 @@ func (r *row) message(stream string) (*nats.Msg, error) {
 			return nil, fmt.Errorf("headers: want an object of strings: %w", err)
 		}
 	}
-	return compose(event, headers, stream)
+	msg, err := compose(event, headers, stream)
+	if err == nil {
+		msg.Subject, err = subjectOf(event)
+	}
+	return msg, err
 }
 
 // compose returns the message of an event with the headers of the application.
@@ -239,15 +241,18 @@ func (r *row) event() (contracts.Event, error) {
 	}
 	event := contracts.Event{
 		EventID: r.EventID, EventType: r.EventType, AggregateType: r.AggregateType, AggregateID: r.AggregateID,
-		RecipientType: contracts.RecipientType(r.RecipientType), RestaurantID: r.RestaurantID, UserID: r.UserID, Payload: r.Payload,
+		UserID: r.UserID, Payload: r.Payload,
 	}
 	var errs []error
 	event.OccurredAt, errs = finite("occurred_at", r.OccurredAt, errs)
 	event.NotBefore, errs = finite("not_before", r.NotBefore, errs)
-	if len(r.Recipients) > 0 {
-		if err := json.Unmarshal(r.Recipients, &event.Recipients); err != nil {
-			errs = append(errs, fmt.Errorf("recipients: %w", err))
+	if len(r.Extra) > 0 && strictjson.Kind(r.Extra) != "null" {
+		type Extra map[string]json.RawMessage
+		extra, err := contracts.Read[Extra](r.Extra)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("extra: %w", err))
 		}
+		event.Extra = extra
 	}
 	return event, errors.Join(errs...)
 }

@@ -56,6 +56,9 @@ type Config struct {
 	// Hooks are called as rows pass. Defaults to none.
 	Hooks Hooks
 
+	// Fingerprint distinguishes the events under one id, see contracts.PublisherConfig. Defaults to that of the event.
+	Fingerprint func(body []byte) (string, error)
+
 	// Logger receives the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
@@ -81,6 +84,10 @@ type Config struct {
 	// Stream is the stream to which events are published. Defaults to contracts.StreamEvents.
 	Stream string
 
+	// Subject returns the subject of an event, or the reason for which it can never be published, which sets the event aside. Defaults to
+	// that of the event's types.
+	Subject func(contracts.Event) (string, error)
+
 	answer time.Duration      // bounds an answer of the database
 	passed func(point string) // called at each point, in tests
 }
@@ -96,6 +103,9 @@ func (cfg Config) withDefaults() Config {
 	cfg.Logger = redact.Logger(cmp.Or(cfg.Logger, slog.Default()))
 	if cfg.Hooks.Ready == nil {
 		cfg.Hooks.Ready = func(bool, error) {}
+	}
+	if cfg.Subject == nil {
+		cfg.Subject = contracts.Event.Subject
 	}
 	if cfg.passed == nil {
 		cfg.passed = func(string) {}

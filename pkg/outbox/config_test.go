@@ -41,26 +41,29 @@ func TestInsertRefusesEventsThatCanNeverBePublished(t *testing.T) {
 	header := func(name, value string) func(*Event) {
 		return func(e *Event) { e.Headers = map[string]string{name: value} }
 	}
-	payload := func(text string) func(*Event) { return func(e *Event) { e.Payload = json.RawMessage(text) } }
+	payload := func(text string) func(*Event) { return func(e *Event) { e.Event.Payload = json.RawMessage(text) } }
 	of := func(bytes int) func(*Event) { return payload(`"` + strings.Repeat("x", bytes-2) + `"`) }
+	extra := func(name, text string) func(*Event) {
+		return func(e *Event) { e.Event.Extra = map[string]json.RawMessage{name: json.RawMessage(text)} }
+	}
 	all := []Event{
 		event("good", func(*Event) {}),
-		event("bad", func(e *Event) { e.EventType = "" }),
+		event("bad", func(e *Event) { e.Event.EventType = "" }),
 		event("header", header("Nats-Msg-Id", "other")), event("line", header("a", "b\r\nc")), event("name", header("trace/id", "1")),
 		event("large", of(maxBytes)), event("nearly", of(1_048_400)), event("text", of(maxBytes-ownBytes-200)),
 		event("spaces", payload("1"+strings.Repeat(" ", maxBytes))), event("headers", header("a", strings.Repeat("x", 65_000))),
 		event("own", header("Ce-Specversion", "2.0")),
-		event("late", func(e *Event) { e.NotBefore = time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -2*3600)) }),
-		event("nul", func(e *Event) { e.UserID = "a\x00" }), event("key", func(e *Event) { e.OrderingKey = "\xff" }),
-		event("route", func(e *Event) {
-			e.Route, e.Recipients = json.RawMessage("{}"), []contracts.Recipient{{UserID: "u", RecipientType: "CUSTOMER"}}
-		}),
+		event("late", func(e *Event) { e.Event.NotBefore = time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -2*3600)) }),
+		event("nul", func(e *Event) { e.Event.UserID = "a\x00" }), event("key", func(e *Event) { e.OrderingKey = "\xff" }),
+		event("field", extra("user_id", `"u"`)), event("twice", extra("a", `{"b":1,"b":2}`)), event("broken", extra("a", "{")),
+		event("deep", extra("a", strings.Repeat("[", 64)+strings.Repeat("]", 64))),
+		event("much", extra("a", `"`+strings.Repeat("x", maxBytes)+`"`)), event("extra name", extra("\xff", "1")),
 	}
 	err := Insert(t.Context(), nil, all...)
 	check.Contains(t, err, "max_payload is 1 MiB")
 	for _, e := range all {
-		named := strings.Contains(fmt.Sprint(err), fmt.Sprintf("outbox: event %q", e.EventID))
-		check.That(t, named == (e.EventID != "good"), "%q is named: %t: %v", e.EventID, named, err)
+		named := strings.Contains(fmt.Sprint(err), fmt.Sprintf("outbox: event %q", e.Event.EventID))
+		check.That(t, named == (e.Event.EventID != "good"), "%q is named: %t: %v", e.Event.EventID, named, err)
 	}
 	check.OK(t, Insert(t.Context(), nil))
 }

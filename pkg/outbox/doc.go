@@ -6,7 +6,8 @@
 //	INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, payload)
 //	VALUES ('evt-001', 'RESERVATION_REQUESTED', 'RESTAURANT', '5', '{"guests":4}');
 //
-// A [Relay] publishes committed events, and no others. [Schema] creates the table; [Migrate] applies it.
+// Members of an event without a column go into the column extra, an object, and keep their bytes. A [Relay] publishes committed events, and
+// no others. [Schema] creates the table; [Migrate] applies it.
 //
 // # Guarantees
 //

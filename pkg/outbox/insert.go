@@ -1,12 +1,14 @@
 package outbox
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,7 +22,7 @@ import (
 
 // Event is an event that an application writes into the outbox.
 type Event struct {
-	contracts.Event
+	Event contracts.Event
 
 	// Headers are headers of the message, such as traceparent. Names that start with "Nats-" are refused. Defaults to none.
 	Headers map[string]string
@@ -40,9 +42,9 @@ type Batcher interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-const insertSQL = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, recipient_type, restaurant_id, user_id,
-	occurred_at, payload, recipients, headers, ordering_key, not_before)
-	SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 WHERE pg_client_encoding() = 'UTF8'`
+const insertSQL = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, user_id, occurred_at, not_before,
+	payload, extra, headers, ordering_key)
+	SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 WHERE pg_client_encoding() = 'UTF8'`
 
 // ownBytes is room in a message for the headers of the relay and its hook, and in a row for the ids.
 const ownBytes = 2 << 10
@@ -66,7 +68,7 @@ func Insert(ctx context.Context, tx Batcher, events ...Event) error {
 	var errs []error
 	for _, e := range sorted {
 		if err := e.queue(batch); err != nil {
-			errs = append(errs, fmt.Errorf("outbox: event %.80q: %w", e.EventID, err))
+			errs = append(errs, fmt.Errorf("outbox: event %.80q: %w", e.Event.EventID, err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -79,7 +81,7 @@ func Insert(ctx context.Context, tx Batcher, events ...Event) error {
 			err = fmt.Errorf("%w: client_encoding of the connection (or a trigger of yours dropped the row)", ErrEncoding)
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("outbox: insert event %.80q: %w", e.EventID, err), results.Close())
+			return errors.Join(fmt.Errorf("outbox: insert event %.80q: %w", e.Event.EventID, err), results.Close())
 		}
 	}
 	if err := results.Close(); err != nil {
@@ -91,55 +93,69 @@ func Insert(ctx context.Context, tx Batcher, events ...Event) error {
 // key returns the ordering key of the row.
 func (e Event) key() string {
 	switch {
-	case e.Unordered, e.OrderingKey == "" && e.AggregateID == "":
+	case e.Unordered, e.OrderingKey == "" && e.Event.AggregateID == "":
 		return ""
 	case e.OrderingKey != "":
 		return e.OrderingKey
 	}
-	return e.AggregateType + "/" + e.AggregateID
+	return e.Event.AggregateType + "/" + e.Event.AggregateID
 }
 
 // queue adds the event's insert to a batch.
 func (e Event) queue(batch *pgx.Batch) error {
-	msg, err := compose(e.Event, e.Headers, contracts.StreamEvents)
+	event := e.Event
+	msg, err := compose(event, e.Headers, contracts.StreamEvents)
 	if err != nil {
 		return err
 	}
-	if len(e.Route) > 0 {
-		return errors.New("the outbox keeps no Route: publish the event with contracts.Publisher")
-	}
 	for name, text := range map[string]string{
-		"EventID": e.EventID, "EventType": e.EventType, "AggregateType": e.AggregateType, "AggregateID": e.AggregateID, "UserID": e.UserID,
-		"OrderingKey": e.OrderingKey,
+		"EventID": event.EventID, "EventType": event.EventType, "AggregateType": event.AggregateType, "AggregateID": event.AggregateID,
+		"UserID": event.UserID, "OrderingKey": e.OrderingKey,
 	} {
 		if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 			return fmt.Errorf("%s is %.80q: Postgres keeps no NUL, and nothing but UTF-8", name, text)
 		}
 	}
-	var headers, recipients []byte
+	var headers []byte
 	if len(e.Headers) > 0 {
 		if headers, err = json.Marshal(e.Headers); err != nil {
 			return fmt.Errorf("encode the headers: %w", err)
 		}
 	}
-	if len(e.Recipients) > 0 {
-		if recipients, err = json.Marshal(e.Recipients); err != nil {
-			return fmt.Errorf("encode the recipients: %w", err)
-		}
+	extra, err := encodeExtra(event.Extra)
+	if err != nil {
+		return err
 	}
 	if size := msg.Size() - len(msg.Subject) - len(msg.Data); size > maxHeader-ownBytes {
 		return fmt.Errorf("%d bytes of headers are too many: use at most %d", size, maxHeader-ownBytes)
 	}
-	size := max(msg.Size(), len(e.Payload)+len(e.RestaurantID)+len(recipients)+len(headers)) // of the message, and of the row
+	size := max(msg.Size(), len(event.Payload)+len(extra)+len(headers)) // of the message, and of the row
 	if size > maxBytes-ownBytes {
 		return fmt.Errorf("%d bytes with headers are too many: use at most %d. A server whose max_payload is 1 MiB, as by default, takes no "+
 			"more with the relay's headers; Insert does not know that of your server", size, maxBytes-ownBytes)
 	}
 	batch.Queue(insertSQL,
-		e.EventID, e.EventType, e.AggregateType, e.AggregateID, string(e.RecipientType), orNull(e.RestaurantID), e.UserID,
-		pgtype.Timestamptz{Time: e.OccurredAt, Valid: !e.OccurredAt.IsZero()}, orNull(e.Payload), orNull(recipients), orNull(headers), e.key(),
-		pgtype.Timestamptz{Time: e.NotBefore, Valid: !e.NotBefore.IsZero()})
+		event.EventID, event.EventType, event.AggregateType, event.AggregateID, event.UserID,
+		pgtype.Timestamptz{Time: event.OccurredAt, Valid: !event.OccurredAt.IsZero()},
+		pgtype.Timestamptz{Time: event.NotBefore, Valid: !event.NotBefore.IsZero()},
+		orNull(event.Payload), orNull(extra), orNull(headers), e.key())
 	return nil
+}
+
+// encodeExtra returns the document of the column extra, nil for none. It keeps the bytes of the values.
+func encodeExtra(extra map[string]json.RawMessage) ([]byte, error) {
+	extra = maps.Clone(extra)
+	maps.DeleteFunc(extra, func(_ string, value json.RawMessage) bool { return len(value) == 0 })
+	if len(extra) == 0 {
+		return nil, nil
+	}
+	var document bytes.Buffer
+	encoder := json.NewEncoder(&document)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(extra); err != nil {
+		return nil, fmt.Errorf("encode Extra: %w", err)
+	}
+	return document.Bytes(), nil
 }
 
 // Requeue makes rows that were set aside pending again: the rows with the given ids, or all such rows if no id is given. They are

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 const (
@@ -138,7 +139,7 @@ type sending struct {
 }
 
 func (r *Relay) send(s *session, one *row) (sent sending) {
-	msg, err := one.message(r.cfg.Stream)
+	msg, err := one.message(r.cfg.Stream, r.subject)
 	if err != nil {
 		return sending{err: hopelessError{err}}
 	}
@@ -155,6 +156,23 @@ func (r *Relay) send(s *session, one *row) (sent sending) {
 	}
 	return sent
 }
+
+// subject returns the subject of an event.
+func (r *Relay) subject(e contracts.Event) (subject string, err error) {
+	err = errPanicked
+	r.hook("Subject", func() { subject, err = r.cfg.Subject(e) })
+	return subject, err
+}
+
+// fingerprint returns the fingerprint of an event by its body.
+func (r *Relay) fingerprint(body []byte) (mark string, err error) {
+	err = errPanicked
+	r.hook("Fingerprint", func() { mark, err = r.cfg.Fingerprint(body) })
+	return mark, err
+}
+
+// errPanicked is the reason for setting an event aside when a function of the configuration panics.
+var errPanicked = errors.New("a function of outbox.Config panicked, see the log")
 
 // settle puts a row into the result or list of its answer, and reports whether the next row of its key may be published.
 func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure) bool {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -33,30 +34,32 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 	p := newPlace(t)
 	const huge = `('"' || repeat('x', 20000000) || '"')::json`
 	rows := map[string]struct{ column, value, reason string }{
-		"large":      {"payload", `('"' || repeat('x', 1048576) || '"')::json`, "too many"},
-		"nearly":     {"payload", `('"' || repeat('x', 1048476) || '"')::json`, "the server takes at most 1048576"}, // too large with its headers
-		"huge":       {"payload", huge, "too many"},
-		"header":     {"headers", `'{"a":"b\r\nNats-Rollup: all"}'`, `header "a"`},
-		"server's":   {"headers", `'{"Nats-Rollup":"all"}'`, "Nats-"},
-		"event's":    {"headers", `'{"CE-ID":"other"}'`, `header "CE-ID"`},
-		"no headers": {"headers", `'[[1]]'`, "want an object of strings"},
-		"recipients": {"recipients", `'{"a":1}'`, "recipients"},
-		"lists":      {"recipients", `'[[[1]]]'`, "recipients"},
-		"zone":       {"recipients", `'[{"user_id":"a","recipient_type":"CUSTOMER","time_zone":"Mars/Olympus"}]'`, "/time_zone"},
-		"half a key": {"payload", `'{"\ud83d":1,"\ud83e":2}'`, "occurs twice"},
-		"half an id": {"restaurant_id", `'"\udc00"'`, "/restaurant_id"},
-		"twice":      {"payload", `'{"a":1,"a":2}'`, "/payload/a"},
-		"deep":       {"payload", `(repeat('[', 100) || repeat(']', 100))::json`, "/payload"},
-		"restaurant": {"restaurant_id", `'{}'`, "/restaurant_id"},
-		"digits":     {"restaurant_id", `repeat('9', 10000)::json`, "/restaurant_id"},
-		"huge id":    {"restaurant_id", huge, "too many"},
-		"user":       {"user_id", `repeat('x', 1000)`, "/user_id"},
-		"huge user":  {"user_id", `repeat('x', 20000000)`, "too many"},
-		"huge type":  {"recipient_type", `repeat('x', 20000000)`, "too many"},
-		"infinity":   {"not_before", `'infinity'`, "not_before is infinity"},
-		"-infinity":  {"occurred_at", `'-infinity'`, "occurred_at is -infinity"},
-		"early":      {"occurred_at", `'4713-01-01 BC'`, "/occurred_at"},
-		"late":       {"not_before", `'294276-12-31'`, "/not_before"},
+		"large":        {"payload", `('"' || repeat('x', 1048576) || '"')::json`, "too many"},
+		"nearly":       {"payload", `('"' || repeat('x', 1048476) || '"')::json`, "the server takes at most 1048576"}, // too large with its headers
+		"huge":         {"payload", huge, "too many"},
+		"header":       {"headers", `'{"a":"b\r\nNats-Rollup: all"}'`, `header "a"`},
+		"server's":     {"headers", `'{"Nats-Rollup":"all"}'`, "Nats-"},
+		"event's":      {"headers", `'{"CE-ID":"other"}'`, `header "CE-ID"`},
+		"no headers":   {"headers", `'[[1]]'`, "want an object of strings"},
+		"half a key":   {"payload", `'{"\ud83d":1,"\ud83e":2}'`, "occurs twice"},
+		"twice":        {"payload", `'{"a":1,"a":2}'`, "/payload/a"},
+		"deep":         {"payload", `(repeat('[', 100) || repeat(']', 100))::json`, "/payload"},
+		"extra list":   {"extra", `'[[[1]]]'`, "must be an object"},
+		"extra text":   {"extra", `'"null"'`, "must be an object"},
+		"extra twice":  {"extra", `'{"a":1,"\u0061":2}'`, "/a occurs twice"},
+		"extra within": {"extra", `'{"a":{"b":1,"b":2}}'`, "/a/b occurs twice"},
+		"extra half":   {"extra", `'{"\ud83d":1,"\ud83e":2}'`, "occurs twice"},
+		"extra field":  {"extra", `'{"event\u005fid":"other"}'`, "/event_id is a field"},
+		"extra deep":   {"extra", `('{"a":' || repeat('[', 64) || repeat(']', 64) || '}')::json`, "nested"},
+		"extra huge":   {"extra", `('{"a":"' || repeat('x', 20000000) || '"}')::json`, "too many"},
+		"extra large":  {"extra", `('{"a":"' || repeat('x', 1048476) || '"}')::json`, "the server takes at most 1048576"},
+		"subject":      {"extra", `'{"refused":true}'`, "the program's reason"},
+		"user":         {"user_id", `repeat('x', 1000)`, "/user_id"},
+		"huge user":    {"user_id", `repeat('x', 20000000)`, "too many"},
+		"infinity":     {"not_before", `'infinity'`, "not_before is infinity"},
+		"-infinity":    {"occurred_at", `'-infinity'`, "occurred_at is -infinity"},
+		"early":        {"occurred_at", `'4713-01-01 BC'`, "/occurred_at"},
+		"late":         {"not_before", `'294276-12-31'`, "/not_before"},
 	}
 	for id, row := range rows {
 		p.exec(fmt.Sprintf(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, ordering_key, %s)
@@ -64,12 +67,19 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 	}
 	other := event("taken", "5")
 	largest := event("largest", "5")
-	largest.Payload = []byte(`"` + strings.Repeat("x", contracts.MaxBody-3<<10) + `"`) // Insert takes it
+	largest.Event.Payload = []byte(`"` + strings.Repeat("x", contracts.MaxBody-3<<10) + `"`) // Insert takes it
 	p.insert(event("good", "5"), other, largest)
-	other.Payload = []byte(`{"guests":5}`)
+	other.Event.Payload = []byte(`{"guests":5}`)
 	publisher := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
 	check.OK(t, check.Err(publisher.Publish(t.Context(), other.Event)))
-	r, _ := p.relay(func(c *outbox.Config) { // a connection that formats as the role says, and not as Go reads it
+	r, _ := p.relay(func(c *outbox.Config) {
+		c.Subject = func(e contracts.Event) (string, error) {
+			if e.Extra["refused"] != nil {
+				return "", errors.New("the program's reason")
+			}
+			return e.Subject()
+		}
+		// a connection that formats as the role says, and not as Go reads it
 		c.Pool = again(t, p.pool, func(c *pgx.ConnConfig) {
 			c.RuntimeParams["datestyle"], c.RuntimeParams["bytea_output"], c.DefaultQueryExecMode = "German", "escape", pgx.QueryExecModeExec
 		})
@@ -96,7 +106,7 @@ func TestRefusedEventHoldsUpItsKeyOnlyAndNotForEver(t *testing.T) {
 	p := newPlace(t)
 	p.stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"events.RESTAURANT.>"} }) // no stream takes other subjects
 	bad := event("bad", "5")
-	bad.AggregateType, bad.OrderingKey = "NOBODY", "k"
+	bad.Event.AggregateType, bad.OrderingKey = "NOBODY", "k"
 	behind := event("behind", "")
 	behind.OrderingKey = "k"
 	p.insert(bad)
@@ -338,7 +348,7 @@ func (p *place) everyStatement(t *testing.T) map[string][]any {
 	t.Helper()
 	pool, record := traced(t, p.pool)
 	refused, invalid := event("refused", ""), event("invalid", "6")
-	refused.AggregateType = "NOBODY"
+	refused.Event.AggregateType = "NOBODY"
 	p.insert(append(events("e", 3, 4), refused, invalid)...)
 	p.exec("UPDATE event_outbox SET event_type = '' WHERE event_id = 'invalid'")
 	r, stop := p.relay(func(c *outbox.Config) { c.Pool = pool })

@@ -48,17 +48,20 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 		}
 	})
 	full := event("evt-1", "5")
-	full.RecipientType, full.UserID, full.RestaurantID = "CUSTOMER", "u1", json.RawMessage("5")
-	full.OccurredAt = time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC)
-	full.NotBefore = time.Date(2026, 3, 2, 12, 0, 0, 1000, time.UTC)
-	full.Recipients = []contracts.Recipient{{UserID: "u1", RecipientType: "CUSTOMER"}}
+	full.Event.UserID = "u1"
+	full.Event.Extra = map[string]json.RawMessage{
+		"recipientType": []byte(`"CUSTOMER"`), "n": []byte("12345678901234567890.0"), "none": []byte("null"), "empty": nil,
+		"": []byte(`{"z":"<\ud83d\u0000>","a":[1e400]}`),
+	}
+	full.Event.OccurredAt = time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC)
+	full.Event.NotBefore = time.Date(2026, 3, 2, 12, 0, 0, 1000, time.UTC)
 	full.Headers = map[string]string{"traceparent": "00-1-2-03"}
 	p.insert(full)
 	tx := check.Must(p.pool.Begin(t.Context()))(t)
 	check.OK(t, outbox.Insert(t.Context(), tx, event("rolled-back", "5")))
 	check.OK(t, tx.Rollback(t.Context()))
-	p.exec(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, not_before, payload)
-		VALUES ('evt 2', 'X', 'Y', '2026-03-02T13:00:00+01:00', '{"b": 1.0, "a": 2}')`)
+	p.exec(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, not_before, payload, extra)
+		VALUES ('evt 2', 'X', 'Y', '2026-03-02T13:00:00+01:00', '{"b": 1.0, "a": 2}', '{"y": [null, "\ud800"], "x": 5.0}')`)
 	await(t, "two rows are published", func() bool { return r.Stats().Published == 2 })
 	check.Same(t, "rows are left", query[int](p, "SELECT count(*) FROM event_outbox"), 0)
 	all := p.messages()
@@ -67,11 +70,12 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 		switch msg.Subject() {
 		case "events.RESTAURANT.RESERVATION_REQUESTED":
 			got := check.Must(contracts.Decode[contracts.Event](msg.Data()))(t)
+			delete(full.Event.Extra, "empty")
 			check.Equal(t, full.Event, got)
 			check.That(t, msg.Headers().Get(nats.MsgIdHdr) == "evt-1" && msg.Headers().Get("traceparent") == "00-1-2-03",
 				"headers are %v", msg.Headers())
 		case "events.Y.X":
-			if want := `{"event_id":"evt 2","event_type":"X","aggregate_type":"Y","not_before":"2026-03-02T12:00:00Z","payload":{"b":1.0,"a":2}}`; string(msg.Data()) != want {
+			if want := `{"event_id":"evt 2","event_type":"X","aggregate_type":"Y","not_before":"2026-03-02T12:00:00Z","payload":{"b":1.0,"a":2},"x":5.0,"y":[null,"\ud800"]}`; string(msg.Data()) != want {
 				t.Errorf("the message is %s, want %s", msg.Data(), want)
 			}
 		default:
@@ -80,6 +84,40 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	}
 	s := r.Stats()
 	check.That(t, s.Published == 2 && s.Duplicates+s.SetAside == 0, "stats are %+v", s)
+}
+
+// A program chooses the subjects of its events, and which events are the same.
+func TestSubjectAndFingerprintAreTheProgramsChoice(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	same, other := event("same", "5"), event("other", "5")
+	p.insert(same, other)
+	there := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
+	for _, e := range []contracts.Event{same.Event, other.Event} { // which another program has published
+		e.Extra = map[string]json.RawMessage{"version": []byte(`"` + e.EventID + `"`)}
+		check.OK(t, check.Err(there.Publish(t.Context(), e)))
+	}
+	p.insert(event("new", "5"), event("panics", "5"))
+	r, _ := p.relay(func(c *outbox.Config) {
+		c.Fingerprint = func(body []byte) (string, error) {
+			e, err := contracts.Decode[contracts.Event](body)
+			if string(e.Extra["version"]) == `"same"` {
+				e.Extra = nil
+			}
+			return fmt.Sprint(e.Extra), err
+		}
+		c.Subject = func(e contracts.Event) (string, error) {
+			if e.EventID == "panics" {
+				panic("a subject that panics")
+			}
+			return "events.own." + e.EventID, nil
+		}
+	})
+	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 2 && s.SetAside == 2 })
+	check.Says(t, query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'panics'"), "panicked")
+	check.Same(t, "duplicates", r.Stats().Duplicates, 1)
+	check.Equal(t, []string{"same", "other", "new"}, p.stored())
+	check.Same(t, "subject", p.messages()[2].Subject(), "events.own.new")
 }
 
 // With several writers and two relays, the events of each key are published in the order in which their transactions committed.
@@ -390,7 +428,7 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 		return values
 	}
 	bad, invalid := event("bad", "5"), event("invalid", "6")
-	bad.AggregateType = "NOBODY"
+	bad.Event.AggregateType = "NOBODY"
 	p.insert(append(events("e", 3, 4), bad, invalid)...)
 	p.exec("UPDATE event_outbox SET event_type = '' WHERE event_id = 'invalid'")
 	p.exec("UPDATE event_outbox SET created_at = now() - interval '1 hour' WHERE event_id = 'bad'")

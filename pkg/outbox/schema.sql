@@ -12,15 +12,13 @@ CREATE TABLE IF NOT EXISTS event_outbox (
     event_type     text NOT NULL,             -- such as RESERVATION_REQUESTED
     aggregate_type text NOT NULL,             -- such as RESTAURANT
     aggregate_id   text NOT NULL DEFAULT '',
-    recipient_type text NOT NULL DEFAULT '',  -- such as BROADCAST; '' leaves it to the rules
-    restaurant_id  json,                      -- a string or a whole number
     user_id        text NOT NULL DEFAULT '',
     occurred_at    timestamptz,
+    not_before     timestamptz,               -- readers act no earlier; the event is published at once
     payload        json,
-    recipients     json,
+    extra          json,                      -- an object: the other members of the event, such as {"recipientType": "BROADCAST"}
     headers        json,                      -- an object of strings, such as {"traceparent": "..."}
     ordering_key   text NOT NULL,             -- NULL means the aggregate, '' means that the order does not matter
-    not_before     timestamptz,               -- recipients are notified no earlier; the event is published at once
 
     -- What follows is the relay's.
     created_at     timestamptz NOT NULL DEFAULT now() CHECK (isfinite(created_at)),
@@ -61,10 +59,9 @@ BEGIN
     ELSE
         NEW.lane := NEW.id & 63;
     END IF;
-    NEW.bytes := coalesce(octet_length(NEW.payload::text), 0) + coalesce(octet_length(NEW.recipients::text), 0)
+    NEW.bytes := coalesce(octet_length(NEW.payload::text), 0) + coalesce(octet_length(NEW.extra::text), 0)
         + coalesce(octet_length(NEW.headers::text), 0) + octet_length(NEW.event_id) + octet_length(NEW.event_type)
-        + octet_length(NEW.aggregate_type) + octet_length(NEW.aggregate_id) + octet_length(NEW.user_id)
-        + octet_length(NEW.recipient_type) + coalesce(octet_length(NEW.restaurant_id::text), 0);
+        + octet_length(NEW.aggregate_type) + octet_length(NEW.aggregate_id) + octet_length(NEW.user_id);
     NEW.state := 'pending';
     NEW.attempts := 0;
     NEW.created_at := now();

@@ -44,7 +44,11 @@ func (r *Relay) connect(ctx context.Context) (*session, error) {
 	}
 	s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncTimeout(s.timeout), jetstream.WithDefaultTimeout(s.timeout))
 	if err == nil {
-		s.publisher, err = contracts.NewPublisher(s.js, contracts.PublisherConfig{Stream: s.stream})
+		publishing := contracts.PublisherConfig{Stream: s.stream}
+		if r.cfg.Fingerprint != nil {
+			publishing.Fingerprint = r.fingerprint
+		}
+		s.publisher, err = contracts.NewPublisher(s.js, publishing)
 	}
 	if err == nil {
 		err = s.check(ctx)
@@ -81,7 +85,7 @@ func (s *session) check(ctx context.Context) error {
 	defer cancel()
 	_, err := s.js.Stream(ctx, s.stream)
 	if errors.Is(err, nats.ErrNoResponders) {
-		err = s.publisher.Compare(ctx, 1, contracts.Event{})
+		err = s.publisher.Compare(ctx, 1, contracts.Event{EventID: "-", EventType: "-", AggregateType: "-"})
 	}
 	if err != nil && !errors.Is(err, contracts.ErrEventMismatch) && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return fmt.Errorf("outbox: stream %s: %w", s.stream, err)

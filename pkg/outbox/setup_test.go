@@ -232,14 +232,14 @@ func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 	}
 	last := map[string]int{}
 	for _, e := range want {
-		at, ok := place[e.EventID]
+		at, ok := place[e.Event.EventID]
 		if !ok {
-			t.Errorf("%s is lost", e.EventID)
+			t.Errorf("%s is lost", e.Event.EventID)
 			continue
 		}
-		before, ok := last[e.AggregateID]
-		check.That(t, !ok || at >= before, "%s is before another of %s that went first", e.EventID, e.AggregateID)
-		last[e.AggregateID] = at
+		before, ok := last[e.Event.AggregateID]
+		check.That(t, !ok || at >= before, "%s is before another of %s that went first", e.Event.EventID, e.Event.AggregateID)
+		last[e.Event.AggregateID] = at
 	}
 	check.Same(t, "events", len(ids), len(want))
 }

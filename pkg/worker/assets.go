@@ -114,7 +114,7 @@ func (w *Worker) noteConsumer(c *class, found jetstream.Consumer) {
 	created := found.CachedInfo().Created.UnixNano()
 	if before := c.created.Swap(created); before != 0 && before != created {
 		w.contact.lose()
-		w.contact.begin()(found.CachedInfo().TimeStamp)
+		w.contact.resume()(found.CachedInfo().TimeStamp)
 		w.deliveries.orphan(c.consumer)
 	}
 }

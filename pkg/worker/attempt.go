@@ -7,11 +7,16 @@ import (
 	"runtime/debug"
 	"runtime/pprof"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 )
 
 // unhandledDelay is the time for which a message without a handler is put off. While workers of two versions share a consumer, another
@@ -27,18 +32,106 @@ var (
 	errUnhandled  = refused(OutcomeSnoozed, unhandledDelay, "worker: no handler for this subject")
 )
 
+// accept takes a message from the puller, and returns the number of messages that wait behind it. The server has not sent the message
+// before since. accept does not block.
+func (w *Worker) accept(msg *nats.Msg, since time.Time) (behind uint64) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		w.log.Error(EventJobUnknown, "subject", msg.Subject, "error", err)
+		return 0
+	}
+	now := time.Now()
+	d := w.newDelivery(msg, meta, since, now)
+	kind, wentBack := w.deliveries.arrive(d, now)
+	if wentBack {
+		// The count of deliveries is not certain any more: a job that comes for the first time may have run.
+		w.contact.lose()
+		w.beginContact(nil)
+	}
+	if w.ordered {
+		// Every delivery counts, also a copy, since a gap between two means that a job went to another worker.
+		w.lines.Follow(order.Arrival{
+			Back: wentBack, Consumer: meta.Consumer, Delivered: d.first, Delivery: d.count, Sequence: d.info.Sequence, Subject: msg.Subject,
+		}, d.line)
+	}
+	switch kind {
+	case arrivedFresh:
+		if d.line != nil {
+			w.lines.Add(d.line)
+		}
+		w.running.Add(1)
+		select {
+		case w.idle <- d:
+			// The stack of an idle goroutine has grown to the size that jobs need: a tenth of the client's CPU per job.
+		default:
+			go w.serve(d)
+		}
+	case arrivedAcked:
+		w.running.Add(1)
+		go w.reack(d)
+	case arrivedCopy:
+		// The attempt that runs answers under the newest delivery, so this one needs nothing.
+	}
+	return meta.NumPending
+}
+
+// newDelivery reads what a message says about its job.
+func (w *Worker) newDelivery(msg *nats.Msg, meta *nats.MsgMetadata, since, now time.Time) *delivery {
+	known := now
+	if elapsed(since, now) > w.fresh {
+		// The process may have been stopped, and the server may have given the job to another worker in the meantime.
+		known = since
+	}
+	count := int(meta.NumDelivered)
+	d := &delivery{
+		class: w.classes[0], count: meta.Sequence.Consumer, first: count, known: known, latest: count, msg: msg, reply: msg.Reply,
+		info: Info{
+			Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
+			ID: jobmsg.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
+			Stream: meta.Stream, Subject: msg.Subject,
+		},
+	}
+	for _, c := range w.classes {
+		if c.consumer == meta.Consumer {
+			d.class = c
+		}
+	}
+	d.created = d.class.created.Load()
+	// Read the headers once: a handler that writes into them must not race with heartbeats.
+	d.keep, d.unique = jobmsg.KeepOf(msg.Header)
+	if d.route, _ = w.routing.Find(msg.Subject); d.route != nil && d.route.policy.Ordered {
+		// The channel exists before a heartbeat can find the delivery, and signal it.
+		d.line = &order.Job{Turn: make(chan struct{}, 1)}
+	}
+	return d
+}
+
+// serve processes d, and then further deliveries, until no more come. At most as many goroutines are idle as were ever busy at a time.
+func (w *Worker) serve(d *delivery) {
+	for {
+		w.process(d)
+		select {
+		case d = <-w.idle:
+		case <-w.drained:
+			return
+		}
+	}
+}
+
 // process takes a delivery to its end: it waits for a slot, makes the attempt, and settles the job by the outcome. The handler runs on
 // this goroutine: when it calls runtime.Goexit, the deferred part still settles the job and frees the slot, and the goroutine is not used
 // again.
 func (w *Worker) process(d *delivery) {
-	defer redact.Catch(w.log, "job") // only the net: each callback is protected where it is called
+	// Only the net: each callback is protected where it is called.
+	defer redact.Catch(w.log, "job")
 	defer func() {
 		abandoned := w.deliveries.remove(d, time.Now())
 		if d.line != nil {
-			w.lines.End(d.line, d.acked)
+			w.lines.End(d.line, d.ackConfirmed)
 		}
 		w.puller.Freed()
-		if !abandoned { // else stop counts it
+		// For an abandoned delivery, abandon has already done this.
+		if !abandoned {
 			w.running.Done()
 		}
 	}()
@@ -49,7 +142,8 @@ func (w *Worker) process(d *delivery) {
 		return
 	}
 	defer w.releaseSlot(d)
-	err := ErrGoexit // unless attempt returns
+	// Goexit runs the deferred functions and nothing else, so its error is the one that stays when attempt neither returns nor panics.
+	err := ErrGoexit
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Stack: debug.Stack(), Value: value}
@@ -80,16 +174,19 @@ func (w *Worker) awaitSlot(d *delivery) bool {
 // a refusal ended the attempt before its handler.
 func (w *Worker) attempt(d *delivery) error {
 	if d.route == nil {
+		// No failure of the job: a worker of another version may share the consumer and have the handler.
 		return errUnhandled
 	}
 	d.policy, d.info.MaxAttempts, d.info.Pattern = d.route.policy, d.route.policy.MaxAttempts, d.route.pattern
+	// Before the turn and the permits, which a paused job would keep from others for nothing.
 	if err := w.checkPaused(d); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(w.jobs)
 	defer cancel(nil)
 	w.deliveries.mu.Lock()
-	d.cancel = cancel // from now on a client can cancel the job, also while it waits
+	// From now on a client can cancel the job, also while it waits.
+	d.cancel = cancel
 	w.deliveries.mu.Unlock()
 	if d.line != nil {
 		if err := w.awaitOrder(d); err != nil {
@@ -117,8 +214,9 @@ func (w *Worker) attempt(d *delivery) error {
 // admit decides whether a job may run that was delivered before, has waited, or may have been given to another worker, and counts the
 // attempt.
 func (w *Worker) admit(d *delivery) error {
+	// The pause may have begun while the job waited.
 	if d.waited {
-		if err := w.checkPaused(d); err != nil { // by now
+		if err := w.checkPaused(d); err != nil {
 			return err
 		}
 	}
@@ -131,16 +229,18 @@ func (w *Worker) admit(d *delivery) error {
 		}
 	}
 	if d.info.Attempt = w.countAttempt(d); d.info.Attempt > d.info.MaxAttempts {
-		d.info.Attempt-- // this delivery is none
+		// The handler does not run, so this delivery is no attempt, and the dead letter must not count it.
+		d.info.Attempt--
 		return w.exhausted(d)
 	}
 	if d.info.Attempt >= suspect {
 		w.recordLost(d)
 	}
-	if d.cancelled.Load() { // while it waited
+	if d.cancelled.Load() {
 		return ErrCancelled
 	}
-	if w.isDoubted(d) { // check again: the reads above have taken time
+	// The reads above have taken time, in which heartbeats may have been lost.
+	if w.isDoubted(d) {
 		return w.checkHeld(d)
 	}
 	return nil
@@ -153,29 +253,32 @@ func (w *Worker) run(ctx context.Context, d *delivery) (err error) {
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
 		defer stop()
 	}
-	d.label = newLabel()
-	if !w.deliveries.begin(d, time.Now()) {
+	// Set before the handler counts as running, because inspectors read it from then on.
+	d.label = label(strconv.FormatUint(lastLabel.Add(1), 36))
+	if !w.deliveries.startHandler(d, time.Now()) {
 		return errNotStarted
 	}
 	if w.cfg.Hooks.Started != nil {
 		w.observe("Hooks.Started", func() { w.cfg.Hooks.Started(d.info) })
 	}
-	defer func() { // no step begins after the attempt, even in a goroutine that the handler left behind
+	defer func() {
+		// No step begins after the attempt, even in a goroutine that the handler left behind.
 		d.opening.Do(func() {})
 		if d.journal != nil {
 			d.journal.Close()
 		}
 	}()
-	work := func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) }
+	handle := func(ctx context.Context) error { return d.route.handle(ctx, d.info, d.msg) }
 	for _, outer := range slices.Backward(w.cfg.Middleware) {
-		next := work
-		work = func(ctx context.Context) error { return outer(ctx, d.info, d.msg.Header, next) }
+		next := handle
+		handle = func(ctx context.Context) error { return outer(ctx, d.info, d.msg.Header, next) }
 	}
 	// Goroutines inherit the labels, so a profile and the stacks of a stuck handler name its job. Sorted labels cost less.
 	labels := append(make([]string, 0, usualLabels), attemptLabel, string(d.label))
 	labels = append(labels, d.route.labels...)
-	pprof.Do(&attemptContext{Context: ctx, delivery: d, worker: w}, pprof.Labels(labels...), func(ctx context.Context) { err = work(ctx) })
+	pprof.Do(&attemptContext{Context: ctx, delivery: d, worker: w}, pprof.Labels(labels...), func(ctx context.Context) { err = handle(ctx) })
 	if err != nil {
+		// Handlers return "context canceled" whatever ended the context; operators need the cause.
 		err = explain(ctx, redact.Safe(err))
 	}
 	return err
@@ -251,8 +354,8 @@ func (w *Worker) observe(name string, hook func()) {
 	hook()
 }
 
-// apart calls a function of the user from a goroutine that must not end, and reports whether the function returned.
-func (w *Worker) apart(name string, call func()) (returned bool) {
+// callApart calls a function of the user from a goroutine that must not end, and reports whether the function returned.
+func (w *Worker) callApart(name string, call func()) (returned bool) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

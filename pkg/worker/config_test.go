@@ -57,7 +57,7 @@ func TestMiddlewareOrder(t *testing.T) {
 		return errors.New("no")
 	}
 	d := &delivery{info: Info{ID: "j"}, msg: &nats.Msg{Header: nats.Header{"H": {"h"}}}}
-	d.route = &route{work: work}
+	d.route = &route{handle: work}
 	w := &Worker{cfg: Config{Middleware: []Middleware{named("a"), named("b")}}, deliveries: newDeliveries()}
 	err := w.run(t.Context(), d)
 	want := []string{"a j h", "b j h", "work in b", "b got no", "a got no\nb"}

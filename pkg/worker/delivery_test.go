@@ -13,22 +13,26 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 	t.Parallel()
 	held := newDeliveries()
 	copyOf := func(n int) *delivery {
-		return &delivery{beating: true, latest: n, first: n, info: Info{Sequence: 7}, reply: fmt.Sprint("r", n)}
+		return &delivery{latest: n, first: n, info: Info{Sequence: 7}, reply: fmt.Sprint("r", n)}
 	}
 	first := copyOf(1)
 	now := time.Now()
-	check.Require(t, held.add(first, now) == fresh && held.add(copyOf(3), now) == duplicate && held.add(copyOf(2), now) == duplicate && held.size() == 1,
+	arrive := func(d *delivery) arrival {
+		kind, _ := held.arrive(d, now)
+		return kind
+	}
+	check.Require(t, arrive(first) == arrivedFresh && arrive(copyOf(3)) == arrivedCopy && arrive(copyOf(2)) == arrivedCopy && held.size() == 1,
 		"a message that is here was taken in again")
-	check.Same(t, "answers go to", held.answerTo(first), "r3")
-	if reply, extra := held.endBeats(first); reply != "r3" || extra != 2 || first.beating {
-		t.Errorf("endBeats: %s, %d extra, beating %t; want r3, 2, false", reply, extra, first.beating)
+	check.Same(t, "answers go to", first.reply, "r3")
+	if reply, extra := held.endBeats(first); reply != "r3" || extra != 2 || first.ownership != released {
+		t.Errorf("endBeats: %s, %d extra, ownership %d; want r3, 2, released", reply, extra, first.ownership)
 	}
 	next := copyOf(4)
-	check.That(t, held.add(next, now) == fresh, "a message that was given back is not taken in")
+	check.That(t, arrive(next) == arrivedFresh, "a message that was given back is not taken in")
 	held.remove(first, now)
 	check.That(t, held.bySeq[7] == next, "removing the old delivery removed the new one")
-	check.That(t, held.begin(next, time.Now()) && len(held.close()) == 1 && !held.claim(next), "an abandoned delivery could be claimed")
-	check.That(t, !held.begin(copyOf(5), time.Now()), "a handler started after close")
+	check.That(t, held.startHandler(next, time.Now()) && len(held.close()) == 1 && !held.endHandler(next), "an abandoned delivery could be claimed")
+	check.That(t, !held.startHandler(copyOf(5), time.Now()), "a handler started after close")
 }
 
 // TestCopiesOfAnAcknowledgedJob tells copies from jobs with the same sequence in a stream that was made again, and from jobs
@@ -43,8 +47,8 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 			return &delivery{info: Info{EnqueuedAt: stored, Sequence: sequence}}
 		}
 		end = func(d *delivery, acked bool) {
-			held.add(d, now)
-			d.acked = acked
+			held.arrive(d, now)
+			d.ackConfirmed = acked
 			held.remove(d, now)
 		}
 	)
@@ -55,19 +59,20 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 		at   time.Time
 		want arrival
 	}{
-		"at once":          {made(7, stored), now, acked},
-		"after a while":    {made(7, stored), now.Add(copiesCome - 1), acked},
-		"asked for":        {made(7, stored), now.Add(copiesCome), fresh},
-		"another stream":   {made(7, stored.Add(1)), now, fresh},
-		"another job":      {made(7+ackedKept, stored), now, fresh},
-		"not acknowledged": {made(8, stored), now, fresh},
+		"at once":          {made(7, stored), now, arrivedAcked},
+		"after a while":    {made(7, stored), now.Add(copiesCome - 1), arrivedAcked},
+		"asked for":        {made(7, stored), now.Add(copiesCome), arrivedFresh},
+		"another stream":   {made(7, stored.Add(1)), now, arrivedFresh},
+		"another job":      {made(7+ackedKept, stored), now, arrivedFresh},
+		"not acknowledged": {made(8, stored), now, arrivedFresh},
 	} {
-		got := held.add(c.d, c.at)
+		got, _ := held.arrive(c.d, c.at)
 		delete(held.bySeq, c.d.info.Sequence)
 		check.That(t, got == c.want, "%s: %d, want %d", name, got, c.want)
 	}
 	held.orphan("cook")
-	check.Same(t, "from a consumer that was made again", held.add(made(7, stored), now), fresh)
+	got, _ := held.arrive(made(7, stored), now)
+	check.Same(t, "from a consumer that was made again", got, arrivedFresh)
 }
 
 // The deliveries of a consumer show that it was made again, or has lost count. The jobs held of it are in doubt then, and
@@ -83,7 +88,7 @@ func TestConsumerThatGoesBack(t *testing.T) {
 	}
 	held := newDeliveries()
 	of := func(a arrival) *delivery {
-		return &delivery{beating: true, count: a.count, first: a.first, info: Info{Consumer: a.consumer, Sequence: a.sequence}}
+		return &delivery{count: a.count, first: a.first, info: Info{Consumer: a.consumer, Sequence: a.sequence}}
 	}
 	for i, a := range []arrival{
 		{"a", 1, 1, 5, false},
@@ -97,14 +102,26 @@ func TestConsumerThatGoesBack(t *testing.T) {
 		{"b", 2, 1, 5, false},
 	} {
 		d := of(a)
-		check.Same(t, fmt.Sprintf("arrival %d: gone back", i), held.follow(d), a.back)
-		held.bySeq[uint64(i)] = d
+		_, back := held.arrive(d, time.Now())
+		check.Same(t, fmt.Sprintf("arrival %d: gone back", i), back, a.back)
+		delete(held.bySeq, d.info.Sequence)
+		held.bySeq[uint64(1000+i)] = d
 	}
 	held.orphan("a")
 	for i, d := range held.bySeq {
-		old := d.info.Consumer == "a" && i < 7
-		check.That(t, d.doubted == old && d.orphan == old, "arrival %d: in doubt is %v, orphaned %v; want %v", i, d.doubted, d.orphan, old)
+		old := d.info.Consumer == "a" && i < 1007
+		check.That(t, d.doubted == old && (d.ownership == orphaned) == old, "arrival %d: in doubt is %v, ownership %d; want %v", i-1000, d.doubted, d.ownership, old)
 	}
+	// Of a consumer that never went back, an orphan is in doubt as well, and has no subject for answers until it comes again.
+	orphan := of(arrival{"c", 1, 1, 20, false})
+	orphan.reply = "r1"
+	held.arrive(orphan, time.Now())
+	held.orphan("c")
+	check.That(t, orphan.doubted && orphan.ownership == orphaned && orphan.reply == "", "orphaned: %+v", orphan)
+	again := of(arrival{"c", 1, 1, 20, true})
+	again.latest, again.reply = 1, "r2"
+	kind, _ := held.arrive(again, time.Now())
+	check.That(t, kind == arrivedCopy && orphan.doubted && orphan.ownership == owned && orphan.reply == "r2", "came again: %d, %+v", kind, orphan)
 }
 
 func TestWaitEndsByTimeAndBySignal(t *testing.T) {

@@ -353,12 +353,12 @@ func TestJobIsShownAfterItHasMoved(t *testing.T) {
 				now, err := c.Job(t.Context(), worker.JobRef{ID: id, Sequence: j.Sequence, Subject: j.Subject})
 				check.That(t, now.State == want[name] && (err != nil) == (want[name] == "") && (err == nil || errors.Is(err, worker.ErrNoJob)),
 					"%s: %q, %v; want %q", name, now.State, err, want[name])
-				check.That(t, name != "letter" || now.Letter != nil && now.Letter.Error != "" && string(now.Payload) == `{"n":2}`,
-					"letter %+v, payload %s", now.Letter, now.Payload)
+				check.That(t, name != "letter" || now.DeadLetter != nil && now.DeadLetter.Error != "" && string(now.Payload) == `{"n":2}`,
+					"letter %+v, payload %s", now.DeadLetter, now.Payload)
 			}
 		}
 		letters := all(t, c, worker.JobFilter{Dead: true, Subject: "jobs.letter"})
-		check.That(t, len(letters) == 1 && letters[0].Letter.Reason == worker.ReasonDiscarded && len(all(t, c, worker.JobFilter{Dead: true})) == 2,
+		check.That(t, len(letters) == 1 && letters[0].DeadLetter.Reason == worker.ReasonDiscarded && len(all(t, c, worker.JobFilter{Dead: true})) == 2,
 			"dead letters: %+v", letters)
 	})
 }

@@ -50,6 +50,13 @@ type ending struct {
 	taken       error // another worker or attempt has the job, nil for none
 }
 
+// The answers that a worker can give to a delivered message.
+const (
+	ackDone     = "+ACK"
+	ackLater    = "-NAK"
+	ackProgress = "+WPI"
+)
+
 // decide returns the outcome of an attempt, with the wait of backoff before a retry. Nothing changes it later: what the server makes of it
 // is the result of settle.
 func decide(e ending, backoff func(attempt int) time.Duration) outcome {
@@ -58,11 +65,13 @@ func decide(e ending, backoff func(attempt int) time.Duration) outcome {
 		// Whatever the handler returned: an answer could settle the other attempt's delivery, or start the job again.
 		return outcome{kind: OutcomeFenced, err: e.taken}
 	case e.err == nil:
+		// Also when a client has cancelled the job: its work is done.
 		return outcome{kind: OutcomeCompleted}
 	case e.cancelled:
 		// Whatever the handler returned: it fails because its context has ended. The client has removed the job.
 		return outcome{kind: OutcomeCancelled, settled: true}
 	}
+	// A handler may return an error that it has from a hook. Only an attempt that ended before its handler is refused.
 	if !e.started {
 		if r, ok := errors.AsType[*refusal](e.err); ok {
 			o := r.outcome
@@ -103,7 +112,8 @@ func decide(e ending, backoff func(attempt int) time.Duration) outcome {
 // finish settles a job whose attempt has ended with err.
 func (w *Worker) finish(d *delivery, err error) {
 	ended := time.Now()
-	if !w.deliveries.claim(d) {
+	if !w.deliveries.endHandler(d) {
+		// The job was handed back, and may run elsewhere: its outcome here counts for nothing.
 		w.log.Warn(EventJobLate, append(d.attrs(), "error", err)...)
 		return
 	}
@@ -139,13 +149,16 @@ func (w *Worker) settle(d *delivery, o outcome) Outcome {
 	case o.kind == OutcomeFenced:
 		return w.leave(d, o)
 	case o.settled || o.kind == OutcomeCompleted:
+		// Only the acknowledgement is missing.
 	case o.kind != OutcomeDead:
 		return w.giveBack(d, o)
 	default:
+		// The dead letter comes before the acknowledgement, so a crash in between repeats it, and loses nothing.
 		if failed := w.deadLetter(d, o.reason, o.err); failed != nil {
 			w.log.Error(EventDeadFailed, append(d.attrs(), "error", w.denial(failed))...)
 			again := outcome{delay: unhandledDelay, err: o.err, kind: OutcomeRetried}
-			if d.started.IsZero() { // the record has the error of the last attempt
+			if d.started.IsZero() {
+				// The record of the last failure stays: it has the error of the attempt that did run.
 				again = errUnhandled.outcome
 			}
 			w.giveBack(d, again)
@@ -163,7 +176,8 @@ func (w *Worker) settle(d *delivery, o outcome) Outcome {
 	if !w.acknowledge(d, o.kind) {
 		return OutcomeUnknown
 	}
-	d.acked = true
+	d.ackConfirmed = true
+	// A dead job keeps its steps, which a replay resumes.
 	if d.journal != nil && o.kind == OutcomeCompleted && !o.settled {
 		d.journal.Forget()
 	}
@@ -182,7 +196,10 @@ func (w *Worker) reack(d *delivery) {
 func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 	until := time.Now().Add(w.cfg.SettleTimeout)
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		reply := w.deliveries.answerTo(d)
+		// Under the newest delivery, which may have come since the last try.
+		w.deliveries.mu.Lock()
+		reply := d.reply
+		w.deliveries.mu.Unlock()
 		err := w.answer(d, reply, ackDone)
 		if err == nil {
 			w.acks.add(ack{consumer: d.info.Consumer, created: d.class.created.Load(), reply: reply})
@@ -202,10 +219,12 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 // The answer is sent once only. A repeated answer could settle the job's next delivery, which runs on another worker. When the answer was
 // lost, the job comes back after AckWait instead.
 func (w *Worker) giveBack(d *delivery, o outcome) Outcome {
-	if d.recorded.Load() { // as running
+	if d.recorded.Load() {
+		// Readers would see the job as running until its next delivery.
 		w.recordState(d, StateQueued)
 	}
-	reply, extra := w.deliveries.endBeats(d) // extra are copies that were dropped here because the job was running
+	// extra are copies that were dropped here because the job was running.
+	reply, extra := w.deliveries.endBeats(d)
 	n := uncounted{Last: d.first + extra, Uncounted: extra, Delay: o.delay}
 	if o.uncounted {
 		n.Uncounted++
@@ -213,7 +232,8 @@ func (w *Worker) giveBack(d *delivery, o outcome) Outcome {
 	if n.Uncounted > 0 {
 		w.recordUncounted(d, n)
 	}
-	if w.isTaken(d) { // by now
+	// The record took a round trip, in which the doubt may have begun.
+	if w.isTaken(d) {
 		return OutcomeFenced
 	}
 	if o.kind == OutcomeRetried {
@@ -258,7 +278,8 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 // report logs the outcome of an attempt, as far as it was reached, and calls the hook.
 func (w *Worker) report(d *delivery, o outcome, reached Outcome, ended time.Time) {
 	err := o.err
-	early := d.started.IsZero() // later, a handler's error may match anything
+	// Refusals are told apart only before the handler: the error of a handler may match anything.
+	early := d.started.IsZero()
 	switch {
 	case early && errors.Is(err, errUnhandled):
 		w.log.Error(EventJobUnhandled, append(d.attrs(), "delay", o.delay)...)
@@ -274,12 +295,14 @@ func (w *Worker) report(d *delivery, o outcome, reached Outcome, ended time.Time
 	case reached == OutcomeHandedBack:
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
-	if !early || reached == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
-		w.recent.add(d.describeEnd(reached, err, ended))
+	// An attempt that ended before its handler does not count, unless its job was given up.
+	if !early || reached == OutcomeDead {
+		w.recent.add(d, reached, err, ended)
 	}
 	if w.cfg.Hooks.Settled == nil {
 		return
 	}
+	// The hook comes last: who waits for it finds the outcome logged and counted.
 	s := Settlement{Info: d.info, Delay: o.delay, Err: err, Outcome: reached}
 	if !early {
 		s.Ran, s.Waited = ended.Sub(d.started), d.started.Sub(d.info.EnqueuedAt)

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/limit"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -182,7 +181,7 @@ func TestSafeText(t *testing.T) {
 func TestRecentAllocatesNothing(t *testing.T) {
 	var r recent
 	d, now := ended(1), time.Now()
-	add := func() { r.add(d.describeEnd(OutcomeCompleted, nil, now)) }
+	add := func() { r.add(d, OutcomeCompleted, nil, now) }
 	const kept = 200
 	for range kept {
 		add()
@@ -196,9 +195,9 @@ func TestRecentKeepsTheLastAttempts(t *testing.T) {
 	var r recent
 	const n = maxRecent + 50
 	for i := range uint64(n) {
-		r.add(inspect.Attempt{Outcome: "completed", Sequence: i})
+		r.add(&delivery{info: Info{Sequence: i}}, OutcomeCompleted, nil, time.Now())
 	}
-	r.add(inspect.Attempt{Outcome: "dead", Sequence: n})
+	r.add(&delivery{info: Info{Sequence: n}}, OutcomeDead, nil, time.Now())
 	all := r.latest()
 	check.Require(t, len(all) == maxRecent, "%d attempts", len(all))
 	for i, a := range all {
@@ -233,7 +232,7 @@ func elsewhere(started chan<- struct{}, until <-chan struct{}) {
 func TestStacksOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 	t.Parallel()
 	started, until, done := make(chan struct{}), make(chan struct{}), make(chan struct{}, 3)
-	mine, other := newLabel(), newLabel()
+	mine, other := label("mine"), label("other")
 	for _, mark := range []label{mine, other} {
 		go pprof.Do(t.Context(), pprof.Labels(attemptLabel, string(mark), "pattern", "jobs.>"), func(context.Context) {
 			if mark == other {

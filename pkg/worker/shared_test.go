@@ -127,7 +127,7 @@ func TestEachConsumerHasItsOwnState(t *testing.T) {
 					have[as.Consumer] = as.State
 					check.That(t, as.Progress == nil || as.Progress.Worker == "w-"+as.Consumer, "%s at %s: %+v", j.Subject, as.Consumer, as.Progress)
 					check.That(t, (as.Error == "not yet") == (as.State == worker.StateRetrying), "%s at %s: error %q", j.Subject, as.Consumer, as.Error)
-					check.That(t, (as.Letter != nil) == (as.State == worker.StateDead), "%s at %s: letter %v", j.Subject, as.Consumer, as.Letter)
+					check.That(t, (as.DeadLetter != nil) == (as.State == worker.StateDead), "%s at %s: letter %v", j.Subject, as.Consumer, as.DeadLetter)
 				}
 				check.Equal(t, want[j.Subject], have)
 			}

@@ -1,3 +1,46 @@
+// Package worker runs jobs from a JetStream stream: typed handlers, bounded concurrency, retries with backoff, dead letters,
+// and a shutdown that loses nothing. A job is any message of the stream; every publisher can enqueue one.
+//
+//	w, err := worker.New(js, worker.Config{Stream: "JOBS", Consumer: "mailer"})
+//	...
+//	err = worker.Handle(w, "jobs.mail.>", worker.Policy{MaxAttempts: 5},
+//		func(ctx context.Context, job *worker.Job[Mail]) error {
+//			return send(ctx, job.Args)
+//		})
+//	...
+//	err = w.Run(ctx) // until ctx ends, then gracefully
+//
+// A [Client] inserts jobs: unique ones, which the server refuses while a job of their key exists, delayed and periodic ones.
+//
+//	receipt, err := client.Insert(ctx, worker.NewJob{
+//		Args: Mail{To: "ada"}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada", Keep: time.Hour},
+//	})
+//	fmt.Println(receipt.Duplicate, receipt.State)
+//
+// [Policy.Priority] divides the slots of a worker, [Policy.Limits] bound the jobs over all workers, [Policy.Ordered] runs the jobs of one
+// subject one after the other.
+//
+// Related packages are step (results within a job that survive a crash), deadletter (lists jobs that were given up, and runs them again),
+// workertest (one job in a test, and a conformance suite for services) and token (ids in subjects).
+//
+// # Guarantees
+//
+// Delivery is at least once. A job leaves the stream only after its handler returned nil, or after the server stored its dead
+// letter; both are confirmed by the server. It runs again after a crash between the handler's last effect and that
+// confirmation, so handlers must be idempotent. Job.ID is the same in every attempt: dedupe by it.
+//
+// A worker holds no more jobs than it has slots, beside up to Config.MaxWaiting that wait for a limit, and sends a heartbeat for each
+// every AckWait/3. So a job of any length is not started twice. The job of a killed worker starts elsewhere within two AckWaits (of 5 s by
+// default), as a rule within two thirds of an AckWait to one.
+//
+// An error, a panic, a timeout and a crash use an attempt; Snooze and a shutdown use none. A job without attempts left goes to the dead
+// letters, as does a job that cannot be decoded.
+//
+// Run survives restarts of the server, changes of leader, lost connections and the deletion of a consumer, by itself and with bounded
+// backoff.
+//
+// README.md in this folder has the rest: the guarantees in full and their exceptions, the requirements on the server, the permissions, and
+// the costs in round trips and processor time.
 package worker
 
 import (
@@ -6,6 +49,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +65,7 @@ import (
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
@@ -186,7 +231,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.contact.lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
-		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.fresh,
+		Conn: w.nc, Deliver: w.accept, Down: w.isDown, Expires: w.fresh,
 		Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
@@ -271,7 +316,7 @@ func (w *Worker) abandon() []Info {
 		group.Go(func() {
 			defer w.running.Done()
 			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started), "stacks", dumps[d.label])...)
-			o := outcome{err: ErrShutdown, kind: OutcomeHandedBack, uncounted: true}
+			o := decide(ending{info: d.info, err: ErrShutdown, interrupted: true, started: true}, nil)
 			w.report(d, o, w.giveBack(d, o), time.Now())
 		})
 	}
@@ -392,7 +437,7 @@ func (w *Worker) judge(change func(c *condition)) {
 		reason = w.denial(reason)
 		w.log.Warn(EventLost, "error", reason)
 	}
-	w.apart("Hooks.Ready", func() { w.cfg.Hooks.Ready(c.ready, reason) })
+	w.callApart("Hooks.Ready", func() { w.cfg.Hooks.Ready(c.ready, reason) })
 }
 
 // waitFor reports whether done is closed within the time.
@@ -403,4 +448,173 @@ func waitFor(done <-chan struct{}, longest time.Duration) bool {
 	case <-time.After(max(longest, 0)):
 		return false
 	}
+}
+
+// Handler works one job. A result of nil completes the job; [Retry], [Snooze] and [Discard] return the errors that decide otherwise. Any
+// other error, a panic or a runtime.Goexit is a failed attempt, which the policy retries. The context ends at the policy's timeout and
+// when the worker stops; [context.Cause] returns the reason.
+//
+// A job is delivered at least once, so a handler must be idempotent: it runs again after a crash between its last effect and
+// the acknowledgement. Its goroutine works other jobs later: a handler that calls runtime.LockOSThread has to unlock the thread again.
+type Handler[T any] func(ctx context.Context, job *Job[T]) error
+
+// Handle registers the handler of every job whose subject matches pattern. A pattern is a subject that may end in ">" and have
+// "*" tokens. Patterns of one worker must not overlap, since a job has one handler. The errors of a bad pattern and a bad policy are
+// reported together. Run refuses a pattern that no job of the stream can match, or that matches its schedules or records too. Call Handle
+// before Run.
+func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T]) error {
+	policy = policy.withDefaults()
+	err := policy.validate()
+	if handler == nil {
+		err = errors.Join(err, errors.New("worker: registering needs a handler, got nil"))
+	}
+	return w.register(err, &route{
+		pattern: pattern, policy: policy,
+		handle: func(ctx context.Context, info Info, msg *nats.Msg) error {
+			job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}
+			// The sequence marks the error as this job's: a handler may return that of a job that it read itself.
+			if err := policy.Decode(msg.Header, msg.Data, &job.Args); err != nil {
+				return &DecodeError{Cause: redact.Safe(err), Subject: info.Subject, sequence: info.Sequence}
+			}
+			return handler(ctx, job)
+		},
+	})
+}
+
+// Middleware runs around every attempt of every job, on the goroutine of its handler: for tracing, for values in the context,
+// for checks that all handlers share. It has to call next once at most, and to return the error of next, or another error instead. If it
+// does not call next, it decides the attempt without the handler. The context that it passes to next must be derived from ctx. A panic of
+// the handler passes through it.
+//
+// header holds the headers of the message, nil when it has none, and must not be changed.
+type Middleware func(ctx context.Context, info Info, header nats.Header, next func(context.Context) error) error
+
+// route ties a pattern to a handler. Past this point nothing is generic.
+type route struct {
+	labels  []string // of CPU profiles
+	pattern string
+	policy  Policy
+	handle  func(ctx context.Context, info Info, msg *nats.Msg) error
+}
+
+// register adds a route, unless err is the error of an invalid handler.
+func (w *Worker) register(err error, added *route) error {
+	if err != nil {
+		return fmt.Errorf("worker: handle %s: %w", redact.Quote(added.pattern), err)
+	}
+	if w.started.Load() {
+		return fmt.Errorf("%w: handle %q before Run", ErrStarted, added.pattern)
+	}
+	if err := subject.CheckPattern(added.pattern); err != nil {
+		return fmt.Errorf("worker: handle %s: not a subject filter: %w", redact.Quote(added.pattern), err)
+	}
+	for _, other := range w.routes {
+		if !subject.Overlap(other.pattern, added.pattern) {
+			continue
+		}
+		err := fmt.Errorf("worker: handle %q: overlaps %q, so a job could have two handlers", added.pattern, other.pattern)
+		if other.policy.Priority != added.policy.Priority {
+			err = fmt.Errorf("%w, and two priorities: publish the jobs of each priority under their own subject, "+
+				"such as jobs.urgent.> and jobs.bulk.>", err)
+		}
+		return err
+	}
+	if err := w.checkSameLimits(added); err != nil {
+		return err
+	}
+	c := w.classFor(added.policy.Priority)
+	if len(c.consumer) > maxName {
+		return fmt.Errorf("worker: handle %q: the consumer of its priority would be %q: use a shorter Config.Consumer",
+			added.pattern, c.consumer)
+	}
+	c.patterns = append(c.patterns, added.pattern)
+	added.labels = []string{"worker_consumer", ConsumerOf(w.cfg.Consumer, added.policy.Priority), "worker_pattern", added.pattern}
+	w.limited = w.limited || len(added.policy.Limits) > 0
+	w.ordered = w.ordered || added.policy.Ordered
+	w.routes = append(w.routes, added)
+	w.routing.Add(added.pattern, added)
+	return nil
+}
+
+// class holds the handlers of one priority, and the consumer that they share.
+type class struct {
+	consumer string
+	created  atomic.Int64 // the time at which the consumer was made, in Unix nanoseconds
+	patterns []string
+	priority Priority
+}
+
+// classFor returns the class of a priority, and makes it if there is none. Worker.classes has the highest priority first.
+func (w *Worker) classFor(p Priority) *class {
+	at, found := slices.BinarySearchFunc(w.classes, p, func(c *class, p Priority) int { return int(p - c.priority) })
+	if !found {
+		w.classes = slices.Insert(w.classes, at, &class{consumer: ConsumerOf(w.cfg.Consumer, p), priority: p})
+	}
+	return w.classes[at]
+}
+
+// sources returns the consumers from which the worker pulls.
+func (w *Worker) sources() []pull.Source {
+	all := make([]pull.Source, 0, len(w.classes))
+	for _, c := range w.classes {
+		all = append(all, pull.Source{
+			Paused:  func() bool { return c.created.Load() == 0 || w.isPaused(c) },
+			Subject: w.api.Prefix + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + c.consumer, Weight: c.priority.weight(),
+		})
+	}
+	return all
+}
+
+// HeaderID is the header with the ID of a job. Without it the Nats-Msg-Id is the ID. A Nats-Msg-Id must differ between two publications of
+// one job, and a schedule drops it when it fires.
+const HeaderID = jobmsg.HeaderID
+
+// Job is one job as its handler sees it. Handlers must not change Data or Header.
+type Job[T any] struct {
+	Info
+
+	// Args is the decoded payload.
+	Args T
+
+	// Data is the published payload.
+	Data []byte
+
+	// Header holds the headers of the message, nil when it has none.
+	Header nats.Header
+}
+
+// Info identifies one attempt at one job.
+type Info struct {
+	// Attempt is 1 for the first attempt. README.md has a table of the events that use one.
+	Attempt int
+
+	// Consumer is the durable name of the consumer that delivered the job.
+	Consumer string
+
+	// Deliveries is the number of deliveries of the message, this one included. It is at least Attempt; uncounted deliveries make the
+	// difference.
+	Deliveries int
+
+	// EnqueuedAt is the time at which the stream stored the message, by the server's clock.
+	EnqueuedAt time.Time
+
+	// ID is the header Job-Id of the message, else its Nats-Msg-Id, else "<stream>:<sequence>". It is the same in every attempt
+	// and after a replay.
+	ID string
+
+	// MaxAttempts is the MaxAttempts of the policy: at Attempt == MaxAttempts an error is final.
+	MaxAttempts int
+
+	// Pattern is the pattern of the job's handler: a label for metrics, where subjects would be too many. Empty when the job has no handler
+	// in this worker.
+	Pattern string
+
+	// Sequence is the position in the stream.
+	Sequence uint64
+
+	// Stream is the name of the stream.
+	Stream string
+
+	// Subject is the subject to which the job was published.
+	Subject string
 }

@@ -460,7 +460,7 @@ func TestMetrics(t *testing.T) {
 		`worker_job_wait_seconds_count{consumer="enricher",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
 		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready{consumer="enricher",stream="ENRICH_JOBS"} `,
 		`rpc_server_call_duration_seconds_count{rpc_method="enricher.v1.get",rpc_response_status_code="404",rpc_system_name="nats"} 1`,
-		`far_side_call_duration_seconds_count{outcome="ok",side="wolt"} 2`,
+		`remote_call_duration_seconds_count{outcome="ok",remote="wolt"} 2`,
 		`messaging_client_sent_messages_total{messaging_destination_name="ENRICH_JOBS",messaging_operation_name="send",messaging_system="nats"} 2`,
 	} {
 		check.Says(t, text, want)

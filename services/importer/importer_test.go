@@ -334,7 +334,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 	for _, want := range []string{
 		`importer_jobs_total{code="",`, `outcome="READY"`, `outcome="FAILED"`, `importer_step_duration_seconds_bucket{`, `step="transcript"`,
 		`step="extract"`, `step="create"`, `importer_job_duration_seconds_count{`,
-		`far_side_call_duration_seconds_count{outcome="ok",side="extractor"}`, `far_side_held{side="sites"} 0`,
+		`remote_call_duration_seconds_count{outcome="ok",remote="extractor"}`, `remote_held{remote="sites"} 0`,
 	} {
 		check.Says(t, text, want)
 	}
@@ -486,7 +486,7 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	check.That(t, last.Code == failure.Network && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
 	_, js := natstest.Connect(t, srv)
 	dead := check.Must(deadletter.Open(t.Context(), js, deadletter.Config{}))(t)
-	filter := deadletter.Filter{Kind: deadletter.KindLetter, Stream: contracts.StreamImportJobs, Subject: contracts.ImportJobsSubjects}
+	filter := deadletter.Filter{Kind: deadletter.KindFailed, Stream: contracts.StreamImportJobs, Subject: contracts.ImportJobsSubjects}
 	letters := func() (letters []deadletter.Entry) {
 		for entry, err := range dead.List(t.Context(), filter, deadletter.OldestFirst) {
 			check.OK(t, err)
@@ -496,7 +496,7 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	}
 	check.Until(t, time.Minute, "the letter is there", func() bool { return len(letters()) == 1 })
 	letter := letters()[0]
-	check.That(t, letter.Problem == nil && letter.Letter.Error == message, "letter %+v", letter)
+	check.That(t, letter.Problem == nil && letter.DeadLetter.Error == message, "letter %+v", letter)
 
 	back.Store(true)
 	result, err := dead.Replay(t.Context(), filter, deadletter.ReplayOptions{})

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // rowsOf are the notifications that a query lists, as "<channel>/<address> <state> <reason>".
@@ -53,7 +54,7 @@ func TestSeveralAddresses(t *testing.T) {
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	tell := func(id string) {
-		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	}
 	tell("evt-001")
 	p.settled(4)
@@ -80,7 +81,7 @@ func TestSeveralAddresses(t *testing.T) {
 
 	// Of a notification whose process died those of the addresses are cancelled before they are stored.
 	mood.Store(channel.Kind(""))
-	p.publish(event("evt-003", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+	p.publish(event("evt-003", "RESERVATION_REQUESTED", func(e *recipient.Event) {
 		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
 	}))
 	p.until("it waits", func() bool { return w.rowsOf("event=evt-003&channel=pigeon") == "pigeon/ deferred not_before" })
@@ -154,7 +155,7 @@ func TestSecretsOfAddresses(t *testing.T) {
 		check.Same(t, "signatures", len(strings.Fields(got.Load().Get("Webhook-Signature"))), 2)
 	}
 
-	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "carla" }))
+	p.publish(event("evt-001", "X", func(e *recipient.Event) { e.UserID = "carla" }))
 	const failed = "webhook/ split, webhook/main failed exhausted, webhook/phone failed exhausted"
 	p.until("both have failed", func() bool { return w.rowsOf("event=evt-001") == failed })
 	status.Store(204)
@@ -198,7 +199,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 		t.Helper()
 		told++
 		id := fmt.Sprint("evt-", told)
-		p.publish(event(id, "X", func(e *contracts.Event) { e.UserID = user }))
+		p.publish(event(id, "X", func(e *recipient.Event) { e.UserID = user }))
 		return p.settled(told)[id+".pigeon.CUSTOMER."+user]
 	}
 	list := func(want, query string) {

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -94,7 +95,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	status, body := w.call(http.MethodPost, "/v1/events", other)
 	check.That(t, status == 409 && strings.Contains(body, "EVENT_MISMATCH"), "%d %s", status, body)
 	for request, want := range map[[2]string]string{
-		{"publish", reservation}: `"duplicate":true`, {"publish", other}: "EVENT_MISMATCH", {"get", `{"event_id":"evt-001"}`}: `"rows":6`,
+		{"publish", reservation}: `"duplicate":true`, {"publish", other}: "EVENT_MISMATCH", {"get", `{"event_id":"evt-001"}`}: `"planned":6`,
 		{"list", `{"event_id":"evt-001","channel":"pigeon","state":"sent"}`}: `"state":"sent"`,
 	} {
 		reply := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1."+request[0], []byte(request[1])))(t)
@@ -105,7 +106,7 @@ func TestEventsOverHTTP(t *testing.T) {
 		api.Page
 	}
 	known := get[answer](w, "/v1/events/evt-001?limit=4")
-	check.That(t, known.State == "expanded" && known.Rows == 6 && known.Recipients == 3 && known.EventType == "RESERVATION_REQUESTED" &&
+	check.That(t, known.State == "expanded" && known.Planned == 6 && known.Recipients == 3 && known.EventType == "RESERVATION_REQUESTED" &&
 		len(known.Notifications) == 4 && known.Next != "",
 		"%+v", known)
 	rest := get[api.Page](w, "/v1/notifications?event=evt-001&limit=4&cursor="+known.Next)
@@ -273,7 +274,7 @@ func TestNotifierIsWatched(t *testing.T) {
 		for _, want := range []string{
 			`worker_job_attempts_total{consumer="notifier"`, `notifier_events_total{outcome="planned"} 1`,
 			`notifier_events_total{outcome="refused"} 1`,
-			`notifier_rows_total{channel="pigeon",reason="",state="sent"} 1`, `far_side_call_duration_seconds_count{outcome="ok",side="pigeon"} 1`,
+			`notifier_notifications_total{channel="pigeon",reason="",state="sent"} 1`, `remote_call_duration_seconds_count{outcome="ok",remote="pigeon"} 1`,
 		} {
 			if !strings.Contains(metrics, want) {
 				return false
@@ -294,7 +295,7 @@ func TestOneTellsTheNews(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 16 {
 			all.Go(func() {
-				done, err := instances[i%2].Publish(t.Context(), event("evt-"+kind, kind, func(e *contracts.Event) { e.UserID, e.RecipientType = "ada", "CUSTOMER" }))
+				done, err := instances[i%2].Publish(t.Context(), event("evt-"+kind, kind, func(e *recipient.Event) { e.UserID, e.RecipientType = "ada", "CUSTOMER" }))
 				check.That(t, err == nil && done.Ignored == (kind == "OF_NO_CONCERN"), "%+v, %v", done, err)
 				if !done.Duplicate {
 					news.Add(1)

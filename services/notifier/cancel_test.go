@@ -48,11 +48,11 @@ func TestAnEventIsCancelled(t *testing.T) {
 	birds := &pigeon{}
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
-	later := event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+	later := event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) {
 		e.NotBefore, e.RecipientType = time.Now().Add(time.Hour), "RESTAURANT_USER"
 	})
-	now := event("evt-002", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" })
-	for _, e := range []contracts.Event{later, now} {
+	now := event("evt-002", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" })
+	for _, e := range []recipient.Event{later, now} {
 		check.OK(t, check.Err(n.Publish(t.Context(), e)))
 	}
 	p.settled(6)
@@ -95,7 +95,7 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 			}
 		}
 	})
-	staff := func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }
+	staff := func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
 	check.OK(t, check.Err(n.Publish(t.Context(), event("e", "RESERVATION_REQUESTED", staff))))
 	for range 6 {
 		<-called
@@ -126,7 +126,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	directory := p.directory(users("RESTAURANT_USER", 3)...)
-	staff := func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }
+	staff := func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
 	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
 	planner, stopped := p.unworked(directory)
 	_, _, err := planner.Accept(t.Context(), seen)
@@ -182,7 +182,7 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 		p := newPlace(t, srv)
 		p.directory(users("RESTAURANT_USER", 2)...)
 		n := p.start(&pigeon{})
-		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 		p.expanded(n, "evt-001")
 		p.settled(4)
 		natstest.Pass(2 * time.Minute)
@@ -216,10 +216,10 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	p := newPlace(t, natstest.Server(t))
 	directory := p.directory(users("RESTAURANT_USER", 2)...)
 	planner, stopped := p.unworked(directory)
-	staff := func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }
+	staff := func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
 	const kind = "RESERVATION_REQUESTED"
 	seen, planned, other := event("seen", kind, staff), event("planned", kind, staff), event("other", kind, staff)
-	for _, e := range []contracts.Event{seen, other} {
+	for _, e := range []recipient.Event{seen, other} {
 		_, _, err := planner.Accept(t.Context(), e)
 		check.OK(t, err)
 	}
@@ -238,7 +238,7 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	problem := api.Problem(one("seen", "one-more"))
 	check.That(t, problem.Status == http.StatusConflict && problem.Code == "EVENT_NOT_EXPANDED", "%+v", problem)
 	p.start(&pigeon{})
-	for _, e := range []contracts.Event{seen, planned, other} {
+	for _, e := range []recipient.Event{seen, planned, other} {
 		p.publish(e)
 	}
 	for key, d := range p.settled(12) {
@@ -260,7 +260,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		})
 		told := func(id, user string) {
 			t.Helper()
-			p.publish(event(id, "X", func(e *contracts.Event) { e.UserID = user }))
+			p.publish(event(id, "X", func(e *recipient.Event) { e.UserID = user }))
 		}
 		withdraw := func(c Cancellation, want Cancelled) {
 			t.Helper()
@@ -284,7 +284,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		check.Is(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"})), api.ErrUnknownEvent)
 
 		// An event that is called like a digest, and cancelled, takes nobody else's with it.
-		p.publish(event(two, "Y", func(e *contracts.Event) { e.UserID, e.NotBefore = "fay", time.Now().Add(10*time.Minute) }))
+		p.publish(event(two, "Y", func(e *recipient.Event) { e.UserID, e.NotBefore = "fay", time.Now().Add(10*time.Minute) }))
 		natstest.Pass(time.Minute)
 		withdraw(Cancellation{EventID: two}, Cancelled{Suppressed: 3}) // fay's event, and the digests of ada and bob
 		told("fay-1", "fay")

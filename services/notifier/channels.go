@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/gateway"
-	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
@@ -113,18 +113,32 @@ func (cfg ChannelConfig) names() []string {
 
 // textNames returns the names of the channels that have texts.
 func (cfg ChannelConfig) textNames() (names []string) {
-	for _, c := range []struct{ name, setting string }{
-		{email.Name, cfg.EmailServer}, {smsName, cfg.SMSURL}, {webpush.Name, cfg.WebPushKey},
-	} {
-		if c.setting != "" {
-			names = append(names, c.name)
+	settings := textSettings(&cfg)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if *settings[name] != "" {
+			names = append(names, name)
 		}
 	}
 	return append(names, slices.Sorted(maps.Keys(cfg.Gateways))...)
 }
 
-// reserved has the names that Gateways cannot have.
-var reserved = []string{inapp.Name, email.Name, smsName, webhook.Name, webpush.Name}
+// textSettings returns the settings that set up the channels with texts.
+func textSettings(cfg *ChannelConfig) map[string]*string {
+	return map[string]*string{email.Name: &cfg.EmailServer, smsName: &cfg.SMSURL, webpush.Name: &cfg.WebPushKey}
+}
+
+// Assume sets up those of the channels that have texts, as far as [CheckRules] looks, and returns the names of the others.
+func Assume(cfg *ChannelConfig, names ...string) (others []string) {
+	settings := textSettings(cfg)
+	for _, name := range names {
+		if setting := settings[name]; setting != nil {
+			*setting = "-" // CheckRules does not look at the value
+		} else {
+			others = append(others, name)
+		}
+	}
+	return others
+}
 
 // smsName is the channel of SMSURL.
 const smsName = "sms"
@@ -197,7 +211,7 @@ func (t tools) off(name string) func(channel.Message) string {
 }
 
 // open sets up the channels, and reports every mistake at once.
-func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer, err error) {
+func (cfg ChannelConfig) open(with tools) (opened []Channel, closers []closer, err error) {
 	var errs []error
 	add := func(c closer, failed error, how Channel) {
 		if failed != nil {
@@ -205,7 +219,7 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 			return
 		}
 		how.Channel = c
-		channels, closers = append(channels, how), append(closers, c)
+		opened, closers = append(opened, how), append(closers, c)
 	}
 	if with.texts == nil {
 		with.texts = &template.Set{} // so that all other mistakes are found
@@ -226,9 +240,9 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 		gateways = append(gateways, gateway.Config{Body: cfg.SMSBody, Name: smsName, Token: cfg.SMSToken, URL: cfg.SMSURL})
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Gateways)) {
-		if token, err := contracts.EncodeToken(name); err != nil || token != name || slices.Contains(reserved, name) {
+		if token, err := contracts.EncodeToken(name); err != nil || token != name || slices.Contains(channels.Names(), name) {
 			errs = append(errs, fmt.Errorf("notifier: Gateways (NOTIFIER_GATEWAYS): %q is the name of no gateway: "+
-				"want letters, digits, '_' and '-', and none of %s", name, strings.Join(reserved, ", ")))
+				"want letters, digits, '_' and '-', and none of %s", name, strings.Join(channels.Names(), ", ")))
 			continue
 		}
 		gateways = append(gateways, gateway.Config{Body: gateway.PushBody, Name: name, Token: cfg.GatewaysToken, URL: cfg.Gateways[name]})
@@ -244,7 +258,7 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 		})
 		add(c, err, Channel{Endpoints: true})
 	}
-	return channels, closers, errors.Join(errs...)
+	return opened, closers, errors.Join(errs...)
 }
 
 // inboxTimeout bounds one write of the inbox.

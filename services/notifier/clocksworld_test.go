@@ -170,7 +170,7 @@ func (v *clocked) expect(tales []*tale) {
 	directory := v.directory()
 	known := map[*sleeper]bool{}
 	for _, t := range tales {
-		e := event(t.id, t.kind, func(e *contracts.Event) { e.UserID = t.user.id })
+		e := event(t.id, t.kind, func(e *recipient.Event) { e.UserID = t.user.id })
 		v.plan(t.at, func() { v.publish(e) })
 		v.plan(t.due, nil)
 		if known[t.user] {

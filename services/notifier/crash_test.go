@@ -257,7 +257,7 @@ func (c *cell) again(events int) {
 	}
 }
 
-func (c *cell) tell(e contracts.Event, id bool) {
+func (c *cell) tell(e recipient.Event, id bool) {
 	c.Helper()
 	data := check.Must(contracts.Encode(e))(c)
 	subject := check.Must(contracts.EventSubject(e.AggregateType, e.EventType))(c)

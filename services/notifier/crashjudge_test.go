@@ -319,7 +319,7 @@ func (c *cell) judgeStream() {
 		})
 		rows := c.rowsOf(e)
 		maps.DeleteFunc(rows, func(_ string, w want) bool { return w.Address != "" })
-		check.That(c, kept.State == plan.StateExpanded && kept.Recipients == len(kinds)*c.users && kept.Rows == len(rows),
+		check.That(c, kept.State == plan.StateExpanded && kept.Recipients == len(kinds)*c.users && kept.Notifications == len(rows),
 			"%s is %+v", e.EventID, kept)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 var kinds = []contracts.RecipientType{
@@ -163,8 +164,8 @@ func (w want) ending() ending {
 }
 
 // event is the n-th event: every fourth brings its recipients along, and every fifth is urgent.
-func (c *cell) event(n int) contracts.Event {
-	e := contracts.Event{
+func (c *cell) event(n int) recipient.Event {
+	e := recipient.Event{
 		EventID: fmt.Sprint("evt-", n), EventType: "NEWS", AggregateType: "RESTAURANT", RecipientType: "BROADCAST",
 		Payload: fmt.Appendf(nil, `{"n":%d}`, n),
 	}
@@ -182,7 +183,7 @@ func (c *cell) event(n int) contracts.Event {
 }
 
 // rowsOf are the notifications that an event has, and those of addresses, by key.
-func (c *cell) rowsOf(e contracts.Event) map[string]want {
+func (c *cell) rowsOf(e recipient.Event) map[string]want {
 	c.Helper()
 	rows := map[string]want{}
 	for _, kind := range kinds {

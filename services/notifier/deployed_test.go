@@ -32,6 +32,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // The permissions of deploy/nats are enough for the notifier when an administrator has made its streams and
@@ -47,7 +48,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	may := natstest.NewPermissions(t, p.srv, "notifier")
 	p.as = append(p.as, may.Through(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 	n := p.start(birds, listening)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
 	counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a")
 	check.That(t, err == nil && counts.Unread == 1, "%+v: %v", counts, err)
@@ -82,7 +83,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		t.Errorf("%s: %v", msg.Data, err)
 	}
 	mood.Store(channel.KindRejected)
-	p.publish(event("evt-004", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-004", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(16)
 	mood.Store(channel.Kind(""))
 	check.Same(t, "replayed", w.replay("reason=rejected").Replayed, 2)
@@ -161,7 +162,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		c.Exports = exports
 	})
 	w := newWeb(t, n)
-	p.publish(event("evt-000", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-000", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.until("the pigeon has failed", func() bool {
 		users, _ := w.listed("")
 		return strings.HasPrefix(users, "dora failing")
@@ -295,7 +296,7 @@ func TestARecipientThatCannotBeRead(t *testing.T) {
 		c.Listen = "127.0.0.1:0"
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [pigeon]}}}")
 	}))
-	p.publish(event("eve", "X", func(e *contracts.Event) { e.UserID = "eve" }))
+	p.publish(event("eve", "X", func(e *recipient.Event) { e.UserID = "eve" }))
 	row := p.settled(1)["eve.pigeon.CUSTOMER.eve"]
 	check.That(t, row.State == deliveries.Failed && row.Reason == deliveries.ReasonRecipient, "%+v", row)
 	if _, answer := w.call("GET", "/v1/notifications?event=eve", ""); !strings.Contains(answer, `"detail":"recipients: $KV.directory.CUSTOMER.eve: contracts: invalid Recipient: /opt_out/news must be`) {

@@ -24,6 +24,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // bound gives a stream another bound of bytes.
@@ -40,7 +41,7 @@ func (p *place) bound(name string, bytes int64) {
 func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 	const staff = "RESTAURANT_USER"
 	publish := func(ctx context.Context, n *Notifier) error {
-		_, err := n.Publish(ctx, event("evt-002", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = staff }))
+		_, err := n.Publish(ctx, event("evt-002", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = staff }))
 		return err
 	}
 	replay := func(ctx context.Context, n *Notifier) error {
@@ -78,7 +79,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				n := p.start(&pigeon{send: func(context.Context, channel.Message) (channel.Receipt, error) {
 					return channel.Receipt{}, &channel.Error{Channel: "pigeon", Kind: channel.KindRejected}
 				}})
-				p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = staff }))
+				p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = staff }))
 				p.settled(4)
 				refuses := test.stream != contracts.StreamEvents
 				if refuses {
@@ -222,7 +223,7 @@ func (p *place) tell(number, batch int, rules string) {
 	n := check.Must(Start(p.Context(), p.nc, cfg))(p)
 	born := time.Now()
 	for i := range batch {
-		e := event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", number, i), "RESERVATION_REQUESTED", func(e *contracts.Event) {
+		e := event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", number, i), "RESERVATION_REQUESTED", func(e *recipient.Event) {
 			e.OccurredAt, e.Payload, e.RecipientType = born, json.RawMessage(monthly), "RESTAURANT_USER"
 			for user := range perEvent / 2 {
 				e.Recipients = append(e.Recipients, contracts.Recipient{

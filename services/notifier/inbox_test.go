@@ -17,13 +17,13 @@ import (
 
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 func TestInboxOverHTTP(t *testing.T) {
@@ -31,7 +31,7 @@ func TestInboxOverHTTP(t *testing.T) {
 	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	for i := range 5 {
-		p.publish(event(fmt.Sprintf("e%d", i), "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", "a/b" }))
+		p.publish(event(fmt.Sprintf("e%d", i), "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType, e.UserID = "CUSTOMER", "a/b" }))
 		p.settled(i + 1)
 	}
 	type page struct {
@@ -71,7 +71,7 @@ func TestInboxIsLive(t *testing.T) {
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	tell := func(id, user string) {
-		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", user }))
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType, e.UserID = "CUSTOMER", user }))
 	}
 	tell("e0", "ada")
 	p.settled(1)
@@ -215,7 +215,7 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 		t.Cleanup(client.CloseIdleConnections)
 		tell := func(id string) {
-			p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", "ada" }))
+			p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType, e.UserID = "CUSTOMER", "ada" }))
 		}
 		streams := map[string][]*follower{}
 		for name, secret := range secrets {
@@ -273,14 +273,14 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	refused(1)
 	told(Accepted{State: plan.StateSeen})
 	refused(2)
-	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) }))
+	p.publish(event("evt-001", "X", func(e *recipient.Event) { e.Payload = json.RawMessage(`{"guests":5}`) }))
 	refused(3)
 	check.OK(t, os.WriteFile(file, []byte("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}"), 0o600))
 	n.rules.look(t.Context())
 	told(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
 	p.publish(nobody)                        // as a replay does
 	e := p.expanded(n, "evt-001")
-	check.That(t, e.Reason == "" && e.Rows == 2, "%+v", e)
+	check.That(t, e.Reason == "" && e.Notifications == 2, "%+v", e)
 	told(Accepted{State: plan.StateExpanded})
 	p.settled(2)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -63,7 +64,7 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 				UserID: user.id, RecipientType: "CUSTOMER", QuietHours: user.hours, OptOut: user.withoutThat,
 			}))
 			v.plan(begin, func() {
-				v.publish(event(user.id, "X", func(e *contracts.Event) {
+				v.publish(event(user.id, "X", func(e *recipient.Event) {
 					if e.UserID = user.id; user.notBefore > 0 {
 						e.NotBefore = begin.Add(user.notBefore)
 					}
@@ -99,13 +100,13 @@ func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 24h, channels: [pigeon]}]}}}")
 	})
 	p.directory(contracts.Recipient{UserID: "ada", RecipientType: "CUSTOMER"})
-	e := event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" })
+	e := event("evt-001", "X", func(e *recipient.Event) { e.UserID = "ada" })
 	check.OK(t, check.Err(n.Publish(t.Context(), e)))
 	p.settled(1)
 	p.expanded(n, "evt-001")
 	known, err := n.Event(t.Context(), "evt-001")
 	done, cancelErr := n.Cancel(t.Context(), Cancellation{EventID: "evt-001"})
-	check.That(t, cmp.Or(err, cancelErr) == nil && known.Rows == 2 && done.Suppressed == 1 && done.Sent == 1,
+	check.That(t, cmp.Or(err, cancelErr) == nil && known.Planned == 2 && done.Suppressed == 1 && done.Sent == 1,
 		"%+v, %+v: %v, %v", known, done, err, cancelErr)
 	e.EventID, e.NotBefore = "evt-002", time.Now().Add(rules.MaxDelay-23*time.Hour)
 	check.Is(t, check.Err(n.Publish(t.Context(), e)), plan.ErrTooFar)

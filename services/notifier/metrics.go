@@ -25,7 +25,7 @@ func (n *Notifier) observe(exports *export.Exports) (stop func() error, err erro
 	failed := m.Gauge("notifier.rules.failed", "", "1 when what the files of rules and templates hold now has mistakes, and is not in force.")
 	illegible := m.Counter("notifier.records.unreadable", "", "Records that could not be read when they were listed.")
 	events := m.Counter("notifier.events", "{event}", "Events that were worked, by outcome.")
-	rows := m.Counter("notifier.rows", "{row}", "Rows that came into a state, by channel and reason.")
+	rows := m.Counter("notifier.notifications", "{notification}", "Notifications that came into a state, by channel and reason.")
 	endpoints := m.Gauge("notifier.endpoints", "{endpoint}", "Endpoints of users that fail, or are disabled, by channel.")
 	return m.Observe(func(_ context.Context, o metric.Observer) error {
 		stats := n.Stats()

@@ -144,9 +144,10 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	if n.unobserve, err = n.observe(s.Config.Exports); err != nil {
 		return err
 	}
-	publisher, err := contracts.NewPublisher(s.JetStream, contracts.PublisherConfig{
-		Source: "/notifier", Prepare: func(ctx context.Context, msg *nats.Msg) { s.Telemetry.Inject(ctx, msg.Header) },
-	})
+	publishing := recipient.PublisherConfig()
+	publishing.Prepare = func(ctx context.Context, msg *nats.Msg) { s.Telemetry.Inject(ctx, msg.Header) }
+	publishing.Source = "/notifier"
+	publisher, err := contracts.NewPublisher(s.JetStream, publishing)
 	if err != nil {
 		return err
 	}
@@ -317,7 +318,7 @@ func (n *Notifier) sender(c Channel, paused func(subject string) bool) (*deliver
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Paused: paused,
 		Payload: n.payload, Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
-		Rows: n.records.Stream(contracts.StreamNotifications), Slots: n.slots(c),
+		Notifications: n.records.Stream(contracts.StreamNotifications), Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	}
 	return deliver.New(cfg)

@@ -3,6 +3,7 @@ package notifier
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const welcome = `{"event_id":"call-1","recipients":[{"recipient_type":"CUSTOMER","user_id":"ada"}],"channels":["inapp"],` +
@@ -217,7 +219,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 	n := p.start(&pigeon{}, func(c *Config) { c.Keys, c.Listen = keys, "127.0.0.1:0" })
 	w := newWeb(t, n)
 	tell := func(id string, rows int) {
-		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) {
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) {
 			e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
 		}))
 		p.until("rows wait", func() bool { return len(p.deliveries()) == rows })
@@ -272,6 +274,67 @@ func text(size int) json.RawMessage {
 	return json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
 }
 
+// An event is one event by whichever ways it comes, also with members and spellings that the notifier ignores, and another is refused by
+// each way.
+func TestOneEventByAllWays(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	birds := &pigeon{}
+	w := newWeb(t, p.start(birds, listening))
+	publisher := check.Must(contracts.NewPublisher(p.js, recipient.PublisherConfig()))(t)
+	outcome := func(body []byte, status string) string {
+		var done Accepted
+		switch {
+		case strings.Contains(status+string(body), "another event"):
+			return "another"
+		case json.Unmarshal(body, &done) != nil || done.EventID == "":
+			return status + string(body)
+		case done.Duplicate:
+			return "duplicate"
+		}
+		return "new"
+	}
+	post := func(body string, header ...string) string {
+		status, answer := w.call(http.MethodPost, "/v1/events", body, header...)
+		return outcome([]byte(answer), http.StatusText(status))
+	}
+	ways := map[string]func(body string) string{
+		"http": func(body string) string { return post(body) },
+		"cloudevent": func(body string) string {
+			return post(body, "ce-specversion", "1.0", "ce-id", "1", "ce-source", "/other", "ce-type", "com.example.x", "Content-Type", "application/json")
+		},
+		"micro": func(body string) string {
+			answer := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1.publish", []byte(body)))(t)
+			return outcome(answer.Data, answer.Header.Get("Nats-Service-Error"))
+		},
+		"publisher": func(body string) string { // with all members, as a relay publishes them
+			done, err := publisher.Publish(t.Context(), check.Must(contracts.Decode[contracts.Event]([]byte(body)))(t))
+			answer := check.Must(json.Marshal(Accepted{Duplicate: done.Duplicate, EventID: "e"}))(t)
+			return outcome(answer, fmt.Sprint(err))
+		},
+	}
+	for first := range ways {
+		body := `{"event_id":"` + first + `","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":"5","user_id":"",
+			"recipientType":"","recipients":[{"user_id":"u0","recipient_type":"RESTAURANT_USER","locale":"","odd":1}],"source_version":%s,
+			"payload":{"guests":4.0,"half":"\udc00"},"Route":"no route"}`
+		check.Same(t, first, ways[first](fmt.Sprintf(body, "1")), "new")
+		for way, publish := range ways {
+			got := publish(fmt.Sprintf(body, "[2]"))
+			check.That(t, got == "duplicate" || first == "publisher" && got == "new", "%s after %s: %s", way, first, got)
+			other := strings.Replace(fmt.Sprintf(body, "1"), `"locale":""`, `"locale":"he"`, 1)
+			check.Same(t, "another by "+way+" after "+first, publish(other), "another")
+		}
+	}
+	p.settled(2 * len(ways))
+	birds.mu.Lock()
+	defer birds.mu.Unlock()
+	check.Same(t, "messages", len(birds.sent), len(ways))
+	for _, sent := range birds.sent {
+		check.Same(t, "payload by "+sent[0].EventID, string(sent[0].Payload), `{"guests":4.0,"half":"\udc00"}`)
+	}
+	check.Same(t, "dead letters", len(p.letters()), 0)
+}
+
 // A payload is carried whole up to its limit, and refused by name beyond it, by whichever way it comes.
 func TestLargePayloads(t *testing.T) {
 	t.Parallel()
@@ -281,23 +344,23 @@ func TestLargePayloads(t *testing.T) {
 	w := newWeb(t, p.start(birds, listening))
 	publisher := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
 	// Each API returns its error for an event, "" when it has taken it.
-	ways := map[string]func(e contracts.Event, body string) string{
-		"http": func(_ contracts.Event, body string) string {
+	ways := map[string]func(e recipient.Event, body string) string{
+		"http": func(_ recipient.Event, body string) string {
 			status, answer := w.call(http.MethodPost, "/v1/events", body)
 			if status == http.StatusAccepted {
 				return ""
 			}
 			return http.StatusText(status) + answer
 		},
-		"micro": func(_ contracts.Event, body string) string {
+		"micro": func(_ recipient.Event, body string) string {
 			answer := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1.publish", []byte(body)))(t)
 			return answer.Header.Get("Nats-Service-Error-Code") + answer.Header.Get("Nats-Service-Error")
 		},
-		"publisher": func(e contracts.Event, _ string) string {
-			check.Is(t, check.Err(publisher.Publish(t.Context(), e)), nil)
+		"publisher": func(e recipient.Event, _ string) string {
+			check.Is(t, check.Err(publisher.Publish(t.Context(), check.Must(e.Message())(t))), nil)
 			return ""
 		},
-		"stream": func(e contracts.Event, _ string) string {
+		"stream": func(e recipient.Event, _ string) string {
 			p.publish(e)
 			return ""
 		},
@@ -305,7 +368,7 @@ func TestLargePayloads(t *testing.T) {
 	const tooLarge = 1_000_000 // it fits into a message, but not into a plan
 	for way, tell := range ways {
 		for _, size := range []int{plan.MaxPayload, tooLarge} {
-			e := event(way, "RESERVATION_REQUESTED", func(e *contracts.Event) {
+			e := event(way, "RESERVATION_REQUESTED", func(e *recipient.Event) {
 				e.Payload, e.RecipientType = text(size), "RESTAURANT_USER"
 			})
 			if size == tooLarge {
@@ -336,8 +399,9 @@ func TestLargePayloads(t *testing.T) {
 		check.That(t, strings.Contains(letter.Error, "786432") && letter.Stream == contracts.StreamEvents, "%+v", letter.Error)
 	}
 	// More than a message can hold never leaves its sender.
-	huge := event("huge", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.Payload = text(contracts.MaxBody) })
-	check.Contains(t, check.Err(publisher.Publish(t.Context(), huge)), "1048576")
+	huge := event("huge", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.Payload = text(contracts.MaxBody) })
+	large := contracts.Event{EventID: "huge", EventType: huge.EventType, AggregateType: huge.AggregateType, Payload: huge.Payload}
+	check.Contains(t, check.Err(publisher.Publish(t.Context(), large)), "1048576")
 	body := check.Must(json.Marshal(huge))(t)
 	status, answer := w.call(http.MethodPost, "/v1/events", string(body))
 	check.That(t, status == http.StatusRequestEntityTooLarge, "%d %.300s", status, answer)

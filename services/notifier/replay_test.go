@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // moody is a channel that fails as its mood is, which the test may change, and not at all with "".
@@ -53,7 +54,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	tell := func(id string) {
-		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	}
 	tell("evt-001")
 	p.settled(8)
@@ -97,7 +98,7 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	p.directory(users("RESTAURANT_USER", 1)...)
 	birds, mood := moody(channel.KindRejected)
 	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(2)
 	const key = "evt-001.pigeon.RESTAURANT_USER.u0"
 	d := check.Must(n.deliveries.Get(t.Context(), key))(t)
@@ -123,7 +124,7 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 	p.directory(users("RESTAURANT_USER", people)...)
 	birds, _ := moody(channel.KindRejected)
 	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(2 * people)
 	for round, q := range []Query{{Limit: 2}, {Limit: 2, EventID: "evt-001"}} {
 		replayed := 0
@@ -162,7 +163,7 @@ func TestRowsAreFound(t *testing.T) {
 		rules := writeRules(t, "version: 1\nevents:\n  LATER: {RESTAURANT_USER: {channels: [pigeon]}}\n")
 		tell := func(id string) {
 			t.Helper()
-			p.publish(event(id, "LATER", func(e *contracts.Event) {
+			p.publish(event(id, "LATER", func(e *recipient.Event) {
 				e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
 			}))
 		}
@@ -242,7 +243,7 @@ func TestRowsOfAnErasedUserEnd(t *testing.T) {
 		rules := writeRules(t, "version: 1\nevents:\n  TOLD: {RESTAURANT_USER: {channels: [inapp, pigeon]}}\n")
 		n := p.start(&pigeon{}, func(c *Config) { c.Rules = rules })
 		check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
-		p.publish(event("e", "TOLD", func(e *contracts.Event) { e.Recipients = guests }))
+		p.publish(event("e", "TOLD", func(e *recipient.Event) { e.Recipients = guests }))
 		natstest.Pass(time.Minute)
 		page := check.Must(n.Notifications(t.Context(), Query{EventID: "e"}))(t)
 		check.Same(t, "rows", len(page.Notifications), 4)
@@ -276,7 +277,7 @@ events:
 		n := p.start(birds, func(c *Config) { c.Rules = rules })
 		kinds := []string{"QUIET", "LATER", "FAILS", "GATHERED"}
 		for _, kind := range kinds {
-			p.publish(event(kind, kind, func(e *contracts.Event) {
+			p.publish(event(kind, kind, func(e *recipient.Event) {
 				if kind == "LATER" {
 					e.NotBefore = time.Now().Add(time.Hour)
 				}

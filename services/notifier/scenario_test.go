@@ -8,6 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // The document's table, first processing and event reprocessed: the same event again, later than any window remembers. Each user is told
@@ -18,7 +19,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	d := p.directory(users("RESTAURANT_USER", 3)...)
 	birds := &pigeon{}
 	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(6)
 	check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "new"}))
 	for _, again := range []string{ // in another order, with other white space
@@ -32,7 +33,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	messages, calls := birds.counts()
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 	stats := n.Stats()
-	check.That(t, stats.Planned == 1 && stats.Rows == 6 && stats.States["delivered"] == 3 && stats.States["sent"] == 3, "%+v", stats)
+	check.That(t, stats.Planned == 1 && stats.Notifications == 6 && stats.States["delivered"] == 3 && stats.States["sent"] == 3, "%+v", stats)
 }
 
 // The document's scenario 3: everything is delivered again, events, plans and notifications, as it is when acknowledgements were
@@ -43,7 +44,7 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	p.directory(users("RESTAURANT_USER", 10)...)
 	birds := &pigeon{}
 	first := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	before := p.settled(20)
 	check.OK(t, first.Stop())
 	for stream, names := range map[string][]string{

@@ -159,8 +159,8 @@ func users(kind contracts.RecipientType, n int) []contracts.Recipient {
 	return list
 }
 
-func event(id, kind string, mutate ...func(*contracts.Event)) contracts.Event {
-	e := contracts.Event{
+func event(id, kind string, mutate ...func(*recipient.Event)) recipient.Event {
+	e := recipient.Event{
 		EventID: id, EventType: kind, AggregateType: "RESTAURANT", RestaurantID: json.RawMessage("5"), Payload: json.RawMessage(`{"guests":4}`),
 	}
 	for _, m := range mutate {
@@ -170,7 +170,7 @@ func event(id, kind string, mutate ...func(*contracts.Event)) contracts.Event {
 }
 
 // publish publishes an event, without a message id: the stream's window is not tested.
-func (p *place) publish(e contracts.Event) {
+func (p *place) publish(e recipient.Event) {
 	p.Helper()
 	data := check.Must(contracts.Encode(e))(p)
 	subject := check.Must(contracts.EventSubject(e.AggregateType, e.EventType))(p)

@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // soon is how long after a crash, when everything is up again, all is told that was not put off on purpose, with default settings.
@@ -111,8 +112,8 @@ func (l *look) open(id string) string {
 	}
 	entries = append(entries, items...)
 	entries = slices.DeleteFunc(entries, func(e deliveries.Entry) bool { return !strings.HasPrefix(e.Key, id+".") })
-	if e.State != plan.StateExpanded || len(entries) < e.Rows {
-		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Rows)
+	if e.State != plan.StateExpanded || len(entries) < e.Notifications {
+		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Notifications)
 	}
 	var open strings.Builder
 	for _, entry := range entries {
@@ -206,11 +207,11 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	staff[1].OptOut = map[string][]string{"reservations": {"inapp"}}
 	p.directory(staff...)
 	n := p.start(&pigeon{})
-	p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("e", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(6)
 	p.expanded(n, "e")
 	check.Equal(t, []string{"notify.send.inapp.RESTAURANT_USER.u1.e"}, p.inboxRows())
-	check.Same(t, "rows", n.Stats().Rows, 6)
+	check.Same(t, "rows", n.Stats().Notifications, 6)
 	check.Same(t, "delivered", n.Stats().States["delivered"], 2)
 	for name, q := range map[string]Query{"by event": {EventID: "e"}, "by user": {UserID: "u0"}, "all": {}} {
 		var of []Notification
@@ -230,7 +231,7 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 			item.CreatedAt.Equal(other.CreatedAt), "%s: %+v, the row beside it is %+v", name, item, other)
 	}
 	before := len(p.stored())
-	p.publish(event("may wait", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+	p.publish(event("may wait", "RESERVATION_REQUESTED", func(e *recipient.Event) {
 		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().UTC()
 	}))
 	p.settled(12)
@@ -247,7 +248,7 @@ func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	const many = 1001
 	p.directory(users("CUSTOMER", many)...)
 	n := p.start(&pigeon{})
-	p.publish(event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = "CUSTOMER" }))
+	p.publish(event("e", "FOR_ALL", func(e *recipient.Event) { e.RecipientType = "CUSTOMER" }))
 	p.expanded(n, "e")
 	refused := flood(t, many, func(i int) error {
 		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: "CUSTOMER", UserID: fmt.Sprint("u", i)})
@@ -265,7 +266,7 @@ func TestThePausedInbox(t *testing.T) {
 		client := check.Must(worker.NewClient(p.js, worker.ClientConfig{Bucket: contracts.BucketJobs, Stream: contracts.StreamNotifications}))(t)
 		check.OK(t, client.Pause(t.Context(), worker.Pause{Pattern: "notify.send.inapp.>"}))
 		n := p.start(&pigeon{})
-		p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+		p.publish(event("e", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 		natstest.Pass(time.Minute)
 		check.Same(t, "stored", len(p.inboxRows()), 2)
 		check.Same(t, "delivered", n.Stats().States["delivered"], 0)

@@ -68,7 +68,7 @@ func (p *place) planned() {
 	p.Helper()
 	reader := plan.NewReader(recordtest.Client(p, p.js))
 	committed, err := reader.Get(p.Context(), "large")
-	check.Require(p, err == nil && committed.Rows == audience && committed.Recipients == audience,
+	check.Require(p, err == nil && committed.Notifications == audience && committed.Recipients == audience,
 		"%+v: %v", committed, err)
 	seen := make(map[string]bool, audience)
 	for n := range committed.Parts() {
@@ -113,7 +113,7 @@ func source(ctx context.Context, url string) error {
 	planner := plan.New(records, plan.Config{Resolver: directory, Rules: func() *rules.Rules { return parsed }})
 	peak := watchHeap()
 	begin := time.Now()
-	event := contracts.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"}
+	event := recipient.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"}
 	outcome, err := planner.Plan(ctx, event)
 	for errors.Is(err, kvrecord.ErrUnavailable) && ctx.Err() == nil { // as the event's job would: the machine may be busy
 		outcome, err = planner.Plan(ctx, event)
@@ -175,7 +175,7 @@ func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 			natstest.Pass(time.Second + time.Duration(float64(wait)*1.2*float64(time.Second)))
 		}
 		e, err := n.Event(t.Context(), "evt-001")
-		check.That(t, err == nil && e.Rows == 3 && e.Recipients == 2, "%+v: %v", e, err)
+		check.That(t, err == nil && e.Planned == 3 && e.Recipients == 2, "%+v: %v", e, err)
 		check.Is(t, n.Stop(), nil)
 		check.Require(t, len(source.asked) > len(waits), "asked %d times, want more than %d", len(source.asked), len(waits))
 		for i, wait := range waits {

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // hopeless are messages that no plan can be made of: the fields of an event, or the headers and the data of a CloudEvent.
@@ -81,11 +82,11 @@ func TestEventsThatCannotBePlanned(t *testing.T) {
 	}
 	for i, payload := range []string{`"a\ud83d"`, `{"\udc00":"\ud83dx"}`, `"\ude00\ud83d"`} { // JavaScript cuts characters in half
 		id := fmt.Sprint("good", i)
-		e := event(id, kind, func(e *contracts.Event) { e.Payload = json.RawMessage(payload) })
+		e := event(id, kind, func(e *recipient.Event) { e.Payload = json.RawMessage(payload) })
 		status, answer := w.call(http.MethodPost, "/v1/events", string(check.Must(contracts.Encode(e))(t)))
 		check.That(t, status == http.StatusAccepted, "%s: %d %s", payload, status, answer)
 		p.expanded(n, id)
-		p.publish(event(id+"-too", kind, func(e *contracts.Event) { e.Payload = json.RawMessage(payload) }))
+		p.publish(event(id+"-too", kind, func(e *recipient.Event) { e.Payload = json.RawMessage(payload) }))
 		p.expanded(n, id+"-too")
 	}
 	p.until("all are dead letters", func() bool { return len(p.letters()) == sent })

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const mailRules = `
@@ -65,7 +66,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 		RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	})
 	n := p.start(&pigeon{}, listening, mailing, func(c *Config) { c.Channels = nil })
-	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
+	told := func(id, kind string) { p.publish(event(id, kind, func(e *recipient.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
 		m := <-mails
 		data := check.Must(io.ReadAll(quotedprintable.NewReader(m.Body)))(t)

@@ -203,7 +203,7 @@ type Stats struct {
 	Repeated int64 `json:"repeated"`
 
 	// Notifications is the number of notifications that were stored, or delivered without being stored.
-	Rows int64 `json:"rows"`
+	Notifications int64 `json:"notifications"`
 
 	// Rules is the state of the rules.
 	Rules RulesStats `json:"rules"`
@@ -216,7 +216,7 @@ type Stats struct {
 func (n *Notifier) Stats() Stats {
 	stats := Stats{
 		Duplicates: n.counters.duplicates.Load(), Ignored: n.counters.ignored.Load(), Planned: n.counters.planned.Load(),
-		Refused: n.counters.refused.Load(), Repeated: n.counters.repeated.Load(), Rows: n.counters.rows.Load(),
+		Refused: n.counters.refused.Load(), Repeated: n.counters.repeated.Load(), Notifications: n.counters.rows.Load(),
 		Rules: n.rules.Stats(), States: map[string]int64{},
 	}
 	for _, s := range n.senders {
@@ -258,7 +258,7 @@ type Query = api.Query
 type Page = api.Page
 
 // ReadEvent reads an event as the APIs do. The error is a *contracts.ValidationError.
-func ReadEvent(data []byte) (contracts.Event, error) { return api.Read(api.Direct, nil, data) }
+func ReadEvent(data []byte) (recipient.Event, error) { return api.Read(api.Direct, nil, data) }
 
 // UserRequest is a request about a user.
 type UserRequest = api.UserRequest

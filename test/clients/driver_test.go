@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // patience bounds one answer.
@@ -102,7 +103,7 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 	var err error
 	g.jobs, err = worker.NewClient(js, worker.ClientConfig{AllowUntaken: true, Stream: "JOBS"})
 	check.OK(t, err)
-	g.pub = check.Must(contracts.NewPublisher(js, contracts.PublisherConfig{}))(t)
+	g.pub = check.Must(contracts.NewPublisher(js, recipient.PublisherConfig()))(t)
 	str := func(f func(in *input) (string, error)) func(context.Context, *input) (any, error) {
 		return func(_ context.Context, in *input) (any, error) { return f(in) }
 	}
@@ -126,14 +127,14 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 		}),
 		"request.prefix": str(func(in *input) (string, error) { return url.QueryEscape(in.User) + ":", nil }),
 		"subject.event": str(func(in *input) (string, error) {
-			e, err := contracts.Decode[contracts.Event](in.Event)
+			e, err := contracts.Decode[recipient.Event](in.Event)
 			if err != nil {
 				return "", err
 			}
 			return e.Subject()
 		}),
 		"event.check": func(_ context.Context, in *input) (any, error) {
-			return check1(contracts.Decode[contracts.Event](in.Event))
+			return check1(contracts.Decode[recipient.Event](in.Event))
 		},
 		"event.same": same,
 		"publish":    g.publish,
@@ -220,7 +221,7 @@ func (g *ours) do(ctx context.Context, op string, raw json.RawMessage) (got answ
 func same(_ context.Context, in *input) (any, error) {
 	var marks [2]string
 	for i, raw := range []json.RawMessage{in.A, in.B} {
-		e, err := contracts.Decode[contracts.Event](raw)
+		e, err := contracts.Decode[recipient.Event](raw)
 		if err == nil {
 			marks[i], err = e.Fingerprint()
 		}
@@ -232,11 +233,15 @@ func same(_ context.Context, in *input) (any, error) {
 }
 
 func (g *ours) publish(ctx context.Context, in *input) (any, error) {
-	e, err := contracts.Decode[contracts.Event](in.Event)
+	e, err := contracts.Decode[recipient.Event](in.Event)
 	if err != nil {
 		return nil, err
 	}
-	done, err := g.pub.Publish(ctx, e)
+	m, err := e.Message()
+	if err != nil {
+		return nil, err
+	}
+	done, err := g.pub.Publish(ctx, m)
 	return map[string]any{"duplicate": done.Duplicate, "sequence": done.Sequence}, err
 }
 

@@ -96,7 +96,7 @@ func TestDeadLettersAreShownByGroups(t *testing.T) {
 	check.Says(t, s.Get("/dead?by=subject", http.StatusOK), "6 dead letters in 1 group", "jobs.import.&gt;")
 	check.Says(t, s.Get("/dead?by=stream", http.StatusOK), "6 dead letters in 1 group", "IMPORT_JOBS")
 	s.PutDeadLetters(consoletest.DeadLetter(7, func(l *worker.DeadLetter) { l.Worker = "vm-4" }))
-	check.Says(t, s.Get("/dead?by=worker", http.StatusOK), "7 dead letters in 2 groups", `href="/dead?job-stream=IMPORT_JOBS&amp;kind=letter&amp;worker=vm-4"`)
+	check.Says(t, s.Get("/dead?by=worker", http.StatusOK), "7 dead letters in 2 groups", `href="/dead?job-stream=IMPORT_JOBS&amp;kind=failed&amp;worker=vm-4"`)
 	alone := s.Get("/dead?by=worker&worker=vm-4", http.StatusOK)
 	check.Says(t, alone, "1 dead letter", "Replay it", "expediter dead groups --worker vm-4 --by worker", `name="worker" value="vm-4"`)
 	s.Post("/dead/one/discard", url.Values{"seq": {"7"}, "typed": {"1"}}, http.StatusSeeOther)

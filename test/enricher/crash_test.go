@@ -57,7 +57,7 @@ func TestCrash(t *testing.T) {
 	const requestsPerInstance, restartAfter, retriesAtOnce = 200, 20, 8
 	ctx, moved := untilStalled(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	far := newFarSide(t, moved)
+	far := newProviderServer(t, moved)
 	var urls []string
 	started := map[string]*crash.Process{}
 	for _, name := range []string{"a", "b", "c"} {

@@ -99,8 +99,8 @@ type question struct {
 // farClient has no timeout: the job's context ends a call.
 var farClient = &http.Client{}
 
-// farSide is the provider's server. It counts, and it holds chosen calls back until the test lets them go.
-type farSide struct {
+// providerServer is the provider's server. It counts, and it holds chosen calls back until the test lets them go.
+type providerServer struct {
 	*httptest.Server
 
 	moved func() // is called for each call
@@ -115,9 +115,9 @@ type farSide struct {
 // calls are how often each place was asked about, by place and then by instance.
 type calls map[string]map[string]int
 
-func newFarSide(t *testing.T, moved func()) *farSide {
+func newProviderServer(t *testing.T, moved func()) *providerServer {
 	t.Helper()
-	f := &farSide{
+	f := &providerServer{
 		moved: moved,
 		calls: calls{}, hold: map[string]chan struct{}{}, held: make(chan question, 64), served: make(chan int, 4096),
 	}
@@ -126,7 +126,7 @@ func newFarSide(t *testing.T, moved func()) *farSide {
 	return f
 }
 
-func (f *farSide) serve(w http.ResponseWriter, r *http.Request) {
+func (f *providerServer) serve(w http.ResponseWriter, r *http.Request) {
 	var q question
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -144,7 +144,7 @@ func (f *farSide) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *farSide) enter(q question) (hold chan struct{}) {
+func (f *providerServer) enter(q question) (hold chan struct{}) {
 	f.moved()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +157,7 @@ func (f *farSide) enter(q question) (hold chan struct{}) {
 	return hold
 }
 
-func (f *farSide) leave() {
+func (f *providerServer) leave() {
 	f.mu.Lock()
 	total := 0
 	for _, by := range f.calls {
@@ -170,7 +170,7 @@ func (f *farSide) leave() {
 }
 
 // holdFirst has the first call for a place wait until release is closed.
-func (f *farSide) holdFirst(place string) (release chan struct{}) {
+func (f *providerServer) holdFirst(place string) (release chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	release = make(chan struct{})
@@ -179,7 +179,7 @@ func (f *farSide) holdFirst(place string) (release chan struct{}) {
 }
 
 // counts returns how often each place was asked about until now.
-func (f *farSide) counts() calls {
+func (f *providerServer) counts() calls {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := calls{}

@@ -22,8 +22,8 @@ import (
 type Kind string
 
 const (
-	// KindLetter is the dead letter of a job that a worker gave up.
-	KindLetter Kind = "letter"
+	// KindFailed is the dead letter of a job that a worker gave up.
+	KindFailed Kind = "failed"
 
 	// KindStranded is an advisory of the server about a message that a consumer, other than a worker's, stopped delivering. The message may
 	// still be in its stream.
@@ -57,9 +57,9 @@ type Entry struct {
 	// Kind is the kind of the entry.
 	Kind Kind `json:"kind"`
 
-	// Letter is the dead letter. For a stranded message it has the data of the advisory and, while the message exists, of the message. For an
+	// DeadLetter is the dead letter. For a stranded message it has the data of the advisory and, while the message exists, of the message. For an
 	// unreadable entry it is empty.
-	Letter worker.DeadLetter `json:"letter,omitzero"`
+	DeadLetter worker.DeadLetter `json:"dead_letter,omitzero"`
 
 	// Problem is the reason that the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is known.
 	// JSON leaves it out.
@@ -94,7 +94,7 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	e := &Entry{Kind: KindUnreadable, Sequence: m.Sequence, Size: len(m.Data), StoredAt: m.Time, Subject: m.Subject}
 	if reason, stream, consumer, ok := parseAdvisory(m.Subject); ok {
 		e.Kind = KindStranded
-		e.Letter = worker.DeadLetter{
+		e.DeadLetter = worker.DeadLetter{
 			Consumer: consumer, DeadAt: m.Time, Reason: reason, Signature: consumer + ": " + string(reason), Stream: stream,
 		}
 		return e, reason != ReasonTerminated // some terminated messages are not entries
@@ -108,8 +108,8 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	if reason == "" {
 		return e, false
 	}
-	e.Kind = KindLetter
-	e.Letter = worker.DeadLetter{
+	e.Kind = KindFailed
+	e.DeadLetter = worker.DeadLetter{
 		Reason: worker.Reason(reason), Signature: m.Header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
 		Worker: m.Header.Get(worker.HeaderDeadWorker),
 	}
@@ -148,14 +148,14 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	}
 	switch {
 	case err == nil:
-		e.Kind = KindLetter
+		e.Kind = KindFailed
 		if sure { // filters and groups use the headers, so all the rest does too
-			letter.Reason, letter.Signature, letter.Stream, letter.Worker = e.Letter.Reason, e.Letter.Signature, e.Letter.Stream, e.Letter.Worker
-			if len(m.Subject) < cutSubject || !strings.HasPrefix(letter.Subject, e.Letter.Subject) {
-				letter.Subject = e.Letter.Subject
+			letter.Reason, letter.Signature, letter.Stream, letter.Worker = e.DeadLetter.Reason, e.DeadLetter.Signature, e.DeadLetter.Stream, e.DeadLetter.Worker
+			if len(m.Subject) < cutSubject || !strings.HasPrefix(letter.Subject, e.DeadLetter.Subject) {
+				letter.Subject = e.DeadLetter.Subject
 			}
 		}
-		e.Letter = letter
+		e.DeadLetter = letter
 	case errors.Is(err, worker.ErrDeadLetter):
 		e.Problem = fmt.Errorf("%w: %s", ErrUnreadable, strings.TrimPrefix(err.Error(), worker.ErrDeadLetter.Error()+": "))
 	default:
@@ -197,7 +197,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry
 		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)
 		return e, nil
 	}
-	l := &e.Letter
+	l := &e.DeadLetter
 	l.Attempts, l.Deliveries, l.MaxAttempts, l.Sequence = about.Deliveries, about.Deliveries, about.Deliveries, about.Sequence
 	l.Error = fmt.Sprintf("consumer %s gave the message up after %d deliveries", l.Consumer, about.Deliveries)
 	if l.Reason == ReasonTerminated {

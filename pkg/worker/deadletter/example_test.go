@@ -79,7 +79,7 @@ func ExampleStore_List() {
 	defer stop()
 
 	for entry, err := range dead.List(context.Background(), deadletter.Filter{Subject: "jobs.mail.*"}, deadletter.NewestFirst) {
-		fmt.Println(must(entry, err).Sequence, entry.Letter.ID, entry.Letter.Error)
+		fmt.Println(must(entry, err).Sequence, entry.DeadLetter.ID, entry.DeadLetter.Error)
 	}
 
 	// Output:
@@ -94,12 +94,12 @@ func ExampleStore_Get() {
 
 	entry := must(dead.Get(context.Background(), 2))
 
-	fmt.Printf("%s %s %s\n", entry.Kind, entry.Letter.Subject, entry.Letter.Payload)
+	fmt.Printf("%s %s %s\n", entry.Kind, entry.DeadLetter.Subject, entry.DeadLetter.Payload)
 
 	_, err := dead.Get(context.Background(), 99)
 	fmt.Println(errors.Is(err, deadletter.ErrNotFound))
 	// Output:
-	// letter jobs.mail.2 {}
+	// failed jobs.mail.2 {}
 	// true
 }
 
@@ -110,7 +110,7 @@ func ExampleStore_Replay() {
 	one := deadletter.Filter{Sequences: []uint64{2}}
 
 	must(dead.Replay(context.Background(), one, deadletter.ReplayOptions{
-		Each: func(o deadletter.Outcome) { fmt.Println(o.Entry.Letter.ID, o.Sequence, o.Err) },
+		Each: func(o deadletter.Outcome) { fmt.Println(o.Entry.DeadLetter.ID, o.Sequence, o.Err) },
 		Edit: func(worker.DeadLetter) ([]byte, error) { return []byte(`{"user":"u2"}`), nil },
 	}))
 

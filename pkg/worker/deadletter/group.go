@@ -180,13 +180,13 @@ func (s *Store) text(ctx context.Context, m *jsapi.Message) (string, error) {
 	if e.Kind == KindUnreadable && e.Problem != nil {
 		return e.Problem.Error(), nil //nolint:nilerr // its error is what is asked for
 	}
-	return e.Letter.Error, nil
+	return e.DeadLetter.Error, nil
 }
 
 // add counts a letter, and returns its group, nil for none. The key of a group has the properties that its letters share.
 func (o *Overview) add(groups map[Group]*Group, e *Entry, f Filter, opts SurveyOptions) *Group {
 	o.Total++
-	l := &e.Letter
+	l := &e.DeadLetter
 	key := Group{By: opts.By, Kind: e.Kind, Stream: l.Stream}
 	subjects := l.Subject
 	switch opts.By {
@@ -325,8 +325,8 @@ func (f Filter) Validate() error {
 		bad = subject.CheckPattern(f.Subject)
 	}
 	return errors.Join(
-		validate.If(!slices.Contains([]Kind{"", KindLetter, KindStranded, KindUnreadable}, f.Kind),
-			"deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindLetter, KindStranded, KindUnreadable),
+		validate.If(!slices.Contains([]Kind{"", KindFailed, KindStranded, KindUnreadable}, f.Kind),
+			"deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindFailed, KindStranded, KindUnreadable),
 		validate.If(f.Stream != "" && !safeName.MatchString(f.Stream),
 			"deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream),
 		validate.If(bad != nil, "deadletter: Filter.Subject is %q: %w", f.Subject, bad),
@@ -336,7 +336,7 @@ func (f Filter) Validate() error {
 
 // selects reports whether the filter selects a classified entry.
 func (f Filter) selects(e *Entry) bool {
-	l := &e.Letter
+	l := &e.DeadLetter
 	return (f.Before == 0 || e.Sequence < f.Before) && (f.Kind == "" || f.Kind == e.Kind) &&
 		(f.Reason == "" || f.Reason == l.Reason) &&
 		(f.Signature == "" || f.Signature == l.Signature) &&

@@ -80,7 +80,7 @@ func TestListSelects(t *testing.T) {
 	}
 
 	all := b.list(t, deadletter.Filter{}, deadletter.OldestFirst)
-	diff := cmp.Diff(letter(1), all[0].Letter, cmpopts.EquateApproxTime(time.Hour))
+	diff := cmp.Diff(letter(1), all[0].DeadLetter, cmpopts.EquateApproxTime(time.Hour))
 	check.That(t, diff == "" && all[0].Problem == nil, "letter (-want +got):\n%s", diff)
 
 	for _, i := range []int{4, 5, 6} {
@@ -111,18 +111,18 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 			Error: "deadletter: not a dead letter: its subject is not one of dead.<stream>.>",
 		},
 		{
-			Count: 2, Example: 2, Kind: deadletter.KindLetter, Reason: worker.ReasonExhausted, Signature: "smtp: code #", Stream: "JOBS",
+			Count: 2, Example: 2, Kind: deadletter.KindFailed, Reason: worker.ReasonExhausted, Signature: "smtp: code #", Stream: "JOBS",
 			Subjects: "jobs.mail.>", Error: "smtp: code 2",
 		},
 		{
 			Count: 1, Example: 7, Kind: deadletter.KindStranded, Reason: deadletter.ReasonMaxDeliveries, Signature: "c: max_deliveries", Stream: "JOBS",
 		},
 		{
-			Count: 1, Example: 4, Kind: deadletter.KindLetter, Reason: worker.ReasonExhausted, Signature: "smtp: code #", Stream: "OTHER",
+			Count: 1, Example: 4, Kind: deadletter.KindFailed, Reason: worker.ReasonExhausted, Signature: "smtp: code #", Stream: "OTHER",
 			Subjects: "other.4", Error: "smtp: code 4",
 		},
 		{
-			Count: 1, Example: 3, Kind: deadletter.KindLetter, Reason: worker.ReasonDiscarded, Signature: "no such user", Stream: "JOBS",
+			Count: 1, Example: 3, Kind: deadletter.KindFailed, Reason: worker.ReasonDiscarded, Signature: "no such user", Stream: "JOBS",
 			Subjects: "jobs.mail.3", Error: "smtp: code 3",
 		},
 	}

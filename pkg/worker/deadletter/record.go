@@ -43,7 +43,7 @@ type ticket struct {
 }
 
 func (s *Store) recordSubject(e *Entry) string {
-	return fmt.Sprintf("%s.%s.%s.%d", s.cfg.DeadSubject, e.Letter.Stream, jobmsg.TokenReplay, e.Sequence)
+	return fmt.Sprintf("%s.%s.%s.%d", s.cfg.DeadSubject, e.DeadLetter.Stream, jobmsg.TokenReplay, e.Sequence)
 }
 
 // begin writes the record of a replay or a discard, or continues one that was interrupted. Of two that begin at the same moment one writes
@@ -71,7 +71,7 @@ func (s *Store) write(ctx context.Context, e *Entry, state string) (ticket, erro
 	msg := nats.NewMsg(s.recordSubject(e))
 	msg.Header.Set(jobmsg.HeaderReplayState, state)
 	if state != stateDiscarded { // the stream of a discarded job may be gone
-		target, err := s.target(ctx, e.Letter.Stream)
+		target, err := s.target(ctx, e.DeadLetter.Stream)
 		if err != nil {
 			return ticket{}, err
 		}
@@ -111,7 +111,7 @@ func (s *Store) recent(ctx context.Context, t ticket) (bool, error) {
 
 // discard removes a letter, unless a replay has begun to put its job back. The record of whichever comes first keeps the other away.
 func (s *Store) discard(ctx context.Context, e *Entry) error {
-	if e.Kind != KindLetter || e.Problem != nil {
+	if e.Kind != KindFailed || e.Problem != nil {
 		return s.removeEntry(ctx, e)
 	}
 	t, err := s.begin(ctx, e, stateDiscarded, true)
@@ -193,11 +193,11 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 	if err != nil || later.published || later.record != t.record {
 		return later, err
 	}
-	if again || sure && e.Letter.Worker != "" {
+	if again || sure && e.DeadLetter.Worker != "" {
 		return t, nil
 	}
 	// The program that works this job records nothing. The server still knows the message ID.
-	info, err := s.info(ctx, e.Letter.Stream)
+	info, err := s.info(ctx, e.DeadLetter.Stream)
 	if err != nil || info.TimeStamp.Sub(t.begunAt) < info.Config.Duplicates-margin {
 		return t, err
 	}
@@ -220,7 +220,7 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 // find looks for the job of a replay in the job's stream. sure is false if find could not read all messages that may be the job.
 func (s *Store) find(ctx context.Context, e *Entry, t ticket, after uint64) (found, sure bool, err error) {
 	for range maxWalk {
-		m, err := s.get(ctx, e.Letter.Stream, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
+		m, err := s.get(ctx, e.DeadLetter.Stream, jsapi.Query{NextBySubject: e.DeadLetter.Subject, Sequence: after + 1})
 		if m == nil || err != nil {
 			return false, err == nil, err
 		}
@@ -301,15 +301,15 @@ func (s *Store) claim(
 	k, unique := keyOf(e)
 	place := k.Any()
 	if !unique {
-		if place = e.Letter.Subject; !cfg.DiscardNewPerSubject || cfg.MaxMsgsPerSubject != 1 {
+		if place = e.DeadLetter.Subject; !cfg.DiscardNewPerSubject || cfg.MaxMsgsPerSubject != 1 {
 			return nil, 0, nil
 		}
 	}
 	var last uint64
-	switch holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: place}); {
+	switch holder, err := s.get(ctx, e.DeadLetter.Stream, jsapi.Query{LastBySubject: place}); {
 	case err != nil:
 		return nil, 0, err
-	case holder == nil, e.Kind == KindStranded && holder.Sequence == e.Letter.Sequence:
+	case holder == nil, e.Kind == KindStranded && holder.Sequence == e.DeadLetter.Sequence:
 	case t.record > 0 && holder.Header.Get(jobmsg.HeaderReplayRecord) == strconv.FormatUint(t.record, 10):
 		published = holder.Sequence
 	case unique && isRecordOf(e, k, holder):
@@ -333,16 +333,16 @@ func expectation(k jobmsg.Key, last uint64) nats.Header {
 
 // keyOf returns the key of a unique job.
 func keyOf(e *Entry) (jobmsg.Key, bool) {
-	if len(e.Letter.Header[worker.HeaderKeep]) == 0 {
+	if len(e.DeadLetter.Header[worker.HeaderKeep]) == 0 {
 		return jobmsg.Key{}, false
 	}
-	k, err := jobmsg.KeyOf(e.Letter.Subject)
+	k, err := jobmsg.KeyOf(e.DeadLetter.Subject)
 	return k, err == nil
 }
 
 // isRecordOf reports whether a message is the record of the end of this job.
 func isRecordOf(e *Entry, k jobmsg.Key, m *jsapi.Message) bool {
-	return m.Subject == k.Done() && m.Header.Get(worker.HeaderID) == e.Letter.ID &&
-		m.Header.Get(worker.HeaderSequence) == strconv.FormatUint(e.Letter.Sequence, 10) &&
+	return m.Subject == k.Done() && m.Header.Get(worker.HeaderID) == e.DeadLetter.ID &&
+		m.Header.Get(worker.HeaderSequence) == strconv.FormatUint(e.DeadLetter.Sequence, 10) &&
 		worker.State(m.Header.Get(worker.HeaderState)) == worker.StateDead
 }

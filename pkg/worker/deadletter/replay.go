@@ -158,10 +158,10 @@ func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Res
 			return 0, nil
 		}
 		if e.Kind == KindStranded && e.Problem == nil {
-			if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil {
+			if queue, err := s.isWorkQueue(ctx, e.DeadLetter.Stream); err != nil {
 				return 0, err
 			} else if queue {
-				if _, err := s.remove(ctx, e.Letter.Stream, e.Letter.Sequence); err != nil {
+				if _, err := s.remove(ctx, e.DeadLetter.Stream, e.DeadLetter.Sequence); err != nil {
 					return 0, err
 				}
 			}
@@ -177,15 +177,15 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 	if e.Problem != nil {
 		return 0, e.Problem
 	}
-	payload := e.Letter.Payload
+	payload := e.DeadLetter.Payload
 	if opts.Edit != nil {
-		edited, err := opts.Edit(e.Letter)
+		edited, err := opts.Edit(e.DeadLetter)
 		if err != nil {
 			return 0, fmt.Errorf("deadletter: %w letter %d: %w", errEdit, e.Sequence, err)
 		}
 		payload = edited
 	}
-	resume := bytes.Equal(payload, e.Letter.Payload)
+	resume := bytes.Equal(payload, e.DeadLetter.Payload)
 	msg, unfit := s.message(ctx, e, payload, resume)
 	if opts.DryRun || unfit != nil {
 		return 0, s.rehearse(ctx, e, unfit, opts)
@@ -228,7 +228,7 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, unfit error, opts Replay
 	case t.published:
 		return s.finish(ctx, e, t)
 	}
-	target, err := s.target(ctx, e.Letter.Stream)
+	target, err := s.target(ctx, e.DeadLetter.Stream)
 	if err == nil {
 		_, _, err = s.claim(ctx, e, ticket{}, target.Config)
 	}
@@ -238,7 +238,7 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, unfit error, opts Replay
 // message returns the job of a letter as a replay publishes it. The record and the expectations are as long as they can be: publish sets
 // them. The error is one that no replay of the letter can avoid.
 func (s *Store) message(ctx context.Context, e *Entry, payload []byte, resume bool) (*nats.Msg, error) {
-	l := &e.Letter
+	l := &e.DeadLetter
 	target, err := s.target(ctx, l.Stream)
 	if err == nil && e.Kind == KindStranded && target.Config.Retention != jetstream.WorkQueuePolicy {
 		err = fmt.Errorf("%w: stream %s is no work queue: its message %d may be for other consumers as well, which would all get it again",
@@ -292,7 +292,7 @@ func (s *Store) message(ctx context.Context, e *Entry, payload []byte, resume bo
 
 // publish stores the job in its stream, under a message ID that belongs to this letter.
 func (s *Store) publish(ctx context.Context, e *Entry, t ticket, msg *nats.Msg) (uint64, error) {
-	l := &e.Letter
+	l := &e.DeadLetter
 	target, err := s.target(ctx, l.Stream)
 	if err != nil {
 		return 0, err
@@ -353,7 +353,7 @@ var errRemoval = errors.New("deadletter: not all is removed")
 // removeEntry removes an entry and its parts. Of several calls at the same time one counts the entry: the others get [ErrNotFound].
 func (s *Store) removeEntry(ctx context.Context, e *Entry) error {
 	removed, err := s.remove(ctx, s.cfg.Stream, e.Sequence)
-	for _, part := range e.Letter.Parts {
+	for _, part := range e.DeadLetter.Parts {
 		if err == nil {
 			_, err = s.remove(ctx, s.cfg.Stream, part)
 		}

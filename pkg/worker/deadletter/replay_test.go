@@ -33,7 +33,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	b.work(t, 1, worker.Discard(errors.New("smtp: code 1")))
 
 	died := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
-	check.Require(t, len(died) == 1 && died[0].Letter.ID == "id-1" && b.messages(t, "JOBS") == 0, "letters: %+v", died)
+	check.Require(t, len(died) == 1 && died[0].DeadLetter.ID == "id-1" && b.messages(t, "JOBS") == 0, "letters: %+v", died)
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 	msg := b.job(t, outcomes[0].Sequence)
@@ -44,7 +44,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	msg.Header.Del(nats.MsgIdHdr)
 
 	want := nats.Header{
-		"Job-Id": {"id-1"}, "Job-Replay": {"1"}, "Job-Replay-Of": {"DEAD:1"}, "Job-Replay-Record": {"2"}, "Job-Resume": {died[0].Letter.Resume()},
+		"Job-Id": {"id-1"}, "Job-Replay": {"1"}, "Job-Replay-Of": {"DEAD:1"}, "Job-Replay-Record": {"2"}, "Job-Resume": {died[0].DeadLetter.Resume()},
 		"Nats-Expected-Stream": {"JOBS"},
 	}
 	diff := cmp.Diff(want, msg.Header)
@@ -236,8 +236,8 @@ func TestReplayIsOfSeveralAtOnce(t *testing.T) {
 			jobs := map[string]uint64{}
 			for i, o := range outcomes {
 				check.Same(t, "letter", o.Entry.Sequence, uint64(i+1))
-				check.That(t, o.Sequence > jobs[o.Entry.Letter.Subject], "letter %d became job %d, one before it %d", i+1, o.Sequence, jobs[o.Entry.Letter.Subject])
-				jobs[o.Entry.Letter.Subject] = o.Sequence
+				check.That(t, o.Sequence > jobs[o.Entry.DeadLetter.Subject], "letter %d became job %d, one before it %d", i+1, o.Sequence, jobs[o.Entry.DeadLetter.Subject])
+				jobs[o.Entry.DeadLetter.Subject] = o.Sequence
 			}
 			check.Same(t, "messages left", b.messages(t, "DEAD"), uint64(n-want))
 		})

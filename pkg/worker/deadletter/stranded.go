@@ -24,7 +24,7 @@ const (
 // adopt makes a dead letter of a message that a foreign consumer left in its work queue. It stores the letter, then removes
 // the message, then the advisory. After a crash in between, another call completes the rest.
 func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
-	letter := e.Letter
+	letter := e.DeadLetter
 	letter.DeadAt = e.StoredAt
 	sequence, err := s.adopted(ctx, letter)
 	if err == nil && sequence == 0 {

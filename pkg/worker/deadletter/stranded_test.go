@@ -79,7 +79,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		}
 
 		for _, e := range b.list(t, deadletter.Filter{}, deadletter.NewestFirst) {
-			check.That(t, e.Letter.Reason == reason && errors.Is(e.Problem, problem) && (problem != nil || string(e.Letter.Payload) == "payload"),
+			check.That(t, e.DeadLetter.Reason == reason && errors.Is(e.Problem, problem) && (problem != nil || string(e.DeadLetter.Payload) == "payload"),
 				"entry: %+v", e)
 		}
 	}
@@ -97,7 +97,7 @@ func TestStrandedMessageIsShownAndReplayed(t *testing.T) {
 	all := b.list(t, deadletter.Filter{Subject: "jobs.other.*"}, deadletter.NewestFirst)
 	check.Require(t, len(all) == 1 && all[0].Kind == deadletter.KindStranded && all[0].Problem == nil, "entries: %+v", all)
 
-	l := all[0].Letter
+	l := all[0].DeadLetter
 	if string(l.Payload) != "payload 1" || l.ID != "JOBS1" || l.Subject != "jobs.other.1" || l.Sequence != seq || l.Deliveries != 1 ||
 		l.Reason != deadletter.ReasonMaxDeliveries || l.Consumer != "foreign" {
 		t.Errorf("letter: %+v", l)
@@ -144,8 +144,8 @@ func TestStrandedMessageThatIsGoneIsNamed(t *testing.T) {
 	b.advise(t, "MSG_TERMINATED.JOBS.foreign", `{"stream_seq":1,"deliveries":1,"reason":"no use"}`)
 
 	all := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
-	check.That(t, len(all) == 1 && errors.Is(all[0].Problem, deadletter.ErrGone) && all[0].Letter.Reason == deadletter.ReasonTerminated &&
-		strings.Contains(all[0].Letter.Error, "no use"),
+	check.That(t, len(all) == 1 && errors.Is(all[0].Problem, deadletter.ErrGone) && all[0].DeadLetter.Reason == deadletter.ReasonTerminated &&
+		strings.Contains(all[0].DeadLetter.Error, "no use"),
 		"entries: %+v", all)
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
@@ -249,7 +249,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 			}
 
 			all := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
-			check.Require(t, len(all) == 1 && bytes.Equal(all[0].Letter.Payload, payload) && all[0].Letter.ID == "large" && len(all[0].Letter.Parts) >= 2,
+			check.Require(t, len(all) == 1 && bytes.Equal(all[0].DeadLetter.Payload, payload) && all[0].DeadLetter.ID == "large" && len(all[0].DeadLetter.Parts) >= 2,
 				"%d entries", len(all))
 
 			overview, err := b.store.Survey(t.Context(), deadletter.Filter{}, deadletter.SurveyOptions{})

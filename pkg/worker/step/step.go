@@ -61,7 +61,7 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 	if data == nil {
 		return result, failed
 	}
-	if err := jobmsg.Decode(data, &result); err != nil {
+	if err := jobmsg.Decode(nil, data, &result); err != nil {
 		return result, &RecordError{Cause: err, Job: job.ID, Step: name}
 	}
 	return result, failed
@@ -101,7 +101,7 @@ func List(ctx context.Context, js jetstream.JetStream, bucket, stream string, jo
 		Consumer: job.Consumer, Job: job.ID, Resume: job.Header.Get(worker.HeaderResume), Sequence: job.Sequence, Stored: job.Since,
 		Stream: stream,
 	}
-	if l := job.Letter; l != nil {
+	if l := job.DeadLetter; l != nil {
 		a.Consumer, a.Resume = l.Consumer, l.Resume()
 	}
 	if a.Consumer == "" {

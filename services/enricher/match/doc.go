@@ -35,9 +35,11 @@
 // and city only, are the usual case.
 //
 // Some differences are those of two venues, however much agrees, and the outcome is AMBIGUOUS at most: each name has a dish or a
-// cuisine that the other lacks (two kitchens in one house); only the number of a brand agrees, such as a toll-free number, and
-// the city or the street differs; the streets share a name but not their kind or their quarter of the compass, and no telephone
-// number agrees.
+// cuisine that the other lacks (two kitchens in one house); each has a word that the other lacks, be it a name or a kind of place
+// ("Ritz Grill" and "Ritz Courtyard"); the numbers in the names differ; only the number of a brand agrees, such as a toll-free
+// number, and the city or the street differs; the streets share a name but not their kind or their quarter of the compass, and no
+// telephone number agrees. Without a telephone number that agrees, an address in another town counts for little when its house
+// number is small: every town has 1 Main Street.
 //
 // # Across scripts
 //

@@ -55,6 +55,7 @@ const (
 	nameFoodsDiffer
 	addressTypesDiffer
 	addressPartial
+	nameRivals
 	doubt
 	features
 )
@@ -72,7 +73,7 @@ var featureNames = [features]string{
 	"phone.same", "phone.local", "phone.differs", "phone.brand",
 	"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address",
 	"city.same", "city.differs",
-	"name.stranger", "name.translated", "name.foods_differ", "address.types_differ", "address.partial", "doubt",
+	"name.stranger", "name.translated", "name.foods_differ", "address.types_differ", "address.partial", "name.rivals", "doubt",
 }
 
 // vector has the values of the features of a pair.
@@ -87,8 +88,13 @@ const (
 )
 
 // otherTown is the factor for an equal street and house number when the cities differ and no telephone number shows
-// that one is a suburb of the other: there is more than one Main Street.
-const otherTown = 0.5
+// that one is a suburb of the other: there is more than one Main Street. A small house number counts for a quarter of that, as each
+// Main Street has it, and a street without a number for half.
+const (
+	otherTown   = 0.5
+	smallNumber = 50
+	largeNumber = 200
+)
 
 // Two street names are one from the first likeness on, and two below the second.
 const (
@@ -104,7 +110,8 @@ func observe(a, b *Prepared) vector {
 	var v vector
 	names := name.Compare(&a.name, &b.name, a.local, b.local)
 	v.names(names)
-	v.addresses(address.Compare(&a.address, &b.address))
+	places := address.Compare(&a.address, &b.address)
+	v.addresses(places)
 	if f := comparePhones(a.phones, b.phones); f != noFeature {
 		v[f] = 1
 	}
@@ -116,7 +123,7 @@ func observe(a, b *Prepared) vector {
 	if a.Place.Location.usable() && b.Place.Location.usable() {
 		v.distance(*a.Place.Location, *b.Place.Location)
 	}
-	v.cross(names.Untold)
+	v.cross(names.Untold, otherTown*max(0.25, ramp(float64(places.HouseNumber), smallNumber, largeNumber)))
 	v.doubt()
 	return v
 }
@@ -124,13 +131,13 @@ func observe(a, b *Prepared) vector {
 // mostDoubtful is the greatest log-odds of a pair that must not be found: a score of 0.7.
 const mostDoubtful = 0.85
 
-// doubt keeps a pair below FoundScore whose differences are those of two venues, however much agrees: two kitchens in one house,
+// doubt keeps a pair below FoundScore whose differences are those of two venues, however much agrees: two venues in one house,
 // two branches with the number of their chain, the same house number in two streets with one name. Only a telephone number of the
 // place shows that a source mistook the street.
 func (v *vector) doubt() {
 	elsewhere := max(v[cityDiffers], v[addressOther], v[addressNumberDiffers]) > 0.5
 	otherStreet := max(v[addressOpposite], v[addressTypesDiffer]) > 0 && v[phoneSame] == 0
-	if v[nameFoodsDiffer] > 0 || v[phoneBrand] == 1 && elsewhere || otherStreet {
+	if v[nameFoodsDiffer] > 0 || v[nameNumbersDiffer] > 0 || v[nameRivals] > 0 || v[phoneBrand] == 1 && elsewhere || otherStreet {
 		v[doubt] = max(0, (v.logOdds()-mostDoubtful)/-weights[doubt])
 	}
 }
@@ -152,6 +159,7 @@ func (v *vector) names(g name.Agreement) {
 	v[nameNumbersDiffer] = g.NumbersDiffer
 	v[nameKindsDiffer] = g.KindsDiffer
 	v[nameFoodsDiffer] = g.FoodsDiffer
+	v[nameRivals] = g.Rivals
 	v[branchSame] = g.BranchSame
 	v[branchDiffers] = g.BranchDiffer
 }
@@ -230,10 +238,11 @@ func (v *vector) distance(a, b Point) {
 // cross makes the observations that need several fields. A name without other evidence may belong to any venue. Names
 // that have nothing in common belong to two venues, whatever else agrees: the venues of a hotel or a food court, or a
 // former tenant, share telephone and address.
-func (v *vector) cross(untold float64) {
+func (v *vector) cross(untold, town float64) {
 	if v[cityDiffers] == 1 && v[phoneSame] == 0 {
-		v[addressSame] *= otherTown
-		v[addressPartial] *= otherTown
+		v[addressSame] *= town
+		v[addressPartial] *= town
+		v[addressStreet] *= otherTown / 2
 	}
 	alone := true
 	for i := addressSame; i <= cityDiffers; i++ {

@@ -83,6 +83,8 @@ func features() []seen {
 		names("name.numbers_differ", "Pier 39", "Pier 41", 1, "Pier 39", "Pier"),
 		names("name.unknown", "寿司大", "Sushi Dai", 1, "寿司大", "寿司大"),
 		names("name.foods_differ", "Momo Sushi", "Momo Ramen", 1, "Momo Sushi", "Momo"),
+		names("name.rivals", "Ritz Grill", "Ritz Courtyard", 1, "Ritz Grill", "Ritz"),
+		names("name.rivals", "Ritz Cafe", "Ritz Restaurant", 1, "Ritz Sushi Cafe", "Ritz Sushi Restaurant"),
 		names("name.kinds_differ", "Ritz Cafe", "Ritz Bakery", 1, "Ritz Cafe", "Ritz"),
 		{feature: "name.alone", low: 1, high: 1, a: spago, b: city("Haifa"), notA: city("Haifa"), notB: city("Haifa")},
 		names("name.stranger", "Spago", "Patina", 0.99, "Spago", "Spago Bar"),

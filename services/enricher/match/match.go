@@ -164,7 +164,7 @@ func sameVenue(a, b *Prepared) bool {
 func Contradict(a, b *Prepared) bool {
 	v := observe(a, b)
 	for _, f := range []feature{
-		addressOther, addressNumberDiffers, addressOpposite, addressTypesDiffer, nameFoodsDiffer, branchDiffers,
+		addressOther, addressNumberDiffers, addressOpposite, addressTypesDiffer, nameFoodsDiffer, nameRivals, branchDiffers,
 		cityDiffers, geoFar, geoFarSameAddress, geoQuarter, phoneDiffers,
 	} {
 		if v[f] > 0.5 {
@@ -180,7 +180,7 @@ func Contradict(a, b *Prepared) bool {
 }
 
 // ModelVersion names the version of the features and weights. A result of another version should be matched again.
-const ModelVersion = "places-5"
+const ModelVersion = "places-6"
 
 // Evidence has the observations behind a score. It is small as JSON and one line as a string.
 type Evidence struct {

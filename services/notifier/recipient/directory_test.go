@@ -61,17 +61,17 @@ func TestDirectoryResolves(t *testing.T) {
 	put(t, d, "CUSTOMER", "guest", restaurant)
 	put(t, d, "ADMIN", "root")
 	check.OK(t, d.Leave(t.Context(), "RESTAURANT_USER", "left", restaurant))
-	event := contracts.Event{EventID: "e", EventType: "X", AggregateType: "RESERVATION", RestaurantID: []byte("5"), UserID: "guest"}
+	event := recipient.Event{EventID: "e", EventType: "X", AggregateType: "RESERVATION", RestaurantID: []byte("5"), UserID: "guest"}
 	for name, test := range map[string]struct {
-		event contracts.Event
+		event recipient.Event
 		kind  contracts.RecipientType
 		scope rules.Scope
 		want  []string
 	}{
 		"those of a restaurant":         {event, "RESTAURANT_USER", rules.ScopeAggregate, []string{"RESTAURANT_USER/ada", "RESTAURANT_USER/גל@example.com"}},
 		"of another kind":               {event, "CUSTOMER", rules.ScopeAggregate, []string{"CUSTOMER/guest"}},
-		"of the aggregate":              {contracts.Event{AggregateType: "RESTAURANT", AggregateID: "6"}, "RESTAURANT_USER", rules.ScopeAggregate, []string{"RESTAURANT_USER/elsewhere", "RESTAURANT_USER/גל@example.com"}},
-		"a restaurant that is a string": {contracts.Event{RestaurantID: []byte(`"5"`)}, "CUSTOMER", rules.ScopeAggregate, []string{"CUSTOMER/guest"}},
+		"of the aggregate":              {recipient.Event{AggregateType: "RESTAURANT", AggregateID: "6"}, "RESTAURANT_USER", rules.ScopeAggregate, []string{"RESTAURANT_USER/elsewhere", "RESTAURANT_USER/גל@example.com"}},
+		"a restaurant that is a string": {recipient.Event{RestaurantID: []byte(`"5"`)}, "CUSTOMER", rules.ScopeAggregate, []string{"CUSTOMER/guest"}},
 		"all":                           {event, "RESTAURANT_USER", rules.ScopeAll, []string{"RESTAURANT_USER/ada", "RESTAURANT_USER/elsewhere", "RESTAURANT_USER/left", "RESTAURANT_USER/גל@example.com"}},
 		"the user, known or not":        {event, "AGENCY_USER", rules.ScopeUser, []string{"AGENCY_USER/guest"}},
 		"nobody":                        {event, "ADMIN", rules.ScopeAggregate, nil},
@@ -165,7 +165,7 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 	for i := range 3 {
 		put(t, d, "CUSTOMER", fmt.Sprint("u", i))
 	}
-	q := recipient.Query{Event: contracts.Event{EventID: "e", EventType: "X", AggregateType: "Y"}, Scope: rules.ScopeAll, Type: "CUSTOMER"}
+	q := recipient.Query{Event: recipient.Event{EventID: "e", EventType: "X", AggregateType: "Y"}, Scope: rules.ScopeAll, Type: "CUSTOMER"}
 	if users, err := ids(d.Resolve(t.Context(), q)); err != nil || len(users) != 3 {
 		t.Fatal(users, err)
 	}
@@ -218,7 +218,7 @@ func TestCarriedRecipientsAreAll(t *testing.T) {
 	d, _ := open(t)
 	put(t, d, "ADMIN", "root")
 	r := recipient.Carried(d)
-	event := contracts.Event{Recipients: []contracts.Recipient{
+	event := recipient.Event{Recipients: []contracts.Recipient{
 		{UserID: "a", RecipientType: "CUSTOMER"},
 		{UserID: "b", RecipientType: "AGENCY_USER"},
 		{UserID: "c", RecipientType: "CUSTOMER"},

@@ -6,7 +6,6 @@ package recipient
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -24,7 +23,7 @@ const AggregateRestaurant = "RESTAURANT"
 // Query asks for the recipients of one kind that an event concerns.
 type Query struct {
 	// Event is the event.
-	Event contracts.Event
+	Event Event
 
 	// Scope selects the recipients of the kind.
 	Scope rules.Scope
@@ -41,23 +40,6 @@ type Resolver interface {
 	//
 	// An error that is not an [*Error] counts as temporary.
 	Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error]
-}
-
-// Aggregate returns the aggregate of an event or, if the event only names a restaurant, the restaurant. The id is ""
-// when the event names neither.
-func Aggregate(e contracts.Event) (kind, id string) {
-	if e.AggregateID != "" {
-		return e.AggregateType, e.AggregateID
-	}
-	raw := string(e.RestaurantID)
-	if raw == "" || raw == "null" {
-		return e.AggregateType, ""
-	}
-	var text string
-	if err := json.Unmarshal(e.RestaurantID, &text); err == nil {
-		raw = text
-	}
-	return AggregateRestaurant, raw
 }
 
 // one yields a single recipient.

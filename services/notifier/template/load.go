@@ -17,6 +17,7 @@ import (
 	text "text/template"
 	"text/template/parse"
 
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
@@ -31,13 +32,17 @@ const (
 // localeTag matches the locale in a file name: a language tag, or default.
 var localeTag = regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
 
-// Channels returns email, sms, webpush, and further channels that show pushes.
+// Channels returns the channels without code that have texts, and further channels that show pushes.
 func Channels(pushes ...string) map[string]Kind {
 	kinds := map[string]Kind{}
 	for _, name := range pushes {
 		kinds[name] = Push
 	}
-	kinds["email"], kinds["sms"], kinds["webpush"] = Mail, SMS, Push
+	for _, c := range channels.All() {
+		if c.Text != "" {
+			kinds[c.Name] = Kind(c.Text)
+		}
+	}
 	return kinds
 }
 

@@ -2,6 +2,7 @@ package consoletest
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -86,7 +87,8 @@ func (s *Site) Business() {
 	check.OK(s.T, err)
 	for id, at := range map[string]time.Time{"evt 1": {}, "evt-2": time.Now().Add(24 * time.Hour)} {
 		check.OK(s.T, check.Err(publisher.Publish(s.Context(), contracts.Event{
-			EventID: id, EventType: "TABLE", AggregateType: "RESTAURANT", RestaurantID: []byte("5"), NotBefore: at,
+			EventID: id, EventType: "TABLE", AggregateType: "RESTAURANT", NotBefore: at,
+			Extra: map[string]json.RawMessage{"restaurant_id": []byte("5")},
 		})))
 	}
 	videos := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -76,7 +76,7 @@ func TestLinesHaveTheirFilters(t *testing.T) {
 // answers are those of services to the requests of the console and the commands.
 var answers = map[string]string{
 	"enricher.v1.place": `{"lookups":[]}`, "importer.v1.get": `{"job_id":"it's 1","status":"RUNNING","url":"https://a.example/x"}`,
-	"notifier.v1.get":  `{"event_id":"it's 1","event_type":"X","state":"planned","rows":2,"recipients":1}`,
+	"notifier.v1.get":  `{"event_id":"it's 1","event_type":"X","state":"planned","planned":2,"recipients":1}`,
 	"notifier.v1.list": `{"notifications":[{"event_id":"it's 1","user_id":"ada","channel":"sms","state":"failed"},{"event_id":"it's 1","state":"pending"}]}`,
 }
 

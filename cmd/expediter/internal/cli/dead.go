@@ -119,11 +119,11 @@ func (f *deadFlags) list(dead iter.Seq2[deadletter.Entry, error], format string,
 		if err != nil || out.Err() != nil {
 			return err
 		}
-		row, l := operate.NewDeadLetter(e), e.Letter
+		row, l := operate.NewDeadLetter(e), e.DeadLetter
 		listed := struct {
 			operate.DeadLetter
 
-			Letter listedDeadLetter `json:"letter,omitzero"`
+			Listed listedDeadLetter `json:"dead_letter,omitzero"`
 		}{row, listDeadLetter(l)}
 		out.Add(listed, row.Sequence, row.StoredAt, row.Kind, l.Reason, l.ID, row.About(), firstLine(row.Text()))
 		n++
@@ -309,7 +309,7 @@ func (f *deadFlags) show(e deadletter.Entry, format string, payload bool) error 
 	case payload && e.Problem != nil:
 		return e.Problem
 	case payload:
-		return f.say("%s", e.Letter.Payload)
+		return f.say("%s", e.DeadLetter.Payload)
 	case asJSON(format):
 		return f.writeLine(operate.NewDeadLetter(e))
 	}
@@ -327,7 +327,7 @@ func (d *details) line(name, value string) {
 
 // describe writes a dead letter for a person. It makes text from a job harmless to a terminal.
 func (f *deadFlags) describe(e deadletter.Entry) error {
-	l := e.Letter
+	l := e.DeadLetter
 	var text details
 	line := text.line
 	line("number", strconv.FormatUint(e.Sequence, 10))

@@ -24,6 +24,7 @@ import (
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const (
@@ -120,7 +121,9 @@ func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
 		return nil, fmt.Errorf("%w: the server has no stream for events: %w (make it with \"expediter apply\")", errUnavailable, err)
 	}
-	publisher, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: f.source, Timeout: min(f.limit, maxPublish)})
+	publishing := recipient.PublisherConfig()
+	publishing.Source, publishing.Timeout = f.source, min(f.limit, maxPublish)
+	publisher, err := contracts.NewPublisher(js, publishing)
 	return notify.Stream{Publisher: publisher}, err
 }
 

@@ -97,10 +97,10 @@ func listed(j worker.StoredJob) any {
 	row := struct {
 		worker.StoredJob
 
-		Letter listedDeadLetter `json:"letter,omitzero"`
+		DeadLetter listedDeadLetter `json:"dead_letter,omitzero"`
 	}{StoredJob: j}
-	if j.Letter != nil {
-		row.Letter = listDeadLetter(*j.Letter)
+	if j.DeadLetter != nil {
+		row.DeadLetter = listDeadLetter(*j.DeadLetter)
 	}
 	return row
 }

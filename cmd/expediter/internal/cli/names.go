@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -107,7 +108,7 @@ func (g *globals) completeNames(cmd *cobra.Command) {
 			case list != nil:
 				_ = cmd.RegisterFlagCompletionFunc(f.Name, g.completer(list)) // the flag exists
 			case f.Name == "channel", f.Name == "channels":
-				completeWith(cmd, f.Name, channelNames...)
+				completeWith(cmd, f.Name, channels.Names()...)
 			case f.Name == "account", f.Name == "accounts":
 				completeWith(cmd, f.Name, strings.Fields(strings.ToUpper(strings.Join(contracts.Services(), " ")))...)
 			}

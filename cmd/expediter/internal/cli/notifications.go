@@ -110,7 +110,7 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 			terminal.Time(e.At), terminal.Printable(e.Reason))
 	default:
 		f.notef("%s, seen %s: %s for %s.\n",
-			terminal.Printable(e.EventType), terminal.Time(e.At), counted(e.Rows, "notification"), counted(e.Recipients, "recipient"))
+			terminal.Printable(e.EventType), terminal.Time(e.At), counted(e.Planned, "notification"), counted(e.Recipients, "recipient"))
 	}
 	return nil
 }

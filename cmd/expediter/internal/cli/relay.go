@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 type relayFlags struct {
@@ -156,8 +157,9 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	r, err := outbox.New(ctx, outbox.Config{
-		Concurrency: f.concurrency, Hooks: hooks, Logger: f.logger, Meters: about.exports.Meters,
-		NATSOptions: opts, NATSURL: server, Pool: pool, PublishTimeout: f.timeout, Stream: f.stream,
+		Concurrency: f.concurrency, Fingerprint: recipient.PublisherConfig().Fingerprint, Hooks: hooks,
+		Logger: f.logger, Meters: about.exports.Meters,
+		NATSOptions: opts, NATSURL: server, Pool: pool, PublishTimeout: f.timeout, Stream: f.stream, Subject: relayedSubject,
 	})
 	if errors.Is(err, outbox.ErrNoSchema) {
 		return fmt.Errorf("%w (or run with --migrate)", err)
@@ -183,6 +185,19 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 		f.logger.WarnContext(ctx, "outbox.failed", "error", err)
 	}
 	return nil
+}
+
+// relayedSubject returns the subject of an event, or why the notifier would refuse it. A route is refused: whoever may insert a row could
+// choose channels and texts.
+func relayedSubject(m contracts.Event) (string, error) {
+	e, err := recipient.Of(m)
+	if err == nil && len(e.Route) > 0 {
+		err = contracts.Mistake("Event", "/route", "is not relayed: use POST /v1/notify")
+	}
+	if err != nil {
+		return "", err
+	}
+	return e.Subject()
 }
 
 // watched exports the metrics and traces of a relay, and serves the metrics and the readiness over HTTP if it has an address.

@@ -13,12 +13,12 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
-
-var channelNames = []string{"inapp", "email", "sms", "webhook", "webpush"}
 
 // errMistakes is returned for rules and templates with which a notifier would not start.
 var errMistakes = errors.New("a notifier would not take this into force")
@@ -41,7 +41,7 @@ func newRulesCheck(g *globals) *cobra.Command {
 	f := &rulesFlags{globals: g}
 	cmd := action("check FILE", func(_ context.Context, args []string) error { return f.run(args[0]) })
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.channels, "channels", channelNames, "channels that the notifier has, with commas")
+	flags.StringSliceVar(&f.channels, "channels", channels.Names(), "channels that the notifier has, with commas")
 	flags.StringSliceVar(&f.gateways, "gateways", nil, "further channels that NOTIFIER_GATEWAYS sets up, with commas")
 	flags.StringVar(&f.templates, "templates", "", "folder of the texts of email, sms and webpush")
 	return cmd
@@ -67,23 +67,15 @@ func (f *rulesFlags) run(path string) error {
 // channelConfig returns the configuration of a notifier with the channels, and with a folder of texts if one is given. others has
 // the channels without a setting.
 func (f *rulesFlags) channelConfig() (set notifier.ChannelConfig, others []string) {
-	const something = "-" // settings of channels are not checked
+	others = slices.DeleteFunc(slices.Clone(f.channels), func(name string) bool { return name == inapp.Name })
 	if f.templates == "" {
-		others = append(slices.Clone(f.gateways), f.channels...)
-		return set, slices.DeleteFunc(others, func(name string) bool { return name == "inapp" })
+		return set, append(others, f.gateways...)
 	}
 	set.Templates, set.Gateways = f.templates, map[string]string{}
 	for _, name := range f.gateways {
-		set.Gateways[name] = something
+		set.Gateways[name] = "-" // CheckRules does not look at the value
 	}
-	with := map[string]*string{"email": &set.EmailServer, "inapp": new(string), "sms": &set.SMSURL, "webpush": &set.WebPushKey}
-	for _, name := range f.channels {
-		if setting := with[name]; setting != nil {
-			*setting = something
-		} else {
-			others = append(others, name)
-		}
-	}
+	others = notifier.Assume(&set, others...) // before set is copied
 	return set, others
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const (
@@ -85,7 +86,7 @@ func (d *demo) notifyAll(ctx context.Context) error {
 		return err
 	}
 	r := &d.report.Notifier
-	var events []contracts.Event
+	var events []recipient.Event
 	want := 0
 	for _, kind := range emitted {
 		for n := range news {
@@ -134,8 +135,8 @@ func (d *demo) notifyAll(ctx context.Context) error {
 }
 
 // happened returns the n-th event of a type.
-func happened(kind string, n int) contracts.Event {
-	e := contracts.Event{
+func happened(kind string, n int) recipient.Event {
+	e := recipient.Event{
 		EventID: fmt.Sprintf("demo-%s-%d", kind, n), EventType: kind, AggregateType: pipeline.Restaurant.Type,
 		RestaurantID: json.RawMessage(`"` + pipeline.Restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
 	}
@@ -146,7 +147,7 @@ func happened(kind string, n int) contracts.Event {
 }
 
 // emit publishes an event over HTTP, and returns the status of the answer.
-func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, error) {
+func (d *demo) emit(ctx context.Context, url string, e recipient.Event) (int, error) {
 	body, err := contracts.Encode(e)
 	if err != nil {
 		return 0, err
@@ -156,7 +157,7 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 
 // countNotifications waits until the expected number of notifications has ended, and counts them as the notifier lists them, and the
 // messages that arrived.
-func (d *demo) countNotifications(ctx context.Context, want int, events []contracts.Event) error {
+func (d *demo) countNotifications(ctx context.Context, want int, events []recipient.Event) error {
 	r := &d.report.Notifier
 	for {
 		ended := 0

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/internal/operate/watch"
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/retry"
@@ -244,16 +245,12 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want provisio
 	}
 }
 
-var channels = map[string]string{
-	"email": "NOTIFIER_EMAIL_SERVER", "sms": "NOTIFIER_SMS_URL", "webhook": "NOTIFIER_WEBHOOK_SECRETS", "webpush": "NOTIFIER_WEBPUSH_KEY",
-}
-
 // isUnused reports whether a consumer belongs to a channel that no notifier uses, as far as is known. With
 // NOTIFIER_CREATE_ASSETS notifiers make consumers only for their channels.
 func (e *examination) isUnused(t target, c provision.Consumer) bool {
 	channel, _ := strings.CutPrefix(c.Config.Durable, "notifier-send-")
-	variable, ok := channels[channel]
-	return ok && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(t.workers(), c)
+	variable := channels.Named(channel).Variable
+	return variable != "" && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(t.workers(), c)
 }
 
 // missing returns the number of declared streams of a target that are missing.

@@ -159,7 +159,7 @@ var checks = []struct {
 	{"services", targets, (*examination).checkServices},
 	{"work", targets, (*examination).checkWork},
 	{"environment", nothing, (*examination).checkEnvironment},
-	{"remote services", nothing, (*examination).checkFarSides},
+	{"remote services", nothing, (*examination).checkRemotes},
 }
 
 // need is what a check needs, with all before it.

@@ -25,8 +25,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
-// farSides are the variables with the addresses that services call.
-var farSides = []string{
+// remotes are the variables with the addresses that services call.
+var remotes = []string{
 	"ENRICHER_PROVIDER_URL", "IMPORTER_OPENAI_URL", "IMPORTER_ORCHESTRATOR_URL", "IMPORTER_RECIPE_SERVICE_URL",
 	"NOTIFIER_SMS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT",
 }
@@ -49,9 +49,9 @@ func gateways(environment map[string]string) map[string]string {
 // backlogAge is the largest age of the oldest row of an outbox.
 const backlogAge = 5 * time.Minute
 
-// checkFarSides connects to all remote services that the environment names. It sends no request, except for the keys of an
+// checkRemotes connects to all remote services that the environment names. It sends no request, except for the keys of an
 // issuer.
-func (e *examination) checkFarSides(ctx context.Context) {
+func (e *examination) checkRemotes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*once)
 	defer cancel()
 	var asking sync.WaitGroup
@@ -63,7 +63,7 @@ func (e *examination) checkFarSides(ctx context.Context) {
 	each := func(variable string, check func(context.Context, string, string)) {
 		ask(variable, e.Environment[variable], check)
 	}
-	for _, variable := range farSides {
+	for _, variable := range remotes {
 		each(variable, e.checkURL)
 	}
 	for _, address := range gateways(e.Environment) {

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // Outcome is the outcome of publishing an event.
@@ -33,7 +34,7 @@ const (
 // Target takes events. It tries again by itself, with the same event, where that may succeed.
 type Target interface {
 	// Publish publishes an event. It returns when the event is kept, or an error.
-	Publish(ctx context.Context, e contracts.Event) (Outcome, error)
+	Publish(ctx context.Context, e recipient.Event) (Outcome, error)
 }
 
 // Stream is the Target that writes events into the stream. It needs no notifier, and recognises ids for as long as the
@@ -41,8 +42,12 @@ type Target interface {
 type Stream struct{ *contracts.Publisher }
 
 // Publish implements Target.
-func (s Stream) Publish(ctx context.Context, e contracts.Event) (Outcome, error) {
-	done, err := s.Publisher.Publish(ctx, e)
+func (s Stream) Publish(ctx context.Context, e recipient.Event) (Outcome, error) {
+	var done contracts.Published
+	m, err := e.Message()
+	if err == nil {
+		done, err = s.Publisher.Publish(ctx, m)
+	}
 	switch {
 	case errors.Is(err, contracts.ErrEventMismatch):
 		return Mismatch, nil
@@ -63,7 +68,7 @@ func silent(err error) bool {
 }
 
 // Publish implements Target. The notifier accepts the event, and recognises its id for ever.
-func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error) {
+func (c *Client) Publish(ctx context.Context, e recipient.Event) (Outcome, error) {
 	var done notifier.Accepted
 	err := repeat(func() error { return c.Ask(ctx, "publish", e, &done) })
 	switch {
@@ -92,7 +97,7 @@ func repeat(ask func() error) (err error) {
 // Message is an event with its position in the input.
 type Message struct {
 	Document rows.Record
-	Event    contracts.Event
+	Event    recipient.Event
 }
 
 // Result is the result for one event.
@@ -167,7 +172,7 @@ func (p *pending) publish(ctx context.Context, target Target, before *pending) {
 
 var errGivenUp = errors.New("an earlier event could not be published")
 
-func laneOf(e contracts.Event) int {
+func laneOf(e recipient.Event) int {
 	h := fnv.New32a()
 	for _, part := range []string{e.AggregateType, e.AggregateID, string(e.RestaurantID)} {
 		_, _ = h.Write([]byte(part + "\x00"))

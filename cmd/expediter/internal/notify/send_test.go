@@ -17,19 +17,19 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/internal/rows"
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // recorder is a target that keeps the events that it gets, and lets other goroutines go first now and then.
 type recorder struct {
 	mu     sync.Mutex
-	events []contracts.Event
+	events []recipient.Event
 	fail   map[string]error
 	rand   *rand.Rand
 }
 
-func (b *recorder) Publish(_ context.Context, e contracts.Event) (Outcome, error) {
+func (b *recorder) Publish(_ context.Context, e recipient.Event) (Outcome, error) {
 	b.mu.Lock()
 	n := b.rand.IntN(4)
 	b.mu.Unlock()
@@ -51,7 +51,7 @@ func numbered(n int, last error) iter.Seq2[Message, error] {
 		for i := range n {
 			m := Message{
 				Document: rows.Record{File: "f", Line: i + 1},
-				Event:    contracts.Event{EventID: strconv.Itoa(i), AggregateType: "T", AggregateID: strconv.Itoa(i % 7)},
+				Event:    recipient.Event{EventID: strconv.Itoa(i), AggregateType: "T", AggregateID: strconv.Itoa(i % 7)},
 			}
 			if !yield(m, nil) {
 				return

@@ -36,6 +36,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 2) }
@@ -205,7 +206,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	t.Cleanup(func() { check.Is(t, n.Stop(), nil) })
 	user := contracts.Recipient{RecipientType: "ADMIN", UserID: "a", Addresses: map[string]string{"pigeon": "https://example.org/a"}}
 	check.OK(t, n.Directory.Put(t.Context(), user))
-	check.OK(t, check.Err(n.Publish(t.Context(), contracts.Event{
+	check.OK(t, check.Err(n.Publish(t.Context(), recipient.Event{
 		EventID: "e1", EventType: "OUTAGE", AggregateType: "SITE", AggregateID: "1", OccurredAt: time.Now(), Payload: json.RawMessage(`{}`),
 	})))
 	for range 2 { // the second is skipped

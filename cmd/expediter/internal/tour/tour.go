@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const (
@@ -190,7 +191,7 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 		return nil, errors.New("the number of guests must be 1 or more")
 	}
 	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")})
-	e := contracts.Event{
+	e := recipient.Event{
 		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: pipeline.Restaurant.Type,
 		RestaurantID: json.RawMessage(pipeline.Restaurant.ID), UserID: guest,
 		Payload: payload,

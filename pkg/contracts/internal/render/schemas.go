@@ -3,6 +3,7 @@
 package render
 
 import (
+	"encoding/json"
 	"maps"
 	"reflect"
 	"strings"
@@ -21,7 +22,7 @@ var Types = map[string]any{
 	"enrich-request":  contracts.EnrichRequest{},
 	"enrich-response": contracts.EnrichResponse{},
 	"enrich-result":   contracts.EnrichResult{},
-	"event":           contracts.Event{},
+	"event":           Event{}, // with the members of Extra that the notifier reads
 	"import-job":      contracts.ImportJob{},
 	"import-status":   contracts.ImportStatus{},
 	"notification":    contracts.Notification{},
@@ -56,6 +57,23 @@ const Version = "v1"
 
 // URI returns the URI of a schema, which is its $id.
 func URI(name string) string { return "https://schemas.expediter.io/" + Version + "/" + name + ".json" }
+
+// Event is a fact that a source system publishes.
+type Event struct {
+	contracts.Event
+
+	// RecipientType is the kind of recipient to notify, or BROADCAST. Defaults to the reader's rules.
+	RecipientType contracts.RecipientType `json:"recipientType,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// RestaurantID is the restaurant that the event concerns, a string or a whole number as the source wrote it;
+	// optional.
+	RestaurantID json.RawMessage `json:"restaurant_id,omitempty" jsonschema:"oneof_type=string;integer;null"`
+	// Recipients are the recipients to notify, for a source that knows them; otherwise the reader resolves them. At
+	// most 10,000.
+	Recipients []contracts.Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000"`
+	// Route says how the Recipients are notified, in the words of the reader's rules and in their place; optional. A reader takes
+	// it from subjects events./routed.> only.
+	Route json.RawMessage `json:"route,omitempty"`
+}
 
 func schemas(root string) (map[string][]byte, error) {
 	comments := openapi.NewComments(root)

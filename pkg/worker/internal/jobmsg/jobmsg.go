@@ -172,8 +172,9 @@ func Encode(value any) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// Decode stores the value of bytes that Encode returned in what into points to.
-func Decode(data []byte, into any) error {
+// Decode stores the value of bytes that Encode returned in what into points to. It is the default of worker.Policy.Decode, and reads no
+// header.
+func Decode(_ nats.Header, data []byte, into any) error {
 	switch to := into.(type) {
 	case *[]byte:
 		*to = bytes.Clone(data)

@@ -29,9 +29,9 @@ type Arrival struct {
 	Subject   string
 }
 
-// Job is an ordered job that the worker holds. Lines.Follow makes it one.
+// Job is an ordered job that the worker holds. Lines.Follow sets all fields but Turn.
 type Job struct {
-	// Turn gets an element when the job may be the first of its subject now, or has to go back.
+	// Turn gets an element when the job may be the first of its subject now, or has to go back. Its maker sets it, with room for one.
 	Turn chan struct{}
 
 	back      time.Duration // the time after which it is to come again, guarded by Lines.mu
@@ -110,7 +110,7 @@ func (l *Lines) Follow(a Arrival, j *Job) {
 		c.clean = c.base == c.floor+1 // not if base is lower: that is the floor of a former stream
 	}
 	if j != nil {
-		*j = Job{Turn: make(chan struct{}, 1), chain: c, delivered: a.Delivered, number: c.number, sequence: a.Sequence, subject: a.Subject}
+		j.chain, j.delivered, j.number, j.sequence, j.subject = c, a.Delivered, c.number, a.Sequence, a.Subject
 	}
 }
 

@@ -21,7 +21,7 @@ type line struct {
 // deliver has the consumer deliver a message for the n-th time, after missing other deliveries.
 func (l *line) deliver(sequence uint64, subject string, n int, missing uint64) *Job {
 	l.count += missing + 1
-	j := new(Job)
+	j := &Job{Turn: make(chan struct{}, 1)}
 	l.Follow(Arrival{Consumer: "c", Delivered: n, Delivery: l.count, Sequence: sequence, Subject: subject}, j)
 	l.Add(j)
 	return j
@@ -54,7 +54,7 @@ func TestChainEndsWhereADeliveryIsMissing(t *testing.T) {
 		"it came before":         func(l *line) *Job { return l.deliver(12, "a", 2, 0) },
 		"the consumer has gone back": func(l *line) *Job {
 			l.count++
-			j := new(Job)
+			j := &Job{Turn: make(chan struct{}, 1)}
 			l.Follow(Arrival{Back: true, Consumer: "c", Delivered: 1, Delivery: l.count, Sequence: 12, Subject: "a"}, j)
 			l.Add(j)
 			return j

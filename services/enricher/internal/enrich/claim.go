@@ -55,6 +55,7 @@ func (c *claims) join(key string) (call *claimCall, end func()) {
 	call = &claimCall{done: make(chan struct{})}
 	c.calls[key] = call
 	return call, func() {
+		// Removed first: whoever joins from now on needs a call of the entry as it is now.
 		c.mu.Lock()
 		delete(c.calls, key)
 		c.mu.Unlock()
@@ -87,7 +88,8 @@ func (s *Service) claim(ctx context.Context, t *lookup) (held bool) {
 		call, end := s.claims.join(t.key() + "\n" + t.fingerprint)
 		first := end != nil
 		if first {
-			own := *t // the request may be answered before its claim is
+			// A copy, because the request may be answered before its claim is.
+			own := *t
 			s.background.Go(func() {
 				defer end()
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
@@ -98,6 +100,7 @@ func (s *Service) claim(ctx context.Context, t *lookup) (held bool) {
 		select {
 		case <-call.done:
 		case <-ctx.Done():
+			// The call goes on, and logs its own outcome. Nobody knows yet whether the place will be claimed.
 			if !first {
 				s.logHeld(ctx, t)
 			}
@@ -125,6 +128,7 @@ func (s *Service) claim(ctx context.Context, t *lookup) (held bool) {
 func (s *Service) take(ctx context.Context, t *lookup) (taken *flight.Entry, reason SkipReason) {
 	seen := *t.entries[t.at]
 	var err error
+	// Begin does not replace a result, whatever its description.
 	if t.foreign() && seen.State == flight.Done {
 		err = s.flight.Invalidate(ctx, t.key())
 		seen = flight.Entry{}
@@ -133,7 +137,8 @@ func (s *Service) take(ctx context.Context, t *lookup) (taken *flight.Entry, rea
 	if err == nil {
 		claim, err = s.flight.Begin(ctx, t.key(), flight.BeginOptions{Fingerprint: t.fingerprint, HandOff: true, Seen: seen})
 	}
-	if errors.Is(err, kvlock.ErrMismatch) { // another description was faster, or the same one in other words
+	if errors.Is(err, kvlock.ErrMismatch) {
+		// Another description was faster, or the same one in other words.
 		var entry flight.Entry
 		if entry, err = s.flight.Get(ctx, t.key()); err == nil {
 			return &entry, ""
@@ -199,6 +204,7 @@ func (s *Service) insert(ctx context.Context, t *lookup, claimID, ref string) (r
 	if err != nil {
 		return receipt, err
 	}
+	// Unique by subject, and not recorded: the entry is the record, and the next claim of the place may queue its job at once.
 	ctx, sending := s.cfg.Telemetry.Send(ctx, contracts.StreamEnrichJobs, header)
 	receipt, err = s.client.Insert(ctx, worker.NewJob{
 		Args: body, Header: header, ID: contracts.MsgID(claimID), Subject: subject, Unique: &worker.Unique{Unrecorded: true},
@@ -207,6 +213,7 @@ func (s *Service) insert(ctx context.Context, t *lookup, claimID, ref string) (r
 	if err != nil {
 		return receipt, fmt.Errorf("enricher: queue %s: %w", subject, err)
 	}
+	// The stream has a job of the place, or has had this one, so nothing was queued.
 	if receipt.Duplicate {
 		receipt.Sequence = 0
 	}
@@ -219,7 +226,8 @@ func jobMessage(job contracts.EnrichJob, claimID string) (nats.Header, []byte, e
 	if err != nil {
 		return nil, nil, err
 	}
-	place, err := contracts.EncodeToken(job.PlaceID) // an attribute of an event may not hold any character
+	// An attribute of an event must not contain every character that an id may have.
+	place, err := contracts.EncodeToken(job.PlaceID)
 	if err != nil {
 		return nil, nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
 	}

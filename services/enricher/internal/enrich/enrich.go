@@ -45,6 +45,7 @@ import (
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
 	s.count(func(c *Stats) { c.Requests++ })
 	resp := contracts.EnrichResponse{RequestID: cmp.Or(req.RequestID, uuid.NewString()), Results: req.Results}
+	// An unknown provider is the caller's mistake, so it is reported even while enrichment is switched off.
 	names, err := s.pick(req.Providers)
 	if err != nil {
 		return resp, err
@@ -62,12 +63,14 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	s.count(func(c *Stats) { c.Places += int64(len(all)) })
 	skipped, err := s.resolveInTime(ctx, all)
 	late := errors.Is(err, errLate)
-	if late { // resolve still writes to these lookups: the answer is made of fresh ones, which are all pending
+	if late {
+		// resolve still writes to these lookups: the answer is made of fresh ones, which are all pending.
 		all, err = lookups(req, resp.RequestID, names)
 	}
 	if err != nil {
 		return resp, err
 	}
+	// A store that was late would be late for the wait, too.
 	if req.WaitMS > 0 && !late {
 		s.wait(ctx, all, time.Duration(req.WaitMS)*time.Millisecond)
 	}
@@ -81,6 +84,7 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 			resp.Pending++
 		}
 	}
+	// Without a pending place there is nothing to subscribe to, so it does not matter that nobody can.
 	if resp.Pending > 0 {
 		resp.Skipped = string(skipped)
 	}
@@ -100,6 +104,7 @@ func (s *Service) resolveInTime(ctx context.Context, all []*lookup) (skipped Ski
 	done := make(chan struct{})
 	timer := time.NewTimer(s.cfg.StoreTimeout + lateness)
 	defer timer.Stop()
+	// Not the results of this function: resolve may set them after it has returned.
 	var reason SkipReason
 	var failed error
 	s.background.Go(func() {
@@ -135,6 +140,7 @@ func (s *Service) pick(names []string) ([]string, error) {
 		if s.providers[name] == nil {
 			return nil, fmt.Errorf("%w %q at providers/%d: have %q", ErrUnknownProvider, name, i, s.names)
 		}
+		// A provider that is named twice is asked once.
 		if !slices.Contains(picked, name) {
 			picked = append(picked, name)
 		}
@@ -148,6 +154,7 @@ func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReaso
 	// The round trips are finished although the caller has gone: a claim without a job would block its place until it expires.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 	defer cancel()
+	// A store that does not answer a read would hold up the claims, too.
 	if err := s.read(ctx, all); err != nil {
 		s.logger.WarnContext(ctx, "enricher: entries cannot be read, all stays pending", "places", len(all), "error", err)
 		for _, t := range all {
@@ -194,7 +201,8 @@ func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReaso
 // first entry has another description.
 func (s *Service) read(ctx context.Context, all []*lookup) error {
 	list, keys := make([]*lookup, 0, len(all)), make([]string, 0, len(all))
-	for of := range 2 { // the first entry of each place, then the other one of those whose first has another description
+	// The first entry of each place, then the other one of those whose first has another description.
+	for of := range 2 {
 		list, keys = list[:0], keys[:0]
 		for _, t := range all {
 			if t.at == of {
@@ -209,7 +217,8 @@ func (s *Service) read(ctx context.Context, all []*lookup) error {
 			return fmt.Errorf("read entries: %w", err)
 		}
 		for i, t := range list {
-			_ = t.learn(&entries[i]) // record reports it
+			// A value that cannot be read is reported by record, which also removes it.
+			_ = t.learn(&entries[i])
 		}
 	}
 	return nil
@@ -224,7 +233,8 @@ func (s *Service) record(ctx context.Context, t *lookup, entry *flight.Entry) (m
 	entry = t.entries[t.at]
 	state := entry.State
 	if t.foreign() && state == flight.Done {
-		state = flight.Absent // the answer to another description is replaced
+		// The answer to another description is replaced.
+		state = flight.Absent
 	}
 	switch state {
 	case flight.Done:
@@ -235,6 +245,7 @@ func (s *Service) record(ctx context.Context, t *lookup, entry *flight.Entry) (m
 	case flight.Pending, flight.Failed:
 		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", entry.Owner))
 		s.skip(ctx, t, SkipLockHeld)
+		// Its claimer may have died before it queued the job. A job for another description would not answer this lookup.
 		if isHandedOff(*entry) && entry.Age() >= requeueAge && !t.foreign() {
 			s.requeue(ctx, t, *entry)
 		}
@@ -253,6 +264,7 @@ func (s *Service) wait(ctx context.Context, all []*lookup, d time.Duration) {
 	}
 	f, err := s.startWatch(open)
 	if err != nil {
+		// Waiting is a convenience: the answer is correct without it, and the client can subscribe.
 		s.logger.WarnContext(ctx, "enricher: request is answered without waiting", "requestId", open[0].job.RequestID, "error", err)
 		return
 	}
@@ -265,6 +277,7 @@ func (s *Service) wait(ctx context.Context, all []*lookup, d time.Duration) {
 			return
 		}
 		for _, t := range news {
+			// A watch may report a place more than once.
 			if t.settled && !t.published {
 				t.published = true
 				left--

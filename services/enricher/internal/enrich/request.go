@@ -72,6 +72,7 @@ func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup)
 	caller := access.From(ctx).Name
 	fresh := requestRecord{Nonce: uuid.NewString()[:8], Owner: caller}
 	fresh.add(lookups)
+	// The first try takes the id to be new, which saves the read in nearly all cases.
 	record, over, header := fresh, kvrecord.Record{}, nats.Header{}
 	s.cfg.Telemetry.Inject(ctx, header) // the spans of subscriptions to the request link to it
 	for range saveTries {
@@ -93,7 +94,8 @@ func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup)
 		if !taken {
 			return fmt.Errorf("enricher: save request %q: %w", requestID, err)
 		}
-		if over = conflict.Found; over.Revision == 0 || over.Deleted() { // the record was removed in the meantime
+		if over = conflict.Found; over.Revision == 0 || over.Deleted() {
+			// The record was removed in the meantime.
 			record = fresh
 			continue
 		}
@@ -104,6 +106,7 @@ func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup)
 		if record.Owner != "" && record.Owner != caller {
 			return fmt.Errorf("%w: %q: use another one", ErrRequestTaken, requestID)
 		}
+		// A repeated request adds nothing, and its record needs no write.
 		if !record.add(lookups) {
 			return nil
 		}
@@ -159,6 +162,7 @@ const maxFingerprint = 1 << 10
 // telephone number and location, one a line, in lower case with single spaces. A long description is hashed: it is compared for
 // equality only. Location is rounded to some ten metres.
 func fingerprint(job contracts.EnrichJob) string {
+	// Room on the stack: this runs for each place of each request.
 	var room [256]byte
 	text := room[:0]
 	for _, part := range []string{job.Name, job.Address, job.CityText, job.Phone} {
@@ -268,6 +272,7 @@ func (t *lookup) fits(entry *flight.Entry) bool {
 	case entry.Fingerprint == t.fingerprint, entry.Fingerprint == "":
 		return true
 	}
+	// Most entries have the lookup's own description, so few lookups need to be prepared for comparison.
 	if t.prepared == nil {
 		t.prepared = match.Prepare(placeOf(t.job))
 	}
@@ -275,6 +280,7 @@ func (t *lookup) fits(entry *flight.Entry) bool {
 	if !ok || match.Contradict(match.Prepare(place), t.prepared) {
 		return false
 	}
+	// While there is no answer yet, the two descriptions share the lookup. The answer is compared when it comes.
 	if entry.State != flight.Done {
 		return true
 	}
@@ -370,6 +376,7 @@ func (t *lookup) learn(entry *flight.Entry) error {
 		of = 1
 	}
 	t.entries[of], t.fit[of] = entry, t.fits(entry)
+	// The first entry is preferred even when both fit, so all requests for a place agree on one.
 	t.at = 0
 	if !t.fit[0] && (t.fit[1] || t.entries[0].State != flight.Absent) {
 		t.at = 1
@@ -377,7 +384,8 @@ func (t *lookup) learn(entry *flight.Entry) error {
 	entry = t.entries[t.at]
 	done := entry.State == flight.Done && t.fit[t.at]
 	if done && t.settled && bytes.Equal(entry.Value, t.value) {
-		return nil // entries are read repeatedly, and each value is parsed once
+		// Entries are read repeatedly, and each value is parsed once.
+		return nil
 	}
 	t.state, t.settled = contracts.ProviderState{Status: contracts.StatusPending}, false
 	if !done {

@@ -261,7 +261,8 @@ func (s *Service) requeue(ctx context.Context, t *lookup, entry flight.Entry) {
 	if !s.requeues.begin(entry, s.cfg.ClaimTTL) {
 		return
 	}
-	own := *t // the request may be answered in the meantime
+	// A copy, because the request may be answered in the meantime.
+	own := *t
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 		defer cancel()

@@ -499,7 +499,7 @@ func TestRepetitionsAreCounted(t *testing.T) {
 }
 
 // A pause that is too long for an attempt ends the attempt; it is not made shorter.
-func TestAFarSideCanAskForTimeAndNotForEver(t *testing.T) {
+func TestARemoteServiceCanAskForTimeAndNotForEver(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[time.Duration]time.Duration{30 * time.Second: 30 * time.Second, 5 * time.Minute: 0, time.Hour: 0} {
 		var paused time.Duration

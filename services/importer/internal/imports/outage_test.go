@@ -205,7 +205,7 @@ func TestThePatienceOfManyEnds(t *testing.T) {
 }
 
 // A remote service is left alone for an hour at most, whatever it asks for.
-func TestAFarSideCanAskForAnHour(t *testing.T) {
+func TestARemoteServiceCanAskForAnHour(t *testing.T) {
 	t.Parallel()
 	var b remotes
 	f := &FailedError{Outage: sideYouTube, RetryAfter: 24 * time.Hour}

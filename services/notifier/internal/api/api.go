@@ -87,7 +87,7 @@ type Accepted struct {
 // Publish publishes an event. When it returns without an error, the stream has acknowledged the event, or the event was
 // planned before. The error matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was published
 // under the id.
-func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
+func (a *API) Publish(ctx context.Context, e recipient.Event) (Accepted, error) {
 	if err := e.Validate(); err != nil {
 		return Accepted{}, err
 	}
@@ -112,9 +112,13 @@ func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) 
 }
 
 // store puts an event into the stream, from which the planner takes it.
-func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published, error) {
+func (a *API) store(ctx context.Context, e recipient.Event) (contracts.Published, error) {
 	ctx, sending := a.cfg.Telemetry.Send(ctx, contracts.StreamEvents, nats.Header{}) // the publisher writes the headers of each attempt
-	done, err := a.cfg.Publisher.Publish(ctx, e)
+	var done contracts.Published
+	m, err := e.Message()
+	if err == nil {
+		done, err = a.cfg.Publisher.Publish(ctx, m)
+	}
 	sending.EndSend(err)
 	return done, err
 }
@@ -133,9 +137,9 @@ type Event struct {
 	// Reason is the reason for which the event was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
 
-	// Recipients and Notifications are the numbers of recipients and notifications of the plan.
+	// Recipients and Planned are the numbers of recipients and notifications of the plan.
 	Recipients int `json:"recipients"`
-	Rows       int `json:"rows"`
+	Planned    int `json:"planned"`
 
 	// Rules is the version of the rules by which the event was planned.
 	Rules string `json:"rules,omitempty"`
@@ -153,7 +157,7 @@ func (a *API) Event(ctx context.Context, eventID string) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
+	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Planned: kept.Notifications, State: kept.State}
 	p, err := a.cfg.Reader.Get(ctx, eventID)
 	switch {
 	case errors.Is(err, plan.ErrNotFound): // not planned yet, or the plan has expired
@@ -161,7 +165,7 @@ func (a *API) Event(ctx context.Context, eventID string) (Event, error) {
 	case err != nil:
 		return Event{}, err
 	}
-	e.EventType, e.Recipients, e.Rows, e.Rules = p.EventType, p.Recipients, p.Rows, p.Rules
+	e.EventType, e.Recipients, e.Planned, e.Rules = p.EventType, p.Recipients, p.Notifications, p.Rules
 	return e, nil
 }
 
@@ -290,29 +294,26 @@ const noAggregate = "CLOUDEVENT"
 // Direct is the subject of an event that did not come by NATS.
 const Direct = "events"
 
-// routedSubjects selects the events with a route.
-const routedSubjects = "events./routed.>"
-
 // Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. The data of a
 // CloudEvent becomes the payload, and its source is part of the event's id, as in CloudEvents.
-func Read(subject string, header nats.Header, data []byte) (contracts.Event, error) {
+func Read(subject string, header nats.Header, data []byte) (recipient.Event, error) {
 	envelope, err := contracts.ParseCloudEvent(header, data)
 	if err != nil {
-		return contracts.Event{}, err
+		return recipient.Event{}, err
 	}
 	var probe struct {
 		EventID json.RawMessage `json:"event_id"`
 	}
 	isObject := json.Unmarshal(envelope.Data, &probe) == nil
 	if !named(envelope) || isObject && probe.EventID != nil {
-		event, err := contracts.Decode[contracts.Event](envelope.Data)
-		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, strings.TrimSuffix(routedSubjects, ">")) {
+		event, err := contracts.Decode[recipient.Event](envelope.Data)
+		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, strings.TrimSuffix(recipient.RoutedSubjects, ">")) {
 			err = contracts.Mistake("Event", "/route",
-				"is not for a source of events: use POST /v1/notify, or a subject of "+routedSubjects)
+				"is not for a source of events: use POST /v1/notify, or a subject of "+recipient.RoutedSubjects)
 		}
 		return event, err
 	}
-	event := contracts.Event{
+	event := recipient.Event{
 		EventID: envelope.MsgID(), EventType: envelope.Type, AggregateID: envelope.Subject, OccurredAt: envelope.Time,
 		RecipientType: contracts.RecipientType(envelope.Extensions[extensionRecipientType]),
 		UserID:        envelope.Extensions[extensionUserID], Payload: envelope.Data,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -21,11 +22,11 @@ const aNotification = "NOTIFICATION"
 // ReadNotification reads a notification as an event with a route: event_id, event_type, not_before, payload and recipients are members
 // of the event, and all others are the route, as in rules. key takes the place of a missing event_id. The error is a
 // [*contracts.ValidationError] with all mistakes.
-func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error) {
+func (a *API) ReadNotification(body []byte, key string) (recipient.Event, error) {
 	type Notification map[string]json.RawMessage
 	members, err := contracts.Read[Notification](body)
 	if err != nil {
-		return contracts.Event{}, err
+		return recipient.Event{}, err
 	}
 	event, route := map[string]any{"aggregate_type": aNotification, "event_type": aNotification}, map[string]any{}
 	if key != "" {
@@ -42,9 +43,9 @@ func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error)
 	event["route"] = route
 	data, err := json.Marshal(event)
 	if err != nil {
-		return contracts.Event{}, err
+		return recipient.Event{}, err
 	}
-	e, err := contracts.Decode[contracts.Event](data)
+	e, err := contracts.Decode[recipient.Event](data)
 	var all contracts.ValidationError
 	if wrong, ok := errors.AsType[*contracts.ValidationError](err); ok {
 		all = *wrong

@@ -139,7 +139,7 @@ type Page struct {
 	// Next is the cursor of the next page, "" when there is none. An empty page may have a next one.
 	Next string `json:"next,omitempty"`
 
-	// Notifications are in the order in which their notifications were stored, followed by notifications of the inbox that were not
+	// Notifications are in the order in which they were stored, followed by notifications of the inbox that were not
 	// stored. The notifications of an event are in the order of its plan, and notifications that are selected by state alone in the
 	// order in which their records were written. An item that its user marks between two pages may be on both. Notifications of
 	// addresses follow the notification that was split into them, on the same page.

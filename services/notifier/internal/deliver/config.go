@@ -106,7 +106,7 @@ type Config struct {
 	Retries []time.Duration
 
 	// Notifications is the stream of the notifications. Required.
-	Rows *kvrecord.Stream
+	Notifications *kvrecord.Stream
 
 	// Slots is the number of notifications that this process sends at a time. Health gives endpoints shares of the slots.
 	// Defaults to 1,024.

@@ -86,11 +86,12 @@ var errStale = errors.New("the server that answered has not heard of the replay 
 
 // Sender sends the notifications of one channel. It is safe for concurrent use, also by several processes.
 type Sender struct {
+	// Set by New, and safe for concurrent use.
 	cfg     Config
 	inbox   Inbox // nil for any other channel
 	decoder deliveries.Decoder
 
-	mu   sync.Mutex
+	mu   sync.Mutex         // guards came
 	came map[Standing]int64 // the number of times that notifications entered each state
 }
 
@@ -118,14 +119,14 @@ func (s *Sender) Policy() worker.Policy {
 
 // notification is one that a worker is sending.
 type notification struct {
-	// From the message of the stream.
+	// From the message of the stream. Payload and Recipient are completed later, the others never change.
 	contracts.Notification
 
 	carried json.RawMessage // the payload in the message itself
 	key     string
 	late    bool // it has waited: its cancellation may not have reached this process
 
-	// Found on the way to the channel.
+	// Set on the way to the channel, by the goroutine that sends it.
 	profile contracts.Recipient
 	to      contracts.Endpoint // the user's address on the channel
 	call    *health.Call       // admitted by the health of the endpoint, and without an outcome yet
@@ -138,20 +139,23 @@ type notification struct {
 // Work sends one notification, unless it has ended, or is to wait. It never acts on a read alone: it calls the channel after an attempt
 // has been written over exactly the record that was read, and an item of the inbox is itself written over that record.
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
-	n := &notification{Notification: job.Args, carried: job.Args.Payload}
-	var err error
-	if n.key, err = keys.Of(&n.Notification); err != nil {
-		return worker.Discard(err)
+	// The subject is the unique constraint over notifications, so the record's key comes from there, with the number of the replay.
+	key, replay, ok := keys.OfSubject(job.Subject)
+	if !ok {
+		return worker.Discard(fmt.Errorf("%.200q is no subject of a notification", job.Subject))
 	}
-	_, replay, _ := keys.OfSubject(job.Subject)
+	n := &notification{Notification: job.Args, carried: job.Args.Payload, key: key}
 	n.late = job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
 	d := &deliveries.Delivery{State: deliveries.Pending}
-	if n.late { // else nobody can have written a record: one round trip less
+	if n.late {
+		// Of any other notification nobody can have written a record: one round trip less.
+		var err error
 		if d, err = s.cfg.Deliveries.Get(ctx, n.key); err != nil {
 			return s.later(ctx, n, err)
 		}
 	}
-	if d.Replays < replay { // a replay is recorded before its message is stored, so this record is an old one
+	if d.Replays < replay {
+		// A replay is recorded before its message is stored, so this record is an old one.
 		return s.later(ctx, n, errStale)
 	}
 	for {
@@ -160,13 +164,15 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 		if !ok {
 			return err
 		}
-		d = taken.There // another process has written the record: begin again from there
+		// Another process has written the record, which decides where to go on.
+		d = taken.There
 	}
 }
 
 // advance takes the next step with a notification, by its record.
 func (s *Sender) advance(ctx context.Context, n *notification, d *deliveries.Delivery) (err error) {
-	if d.AtOnce { // the expander got no answer, and stored the notification too
+	if d.AtOnce {
+		// The expander got no answer, and stored the notification too. From now on the record shows that it is in the stream.
 		d.AtOnce = false
 		if err := s.write(ctx, n, d); err != nil {
 			return err
@@ -174,6 +180,7 @@ func (s *Sender) advance(ctx context.Context, n *notification, d *deliveries.Del
 		s.report(ctx, n, d, nil)
 	}
 	if d.State.Ended() {
+		// Its worker may have died between the end and the notification that follows it.
 		return s.follow(ctx, n, d, nil)
 	}
 	if d.State == deliveries.Sending {
@@ -181,7 +188,8 @@ func (s *Sender) advance(ctx context.Context, n *notification, d *deliveries.Del
 			return err
 		}
 	}
-	if !n.Collected { // the cancellation of a digest ends it; events, and digests of other users, may have the same id
+	if !n.Collected {
+		// The cancellation of a digest ends it; events, and digests of other users, may have the same id.
 		cancelled, err := s.cfg.Cancelled.Covers(ctx, &n.Notification, n.late)
 		if err != nil {
 			return s.later(ctx, n, err)
@@ -193,20 +201,23 @@ func (s *Sender) advance(ctx context.Context, n *notification, d *deliveries.Del
 	if n.FallbackAfter > 0 && !n.giveUpAt(d).After(time.Now()) {
 		return s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonFallbackAfter, nil)
 	}
-	if time.Now().Before(n.NotBefore) { // whatever the channel and the priority
+	// The event's time holds on every channel and for every priority. It costs no read, so it comes before the checks.
+	if time.Now().Before(n.NotBefore) {
 		return s.wait(ctx, n, d, n.NotBefore, deliveries.ReasonNotBefore)
 	}
-	if n.Collected {
-		if err = s.recall(ctx, n); err != nil {
-			return s.later(ctx, n, err)
-		}
-	}
-	for _, check := range s.checks() {
+	for _, check := range [...]check{
+		s.unknown,     // reads the profile of the user, which unwanted and choose need
+		s.seen,        // before unwanted: what the user has read is neither put into a digest nor counted by a throttle
+		s.unwanted,    // defers a notification as one, whatever the number of its addresses
+		s.choose,      // splits it for its addresses, after unwanted
+		s.unreachable, // takes a slot for the call, so nothing may defer the notification after it
+	} {
 		if held, err := check(ctx, n, d); held {
 			return err
 		}
 	}
-	defer func() { // the call was not made: another process wrote the record in the meantime, or the store did not answer
+	defer func() {
+		// The call was not made: another process wrote the record in the meantime, or the store did not answer.
 		if n.call != nil {
 			s.cfg.Health.Left(n.call)
 		}
@@ -240,23 +251,18 @@ func (s *Sender) takeOver(ctx context.Context, n *notification, d *deliveries.De
 	return false, nil
 }
 
-// check reports whether a notification is not sent now. Then it has recorded why, and err is the error for the worker.
+// check reports whether a notification is not sent now. Then it has recorded why, and err is the error for the worker. advance has all
+// checks in order, and the reason for the order.
 type check = func(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error)
-
-// checks are all checks before a notification is sent. Their order matters, for the reasons beside them.
-func (s *Sender) checks() [5]check {
-	return [...]check{
-		s.unknown,     // reads the profile of the user, which hold and choose need
-		s.seen,        // before hold: what the user has read is neither put into a digest nor counted by a throttle
-		s.hold,        // holds a notification as one, whatever the number of its addresses
-		s.choose,      // splits it for its addresses, after hold
-		s.unreachable, // takes a slot for the call, so nothing may hold the notification after it
-	}
-}
 
 // unknown reads the profile of a notification's user, and reports whether the notification is not sent now, because the user was erased
 // or the profile cannot be read. Then err is the error for the worker.
 func (s *Sender) unknown(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
+	if n.Collected {
+		if err = s.recall(ctx, n); err != nil {
+			return true, s.later(ctx, n, err)
+		}
+	}
 	n.profile, _, err = s.cfg.Profiles.Get(ctx, n.RecipientType, n.UserID)
 	if err == nil && n.Recipient != nil {
 		n.profile = withPlanned(n.profile, *n.Recipient)
@@ -264,10 +270,13 @@ func (s *Sender) unknown(ctx context.Context, n *notification, d *deliveries.Del
 	unreadable, ok := errors.AsType[*recipient.Error](err)
 	switch {
 	case errors.Is(err, recipient.ErrForgotten) && d.UpdatedAt.IsZero():
-		return true, nil // a record would be data about the user
-	case errors.Is(err, recipient.ErrForgotten): // there is a record, which says that the notification waits
+		// Nothing is recorded: a record would be data about the user.
+		return true, nil
+	case errors.Is(err, recipient.ErrForgotten):
+		// A record exists, and says that the notification waits.
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonErased, nil)
 	case ok && unreadable.Permanent:
+		// No retry reads this profile, so the notification fails where an operator sees it.
 		d.Detail = redact.Clip(err.Error(), maxDetail)
 		return true, s.end(ctx, n, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Discard(err))
 	case err != nil:
@@ -315,6 +324,7 @@ func merge[T any](under, over map[string]T) map[string]T {
 // worker. It checks the inbox before each attempt of a notification with this condition. One round trip, two when the event is not in
 // the inbox.
 func (s *Sender) seen(ctx context.Context, n *notification, d *deliveries.Delivery) (seen bool, err error) {
+	// Only notifications with this condition pay the round trip.
 	if !n.Unread {
 		return false, nil
 	}
@@ -328,9 +338,9 @@ func (s *Sender) seen(ctx context.Context, n *notification, d *deliveries.Delive
 	return false, nil
 }
 
-// hold suppresses a notification, or puts it off, when its user's preferences or its rule require it, and reports whether it did.
-// Then err is the error for the worker. A critical notification is never held.
-func (s *Sender) hold(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
+// unwanted suppresses a notification, or defers it, when its user's preferences or its rule require it, and reports whether it did.
+// Then err is the error for the worker. A critical notification is never deferred.
+func (s *Sender) unwanted(ctx context.Context, n *notification, d *deliveries.Delivery) (held bool, err error) {
 	if n.Priority == channel.UrgencyCritical {
 		return false, nil
 	}
@@ -338,9 +348,11 @@ func (s *Sender) hold(ctx context.Context, n *notification, d *deliveries.Delive
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonOptOut, nil)
 	}
 	now := time.Now()
+	// The inbox disturbs nobody, so mutes, quiet hours and throttles do not apply to it.
 	if s.inbox == nil && (now.Before(n.profile.Mute[contracts.Anything]) || n.Category != "" && now.Before(n.profile.Mute[n.Category])) {
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonMuted, nil)
 	}
+	// A notification whose record names a digest may be in it already, whatever the preferences are now.
 	when, noted := s.digestOf(n, d), d.State == deliveries.Deferred && d.Reason == deliveries.ReasonDigest
 	if when != nil || noted {
 		if held, err := s.joinDigest(ctx, n, d, when, noted); held {
@@ -349,13 +361,15 @@ func (s *Sender) hold(ctx context.Context, n *notification, d *deliveries.Delive
 	}
 	if s.inbox == nil && n.profile.QuietHours != nil {
 		until, err := schedule.QuietUntil(time.Now(), n.profile.QuietHours, n.profile.TimeZone)
-		if err != nil { // a zone that this machine does not know: delivering is better than not delivering
+		if err != nil {
+			// This machine does not know the zone: delivering is better than not delivering.
 			s.log(ctx, slog.LevelWarn, n, "quiet hours are not kept", "error", err)
 		}
 		if !until.IsZero() {
 			return true, s.wait(ctx, n, d, until, deliveries.ReasonQuietHours)
 		}
 	}
+	// Last, because a throttle counts what it lets through: nothing above may defer the notification after that.
 	if n.Throttle != nil && s.inbox == nil {
 		return s.throttle(ctx, n, d)
 	}
@@ -367,6 +381,7 @@ func (s *Sender) hold(ctx context.Context, n *notification, d *deliveries.Delive
 // fallback, fallbacks, notifications for users who have not read the event, and notifications of the inbox, unless the user or the rule
 // asks for a digest.
 func (s *Sender) digestOf(n *notification, d *deliveries.Delivery) *contracts.Digest {
+	// The channel may have taken a message that was tried, and the notifications of addresses were split after the digest.
 	if d.Tries() > 0 || n.Address != "" {
 		return nil
 	}
@@ -375,12 +390,15 @@ func (s *Sender) digestOf(n *notification, d *deliveries.Delivery) *contracts.Di
 		wish, named = n.profile.Digest[contracts.Anything]
 	}
 	alone := s.inbox != nil || len(n.Fallback) > 0 || n.FallbackOf != "" || n.Unread
+	// A digest is not collected into another one. Unless the rule has a digest, the user's wish delays neither the inbox nor a
+	// notification that another one follows.
 	if !named || n.Collected || n.Digest == nil && alone {
 		return n.Digest
 	}
 	var wanted contracts.Digest
 	switch err := wanted.Parse(wish); {
 	case err != nil:
+		// A wish that cannot be read counts as none: the rule decides.
 		return n.Digest
 	case wish == "off":
 		return nil
@@ -403,11 +421,13 @@ func (s *Sender) choose(ctx context.Context, n *notification, d *deliveries.Deli
 	if n.Address == "" {
 		ids = slices.DeleteFunc(n.profile.EndpointIDs(n.Channel), func(id string) bool { return !all[id].Takes(n.EventType) })
 	}
+	// Neither a disabled address nor an empty one gets anything, but the record says which it was: only the first can be enabled again.
 	disabled := false
 	ids = slices.DeleteFunc(ids, func(id string) bool {
 		disabled = disabled || all[id].Disabled
 		return all[id].Disabled || n.profile.Endpoint(n.Channel, id).Address == ""
 	})
+	// The provider knows the message id together with the address of the first attempt.
 	tried := n.Address == "" && len(d.Attempts) > 0
 	if by := cmp.Or(d.Endpoint, contracts.MainEndpoint); tried && slices.Contains(ids, by) {
 		ids, tried = []string{by}, false
@@ -417,7 +437,8 @@ func (s *Sender) choose(ctx context.Context, n *notification, d *deliveries.Deli
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonEndpointDisabled, nil)
 	case len(ids) == 0:
 		return true, s.end(ctx, n, d, deliveries.Suppressed, string(channel.KindNoAddress), nil)
-	case len(ids) > 1, tried: // no address gets a message under the id of another address
+	case len(ids) > 1, tried:
+		// No address gets a message under the id of another address.
 		return true, s.split(ctx, n, d, ids)
 	}
 	n.to = n.profile.Endpoint(n.Channel, ids[0])
@@ -459,11 +480,13 @@ func (s *Sender) unreachable(ctx context.Context, n *notification, d *deliveries
 		n.call = call
 		return false, nil
 	case health.Busy:
+		// A slot is soon free again, so the wait is not worth a write.
 		return true, worker.Snooze(wait)
 	case health.Off:
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonEndpointDisabled, nil)
 	case health.Down:
 	}
+	// Recorded once: an endpoint may be down for days, with a wait every few minutes.
 	if d.State != deliveries.Pending || d.Reason != deliveries.ReasonEndpointDown {
 		d.State, d.Reason, d.Until = deliveries.Pending, deliveries.ReasonEndpointDown, time.Time{}
 		if err := s.write(ctx, n, d); err != nil {
@@ -482,9 +505,11 @@ func (s *Sender) send(ctx context.Context, n *notification, d *deliveries.Delive
 	begun := time.Now().UTC()
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: begun, Worker: s.cfg.Worker})
 	limit := s.cfg.Timeout
-	if n.call != nil && !s.cfg.AtMostOnce { // a call that is never repeated gets the whole time
+	// Calls to an endpoint that has not answered may be shorter. A call that is never repeated gets the whole time.
+	if n.call != nil && !s.cfg.AtMostOnce {
 		limit = cmp.Or(n.call.Timeout, limit)
 	}
+	// The attempt is recorded before the call: if this process dies in it, the next one finds that a message may be on its way.
 	d.State, d.Reason, d.Until = deliveries.Sending, "", begun.Add(limit)
 	if err := s.write(ctx, n, d); err != nil {
 		return err
@@ -492,9 +517,9 @@ func (s *Sender) send(ctx context.Context, n *notification, d *deliveries.Delive
 	s.cfg.Passed(PointClaimed)
 	call, cancel := context.WithDeadline(ctx, d.Until)
 	call, measured := s.cfg.Telemetry.Call(call, n.Channel)
-	sent := s.message(n, d)
+	m := s.message(n, d)
 	dialled := time.Now()
-	receipt, err := s.cfg.Channel.Send(call, sent)
+	receipt, err := s.cfg.Channel.Send(call, m)
 	took := time.Since(dialled)
 	interrupted := context.Cause(ctx)
 	cancel()
@@ -504,6 +529,7 @@ func (s *Sender) send(ctx context.Context, n *notification, d *deliveries.Delive
 	if err != nil {
 		failure = channel.Of(n.Channel, err)
 		if interrupted != nil && failure.Unsure() {
+			// This process stopped the call, so it says nothing about the provider.
 			failure = &channel.Error{Channel: n.Channel, Kind: channel.KindInterrupted, Cause: err}
 		}
 		measured.End(string(failure.Kind), failure)
@@ -516,16 +542,18 @@ func (s *Sender) send(ctx context.Context, n *notification, d *deliveries.Delive
 	err = s.settle(ctx, n, d)
 	if call := n.call; call != nil {
 		n.call, call.Took = nil, took
-		s.cfg.Health.Called(ctx, call, sent, failure)
+		s.cfg.Health.Called(ctx, call, m, failure)
 	}
-	if err != nil { // the next worker of the notification will count this attempt as dead
+	if err != nil {
+		// The next worker of the notification will count this attempt as dead.
 		return s.later(ctx, n, fmt.Errorf("the outcome of a call could not be written down: %w", err))
 	}
 	s.cfg.Passed(PointRecorded)
 	if failure != nil && failure.Kind == channel.KindGone {
 		s.drop(ctx, n)
 	}
-	if ended && !d.State.Ended() { // another worker has taken this one for dead, and its state of the notification stays, even if it dies
+	if ended && !d.State.Ended() {
+		// Another worker has taken this one for dead, and its state of the notification stays, even if it dies.
 		return &deliveries.TakenError{There: d}
 	}
 	s.report(ctx, n, d, failure)
@@ -541,6 +569,7 @@ func (s *Sender) message(n *notification, d *deliveries.Delivery) channel.Messag
 		Payload: n.Payload, Preferences: s.cfg.Preferences(n.RecipientType, n.UserID), Priority: n.Priority,
 		RecipientType: n.RecipientType, Template: n.Template, TimeZone: n.profile.TimeZone, UserID: n.UserID,
 	}
+	// A digest of one event reads like the event.
 	if n.single != nil {
 		m.CreatedAt, m.EventID, m.EventType, m.Template = n.single.CreatedAt, n.single.EventID, n.single.EventType, n.single.Template
 	}
@@ -564,6 +593,7 @@ func (s *Sender) setOutcome(n *notification, d *deliveries.Delivery, receipt cha
 	defer func() { n.fallBack(d) }()
 	attempt.Outcome, attempt.Detail = string(failure.Kind), redact.Clip(failure.Error(), maxDetail)
 	d.Reason = string(failure.Kind)
+	// The order decides: a message that must not be sent twice is given up before its retries are counted.
 	switch {
 	case failure.Kind == channel.KindNoAddress:
 		d.State = deliveries.Suppressed
@@ -580,12 +610,14 @@ func (s *Sender) setOutcome(n *notification, d *deliveries.Delivery, receipt cha
 	case d.Tries() > len(s.cfg.Retries):
 		d.State, d.Reason = deliveries.Failed, deliveries.ReasonExhausted
 		return worker.Discard(failure)
-	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another continues at once
+	case failure.Kind == channel.KindInterrupted:
+		// The worker gives the job back, and another continues at once.
 		d.State = deliveries.Pending
 		return failure
 	}
 	d.State = deliveries.Pending
 	wait := s.cfg.Retries[d.Failures()-1]
+	// Many notifications fail in the same moment, and must not all come back in one.
 	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait))
 	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(n.giveUpAt(d))), failure)
 }
@@ -604,6 +636,7 @@ func (s *Sender) settle(ctx context.Context, n *notification, d *deliveries.Deli
 		taken, ok := errors.AsType[*deliveries.TakenError](err)
 		switch {
 		case isUnanswered(err) && ctx.Err() == nil:
+			// The write may have happened. Put finds that out when it is repeated over the same record.
 			continue
 		case !ok:
 			return err
@@ -617,11 +650,13 @@ func (s *Sender) settle(ctx context.Context, n *notification, d *deliveries.Deli
 			case attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker:
 				there.Attempts[i], known = mine, true
 				last = i == len(there.Attempts)-1 && there.State == deliveries.Sending
-			case sent && attempt.Outcome == "": // the caller of the attempt may be dead; if not, it writes the outcome itself
+			case sent && attempt.Outcome == "":
+				// The caller of the attempt may be dead; if not, it writes the outcome itself.
 				there.Attempts[i].Outcome = deliveries.OutcomeUnknown
 			}
 		}
-		if !known { // the record was removed: with its user, or by its TTL
+		if !known {
+			// The record was removed: with its user, or by its TTL.
 			there.Attempts, last = append(there.Attempts, mine), true
 		}
 		switch {
@@ -715,6 +750,10 @@ func (s *Sender) report(ctx context.Context, n *notification, d *deliveries.Deli
 	level := slog.LevelDebug
 	if failure != nil || d.State == deliveries.Failed {
 		level = slog.LevelWarn
+	}
+	// Usually nobody reads the debug line of a notification that was sent, so its attributes are not built.
+	if !s.cfg.Logger.Enabled(ctx, level) {
+		return
 	}
 	attrs := []any{"state", d.State, "attempt", len(d.Attempts)}
 	if d.Reason != "" {

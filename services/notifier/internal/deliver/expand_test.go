@@ -27,7 +27,7 @@ import (
 // planned returns the plan of an event for n customers, each notified on two channels.
 func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 	t.Helper()
-	e := contracts.Event{EventID: "e", EventType: "X", AggregateType: "Y"}
+	e := recipient.Event{EventID: "e", EventType: "X", AggregateType: "Y"}
 	for i := range n {
 		e.Recipients = append(e.Recipients, contracts.Recipient{RecipientType: "CUSTOMER", UserID: fmt.Sprint("u/", i)})
 	}
@@ -244,7 +244,7 @@ func TestAnExpansionThatIsInterruptedAtTheInbox(t *testing.T) {
 func TestARowThatNeitherTakes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	e := contracts.Event{EventID: "e", EventType: "X", AggregateType: "Y"} // for one channel
+	e := recipient.Event{EventID: "e", EventType: "X", AggregateType: "Y"} // for one channel
 	for i := range 10 {
 		e.Recipients = append(e.Recipients, contracts.Recipient{RecipientType: "ADMIN", UserID: fmt.Sprint("u/", i)})
 	}

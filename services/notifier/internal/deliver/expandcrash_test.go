@@ -101,7 +101,7 @@ func (c *crowd) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contract
 }
 
 // plan has a process plan an event, that dies at the n-th point; 0 is none.
-func (b *bench) plan(ctx context.Context, e contracts.Event, r recipient.Resolver, death int) (bool, error) {
+func (b *bench) plan(ctx context.Context, e recipient.Event, r recipient.Resolver, death int) (bool, error) {
 	p := plan.New(b.records, plan.Config{
 		PageBytes: 200, Passed: dies(death), Resolver: r, Rules: func() *rules.Rules { return b.rules },
 	})
@@ -147,7 +147,7 @@ func TestAnyOrderOfCrashesGivesTheRowsOfThePlan(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		ctx := t.Context()
 		run++
-		e := contracts.Event{EventID: fmt.Sprintf("e%d", run), EventType: "X", AggregateType: "Y"}
+		e := recipient.Event{EventID: fmt.Sprintf("e%d", run), EventType: "X", AggregateType: "Y"}
 		var c crowd
 		var first *plan.Plan
 		for range rapid.IntRange(0, 8).Draw(r, "steps") {
@@ -219,8 +219,8 @@ func (b *bench) judge(ctx context.Context, t *rapid.T, id string, c *crowd) {
 	if !slices.ContainsFunc(c.said, func(said []string) bool { return slices.Equal(said, users) }) {
 		t.Errorf("no resolution said %v", users)
 	}
-	if len(users) != p.Recipients || len(want) != p.Rows {
-		t.Errorf("the plan has %d recipients and %d notifications, it says %d and %d", len(users), len(want), p.Recipients, p.Rows)
+	if len(users) != p.Recipients || len(want) != p.Notifications {
+		t.Errorf("the plan has %d recipients and %d notifications, it says %d and %d", len(users), len(want), p.Recipients, p.Notifications)
 	}
 	info, err := b.stream.Info(ctx)
 	if err != nil {

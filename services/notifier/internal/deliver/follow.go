@@ -55,6 +55,7 @@ func unheard(d *deliveries.Delivery) bool {
 // before the notification is acknowledged, and again when the notification is delivered again. So a crash in between loses nothing, and
 // the stream takes the new notification once. A notification that is followed becomes no dead letter. One round trip.
 func (s *Sender) follow(ctx context.Context, n *notification, d *deliveries.Delivery, verdict error) error {
+	// A shutdown must not end it: the end is recorded, and the notification that follows is not stored yet.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	if n.Address == "" && len(d.Addresses) > 0 {
@@ -70,6 +71,7 @@ func (s *Sender) follow(ctx context.Context, n *notification, d *deliveries.Deli
 			return s.later(ctx, n, err)
 		}
 	}
+	// The record decides, not the message: another address may have reached the user, or a replay has changed the record.
 	if fellBackTo != n.Fallback[0] {
 		return verdict
 	}
@@ -91,7 +93,7 @@ func (s *Sender) put(ctx context.Context, n *notification, next contracts.Notifi
 	if err != nil {
 		return worker.Discard(err)
 	}
-	_, err = s.cfg.Rows.Put(ctx, w)
+	_, err = s.cfg.Notifications.Put(ctx, w)
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		s.log(ctx, slog.LevelWarn, n, "the next notification is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
 		return worker.Snooze(storeSnooze) // when it is delivered again, it has ended, and follow is called again

@@ -147,7 +147,7 @@ func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.C
 	cfg := deliver.Config{
 		Cancelled: &gone{}, Paused: func(string) bool { return false }, Preferences: func(contracts.RecipientType, string) string { return "" },
 		Read:    func(context.Context, *contracts.Notification) (bool, error) { return false, nil },
-		Channel: b, Digests: n.digs, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p, Rows: n.rows, Throttles: n.thro, Worker: name,
+		Channel: b, Digests: n.digs, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p, Notifications: n.rows, Throttles: n.thro, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {
@@ -257,9 +257,9 @@ func elapse(d time.Duration) {
 var errOdd = errors.New("not an error of a channel")
 
 // job is the notification as it is delivered for the n-th time.
-func (*nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
+func (n *nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
 	job := &worker.Job[contracts.Notification]{Args: aRow("e", "u", mutate...)}
-	job.Deliveries = delivered
+	job.Deliveries, job.Subject = delivered, check.Must(keys.Send(&job.Args))(n)
 	return job
 }
 

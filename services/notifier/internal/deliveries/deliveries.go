@@ -334,6 +334,7 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	} else {
 		data, err = json.Marshal(d)
 	}
+	// A notification that outlives its item could be delivered again, so items are kept longer.
 	ttl := Keep
 	if len(d.Item) > 0 {
 		ttl = s.ItemKeep
@@ -343,6 +344,7 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	}
 	stored, err := bucket.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: d.over, TTL: ttl})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		// The caller decides from the record that is there now, so no second read is needed.
 		there, err := s.decode(conflict.Found)
 		if err != nil {
 			return err

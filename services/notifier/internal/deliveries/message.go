@@ -117,6 +117,7 @@ func (d *Decoder) DecodeArgs(_ nats.Header, data []byte, args any) (err error) {
 	n := args.(*contracts.Notification) //nolint:forcetypeassert // registered with this type
 	frame, user, framed := split(data)
 	if framed {
+		// Nearly all notifications of a plan take this way, so it has the read lock only.
 		d.mu.RLock()
 		known, found := d.frames[string(frame)]
 		d.mu.RUnlock()
@@ -126,12 +127,14 @@ func (d *Decoder) DecodeArgs(_ nats.Header, data []byte, args any) (err error) {
 		}
 	}
 	if *n, err = contracts.Decode[contracts.Notification](data); err != nil || !framed || n.Recipient != nil {
-		return err // notifications with a profile differ in more than the user
+		// Notifications with a profile differ in more than the user.
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// A full map starts over: the frames of present plans are soon added again.
 	if d.frames == nil || len(d.frames) >= maxFrames {
-		d.frames = map[string]contracts.Notification{} // the frames of present plans are soon added again
+		d.frames = map[string]contracts.Notification{}
 	}
 	d.frames[string(frame)] = *n
 	return nil

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -96,7 +97,7 @@ func (f *form) open(categories []rules.Category) {
 		off := f.stored.OptOut[c.Name]
 		for _, name := range c.Channels {
 			on := !slices.Contains(off, name) && !slices.Contains(off, contracts.Anything)
-			k.Boxes = append(k.Boxes, box{Channel: name, On: on, Title: cmp.Or(channelTitles[name], name)})
+			k.Boxes = append(k.Boxes, box{Channel: name, On: on, Title: cmp.Or(channels.Named(name).Title, name)})
 		}
 		f.Cards = append(f.Cards, k)
 	}

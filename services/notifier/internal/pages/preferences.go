@@ -128,9 +128,6 @@ func (p *Site) form(r *http.Request) (*form, error) {
 // long is the page of preferences.
 var long = page("preferences.html")
 
-// channelTitles has the titles of channels on the page.
-var channelTitles = map[string]string{"email": "Email", "inapp": "In the app", "sms": "SMS", "webpush": "Push", "webhook": "Webhook"}
-
 // option is an option of a list.
 type option struct{ Value, Text string }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // State is the state of an event.
@@ -49,7 +50,7 @@ type Event struct {
 	Recipients int `json:"recipients,omitempty"`
 
 	// Notifications is the number of notifications of the plan.
-	Rows int `json:"rows,omitempty"`
+	Notifications int `json:"notifications,omitempty"`
 
 	// State is the state of the event.
 	State State `json:"state"`
@@ -66,7 +67,7 @@ func (e *Event) Written() time.Time { return e.over.Stored }
 
 // come sets the state of the event.
 func (e *Event) come(to State, p *Plan) {
-	e.State, e.Reason, e.Recipients, e.Rows = to, "", p.Recipients, p.Rows
+	e.State, e.Reason, e.Recipients, e.Notifications = to, "", p.Recipients, p.Notifications
 }
 
 // events has the records of events.
@@ -74,7 +75,7 @@ type events struct{ *kvrecord.Stream }
 
 // see writes the record of an event, or reads the existing record. The error is ErrMismatch when that belongs to
 // another event.
-func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
+func (s events) see(ctx context.Context, e recipient.Event) (*Event, error) {
 	subject, err := s.subjectOf(e.EventID)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 			})
 			committed := check.Must(expander.Get(t.Context(), "e"))(t)
 			check.OK(t, expander.Expanded(t.Context(), committed))
-			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Rows != committed.Rows || e.Recipients != 2 {
+			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Notifications != committed.Notifications || e.Recipients != 2 {
 				t.Errorf("%+v: %v, want %s", e, err, test.want)
 			}
 		})
@@ -110,12 +110,12 @@ func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 	t.Parallel()
 	js := server(t)
 	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
-	at := func(e contracts.Event, hour int) contracts.Event {
+	at := func(e recipient.Event, hour int) recipient.Event {
 		e.OccurredAt = time.Date(2026, 3, 4, hour, 0, 0, 0, time.UTC)
 		return e
 	}
 	first := at(happened("e"), 1)
-	accepted := func(e contracts.Event) {
+	accepted := func(e recipient.Event) {
 		t.Helper()
 		_, _, err := p.Accept(t.Context(), e)
 		check.OK(t, err)
@@ -127,7 +127,7 @@ func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 	other.Payload, rewritten.Payload = []byte(`{"a":5}`), []byte(`{ "a": 1.0 }`)
 	kind.RecipientType, place.RestaurantID = "BROADCAST", []byte(`"5"`)
 	for name, test := range map[string]struct {
-		event contracts.Event
+		event recipient.Event
 		want  error
 	}{
 		"the same": {first, nil}, "stamped": {at(first, 2), nil}, "rewritten": {rewritten, nil}, "another": {other, plan.ErrMismatch},

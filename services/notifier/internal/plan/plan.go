@@ -73,7 +73,7 @@ type Plan struct {
 	Routes map[contracts.RecipientType]rules.Route `json:"routes"`
 
 	// Notifications is the number of notifications of the plan: one for each recipient and channel of its kind.
-	Rows int `json:"rows"`
+	Notifications int `json:"notifications"`
 
 	// Rules is the version of the rules by which the plan was made.
 	Rules string `json:"rules"`

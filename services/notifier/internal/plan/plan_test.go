@@ -88,8 +88,8 @@ func reader(t *testing.T, js jetstream.JetStream) *plan.Reader {
 	return plan.NewReader(recordtest.Client(t, js))
 }
 
-func happened(id string) contracts.Event {
-	return contracts.Event{EventID: id, EventType: "X", AggregateType: "Y", Payload: []byte(`{"a":1}`)}
+func happened(id string) recipient.Event {
+	return recipient.Event{EventID: id, EventType: "X", AggregateType: "Y", Payload: []byte(`{"a":1}`)}
 }
 
 // read returns the plan of an event and the users in it, in order.
@@ -120,7 +120,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	check.Require(t, err == nil && outcome == plan.Planned, "%s: %v", outcome, err)
 	r := reader(t, js)
 	got, users := read(t, r, "e/1")
-	check.That(t, got.Pages == 0 && got.Recipients == 2 && got.Rows == 3 && len(users) == 2, "%+v", got)
+	check.That(t, got.Pages == 0 && got.Recipients == 2 && got.Notifications == 3 && len(users) == 2, "%+v", got)
 	var rows []contracts.Notification
 	for row, err := range r.Notifications(t.Context(), got) {
 		check.OK(t, err)
@@ -136,7 +136,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	admin.Category, admin.Template, admin.Locale, admin.Priority = "", "", "", "normal"
 	check.Equal(t, []contracts.Notification{admin, customer, mail}, rows)
 	kept, err := r.Event(t.Context(), "e/1")
-	check.That(t, err == nil && kept.State == plan.StatePlanned && kept.Rows == 3, "%+v: %v", kept, err)
+	check.That(t, err == nil && kept.State == plan.StatePlanned && kept.Notifications == 3, "%+v: %v", kept, err)
 }
 
 func TestALargePlanIsInPages(t *testing.T) {
@@ -146,8 +146,8 @@ func TestALargePlanIsInPages(t *testing.T) {
 	p := newPlanner(t, js, list{users: append(customers(10_000, "user-with-a-name-"), want[:500]...)})
 	check.OK(t, check.Err(p.Plan(t.Context(), happened("e"))))
 	got, users := read(t, reader(t, js), "e")
-	check.That(t, got.Pages >= 4 && got.Recipients == 10_000 && got.Rows == 20_000 && len(got.Entries) == 0,
-		"%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Rows, len(got.Entries))
+	check.That(t, got.Pages >= 4 && got.Recipients == 10_000 && got.Notifications == 20_000 && len(got.Entries) == 0,
+		"%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Notifications, len(got.Entries))
 	check.Equal(t, ids(want), users)
 }
 
@@ -215,7 +215,7 @@ func TestWhatNeedsNoPlan(t *testing.T) {
 	check.Same(t, "no rule for the kind", check.Must(p.Plan(t.Context(), agency))(t), plan.Ignored)
 	check.Same(t, "nobody", check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned)
 	got, users := read(t, reader(t, js), "e")
-	check.That(t, got.Rows == 0 && users == nil, "%+v", got)
+	check.That(t, got.Notifications == 0 && users == nil, "%+v", got)
 }
 
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
@@ -251,15 +251,15 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 func TestAudience(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		mutate func(*contracts.Event)
+		mutate func(*recipient.Event)
 		want   map[contracts.RecipientType]rules.Scope
 	}{
-		"nothing":             {func(*contracts.Event) {}, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
-		"a broadcast":         {func(e *contracts.Event) { e.RecipientType = "BROADCAST" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "aggregate"}},
-		"a kind":              {func(e *contracts.Event) { e.RecipientType = "ADMIN" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all"}},
-		"one of a kind":       {func(e *contracts.Event) { e.RecipientType, e.UserID = "ADMIN", "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "user"}},
-		"a user of no kind":   {func(e *contracts.Event) { e.UserID = "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
-		"a kind without rule": {func(e *contracts.Event) { e.RecipientType = "AGENCY_USER" }, map[contracts.RecipientType]rules.Scope{}},
+		"nothing":             {func(*recipient.Event) {}, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
+		"a broadcast":         {func(e *recipient.Event) { e.RecipientType = "BROADCAST" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "aggregate"}},
+		"a kind":              {func(e *recipient.Event) { e.RecipientType = "ADMIN" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all"}},
+		"one of a kind":       {func(e *recipient.Event) { e.RecipientType, e.UserID = "ADMIN", "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "user"}},
+		"a user of no kind":   {func(e *recipient.Event) { e.UserID = "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
+		"a kind without rule": {func(e *recipient.Event) { e.RecipientType = "AGENCY_USER" }, map[contracts.RecipientType]rules.Scope{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +289,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	js := server(t)
 	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
 	read := reader(t, js)
-	e := contracts.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
+	e := recipient.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
 	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), e))(t), plan.Planned)
 	committed := check.Must(read.Get(t.Context(), "later"))(t)
 	for row, err := range read.Notifications(t.Context(), committed) {

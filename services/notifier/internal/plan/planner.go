@@ -90,7 +90,7 @@ type routing struct {
 }
 
 // routing returns the routes of an event: its own route, or the routes of the rules.
-func (p *Planner) routing(e contracts.Event) (routing, error) {
+func (p *Planner) routing(e recipient.Event) (routing, error) {
 	current := p.cfg.Rules()
 	r := routing{routes: current.For(e.EventType), rules: current.Version()}
 	if len(e.Route) > 0 {
@@ -114,14 +114,14 @@ func (p *Planner) CheckRoute(eventType string, route []byte) error {
 }
 
 // Concerns reports whether an event has its own route, or a rule applies to it.
-func (p *Planner) Concerns(e contracts.Event) bool {
+func (p *Planner) Concerns(e recipient.Event) bool {
 	r, err := p.routing(e)
 	return err != nil || len(r.queries) > 0
 }
 
 // Accept records that an event has been published, before it is planned, and reports whether that is new. From then on the
 // error for another event with its id is ErrMismatch. One round trip.
-func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, news bool, err error) {
+func (p *Planner) Accept(ctx context.Context, e recipient.Event) (kept *Event, news bool, err error) {
 	r, err := p.routing(e)
 	if err == nil {
 		err = r.fits(e)
@@ -136,7 +136,7 @@ func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, n
 	return seen, !seen.again, nil
 }
 
-func (r routing) fits(e contracts.Event) error {
+func (r routing) fits(e recipient.Event) error {
 	var longest time.Duration
 	for _, route := range r.routes {
 		longest = max(longest, route.Longest())
@@ -154,7 +154,7 @@ func (r routing) fits(e contracts.Event) error {
 // Plan commits the plan of an event, unless it has one. It may be called again after any error and any crash: in the end
 // there is one plan, of one resolution, and it does not change. ErrMismatch, ErrTooFar, ErrTooLarge, and a permanent
 // *recipient.Error are final. Three round trips for an audience that fits into a page.
-func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) {
+func (p *Planner) Plan(ctx context.Context, e recipient.Event) (Outcome, error) {
 	routing, err := p.routing(e)
 	switch {
 	case err != nil:
@@ -196,7 +196,7 @@ func (p *Planner) Reopen(ctx context.Context, e *Event) error {
 // Refuse records that an event is no longer tried to be planned, with the reason in at most [MaxReason] bytes. The record
 // stays unchanged when the event has a plan, is cancelled, was never seen, or is another event with that id. Refuse writes
 // even an unchanged refusal, so that a concurrent [Planner.Reopen] fails. Two round trips.
-func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) error {
+func (p *Planner) Refuse(ctx context.Context, e recipient.Event, reason string) error {
 	mark, err := e.Fingerprint()
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) 
 }
 
 // commit writes the plan, unless there is one.
-func (p *Planner) commit(ctx context.Context, e contracts.Event, seen *Event, r routing) (*Plan, Outcome, error) {
+func (p *Planner) commit(ctx context.Context, e recipient.Event, seen *Event, r routing) (*Plan, Outcome, error) {
 	subject, err := keys.Plan(e.EventID)
 	if err != nil {
 		return nil, "", err
@@ -257,7 +257,7 @@ func existing(data []byte, seen *Event) (*Plan, Outcome, error) {
 }
 
 // resolve finds the recipients, and writes all pages of the plan but not its record.
-func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint string, r routing) (*Plan, []byte, error) {
+func (p *Planner) resolve(ctx context.Context, e recipient.Event, fingerprint string, r routing) (*Plan, []byte, error) {
 	plan := &Plan{
 		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
 		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: r.rules,
@@ -281,7 +281,7 @@ func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint st
 // audience returns the queries for the recipients of an event. The event overrides the rules: a broadcast is for all
 // whom it concerns, an event that names a kind is for that kind, and an event that also names a user is for that user.
 // Any other event is for the recipients that the rules name.
-func audience(e contracts.Event, routes map[contracts.RecipientType]rules.Route) []recipient.Query {
+func audience(e recipient.Event, routes map[contracts.RecipientType]rules.Route) []recipient.Query {
 	queries := make([]recipient.Query, 0, len(routes))
 	for _, kind := range slices.Sorted(maps.Keys(routes)) {
 		q := recipient.Query{Event: e, Scope: routes[kind].Scope, Type: kind}

@@ -156,7 +156,7 @@ func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
 	}
 	w.page.Write(data)
 	w.plan.Recipients++
-	w.plan.Rows += len(w.plan.Routes[r.RecipientType].Starts())
+	w.plan.Notifications += len(w.plan.Routes[r.RecipientType].Starts())
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
@@ -23,7 +24,7 @@ type Address struct {
 	// Direction is the quarter of the compass in the street's name.
 	Direction Direction
 	// Types is the set of the kinds of street in its name: see lexicon.StreetType.
-	Types uint16
+	Types uint32
 	// Words is every word, for telling which words of a name are local.
 	Words []string
 	// Row is how the street's name sounds.
@@ -38,7 +39,7 @@ func (a *Address) Present() bool { return len(a.Street) > 0 || len(a.Numbers) > 
 // Direction is a set of compass points.
 type Direction uint8
 
-var compass = map[string]Direction{"n": 1, "s": 2, "e": 4, "w": 8, "ne": 5, "nw": 9, "se": 6, "sw": 10}
+var compass = map[string]Direction{"n": 1, "s": 2, "e": 4, "w": 8, "ne": 5, "nw": 9, "se": 6, "sw": 10, "in": 16, "out": 32}
 
 // opposite reports whether two directions exclude each other.
 func opposite(a, b Direction) bool {
@@ -74,6 +75,8 @@ func assemble(read []segment, city []string) Address {
 			// The number has its own segment: "Rua Augusta, 123 - Consolacao", "ул. Тверская, д. 12".
 			a.Numbers = append(a.Numbers, s.numbers...)
 			a.also(s.plain, city)
+		case i == at+1 && at >= 0 && len(read[at].numbers) == 1 && len(s.numbers) == 1 && !s.postal && !s.named():
+			a.Numbers = append(a.Numbers, s.numbers...) // "ул. 8 Марта, 12"
 		default:
 			a.also(s.plain, city)
 			a.also(s.rest, city)
@@ -164,7 +167,11 @@ func fieldsOf(s string) []field {
 		if len(out) == maxFields {
 			break
 		}
-		hash := strings.HasPrefix(f, "#")
+		if w, ok := ordinal(f); ok {
+			out = append(out, field{words: []text.Word{w}})
+			continue
+		}
+		hash := strings.HasPrefix(f, "#") && !strings.Contains(f, "-") // "#10-34" is a house in Colombia, "#5" a flat
 		if f = strings.TrimPrefix(f, "n°"); f == "" {
 			continue
 		}
@@ -180,6 +187,18 @@ func fieldsOf(s string) []field {
 		}
 	}
 	return out
+}
+
+// ordinal reads a number that names a street and not a house: a Cyrillic ordinal, "1-я" or "2й", or a Korean side street, "10길".
+func ordinal(f string) (text.Word, bool) {
+	head, ending := digits(f)
+	ending = strings.TrimPrefix(ending, "-")
+	if head == "" || ending == "" || ending[0] < utf8.RuneSelf {
+		return text.Word{}, false
+	}
+	w := text.Words(head + ending)[0]
+	_, ok := lexicon.Ordinal(w.Text)
+	return w, ok || strings.HasSuffix(ending, "길")
 }
 
 // unglue separates the words of a folded segment that lost the space between them: "hwyste 375", "ste375",
@@ -255,6 +274,8 @@ type Number struct {
 	Low, High int
 	// Digits is the length of the first number as written.
 	Digits int
+	// Parts has the numbers behind the first: the house of a block in "4-2-15", the flat, or the house of a flat, in "2/14".
+	Parts [2]int
 }
 
 // parseNumber reads "12", "12a", "12-14", "293-b", "12/3", "37-16" (one number in Queens).
@@ -282,6 +303,12 @@ func parseNumber(s string) (Number, bool) {
 	}
 	if separator == '-' { // "12/3" is house 12, flat 3
 		house.to(high, len(second))
+		third, _ := digits(strings.TrimPrefix(tail, "-"))
+		if last, ok := value(third); ok && tail[0] == '-' {
+			house.Parts = [2]int{high, last}
+		}
+	} else {
+		house.Parts = [2]int{high, -1}
 	}
 	return house, true
 }

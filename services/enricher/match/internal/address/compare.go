@@ -3,6 +3,7 @@ package address
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
@@ -26,6 +27,8 @@ type Agreement struct {
 	TypesDiffer bool
 	// Partial is 1 when only one street has a quarter of the compass, and less when only one has its kind.
 	Partial float64
+	// HouseNumber is the smaller of the first house numbers when Number is NumberSame.
+	HouseNumber int
 }
 
 // NumberAgreement is the result of comparing the house numbers.
@@ -51,6 +54,9 @@ func Compare(a, b *Address) Agreement {
 		return Agreement{Street: -1}
 	}
 	g := Agreement{Comparable: true, Street: -1, Number: compareNumbers(a.Numbers, b.Numbers), Opposite: opposite(a.Direction, b.Direction)}
+	if g.Number == NumberSame {
+		g.HouseNumber = min(a.Numbers[0].Low, b.Numbers[0].Low)
+	}
 	if len(a.Street) == 0 || len(b.Street) == 0 || !token.Comparable(a.Script, b.Script) {
 		return g
 	}
@@ -133,9 +139,32 @@ func likeness(a, b []token.Token) float64 {
 	if totalA == 0 || totalB == 0 {
 		return 0
 	}
+	if differentNumbers(a, b) {
+		return 0
+	}
 	contained := max(commonA/totalA, commonB/totalB)
+	if min(totalA, totalB) < 1 { // a station, a mall
+		contained = min(commonA/totalA, commonB/totalB)
+	}
 	overlap := (commonA + commonB) / (totalA + totalB)
 	return 0.75*contained + 0.25*overlap
+}
+
+// differentNumbers reports whether two street names have numbers, and none in common: "Terminal 2" and "Terminal 5".
+func differentNumbers(a, b []token.Token) bool {
+	numbered := false
+	for i := range a {
+		if !strings.HasPrefix(a[i].Concept, "#") {
+			continue
+		}
+		for j := range b {
+			if a[i].Concept == b[j].Concept {
+				return false
+			}
+			numbered = numbered || strings.HasPrefix(b[j].Concept, "#")
+		}
+	}
+	return numbered
 }
 
 func tally(words []token.Token, like *[token.Limit]float64) (total, common float64) {
@@ -156,18 +185,35 @@ func compareNumbers(a, b []Number) NumberAgreement {
 	if len(a) == 0 || len(b) == 0 {
 		return NumberUnknown
 	}
+	if last := len(a) - 1; last > 0 && last == len(b)-1 { // "ул. 8 Марта, 12": the first number names the street
+		for i := range last {
+			if a[i].compare(b[i]) != NumberSame {
+				return NumberDiffers
+			}
+		}
+		return a[last].compare(b[last])
+	}
 	best := NumberDiffers
 	for _, n := range a {
 		for _, m := range b {
-			switch {
-			case n.Low <= m.High && m.Low <= n.High:
-				return NumberSame
-			case n.Low-m.High <= 4 && m.Low-n.High <= 4:
-				best = NumberNear
-			}
+			best = min(best, n.compare(m))
 		}
 	}
 	return best
+}
+
+func (n Number) compare(m Number) NumberAgreement {
+	switch {
+	case n.Parts != [2]int{} && m.Parts != [2]int{}:
+		if n.Low == m.Low && n.Parts == m.Parts {
+			return NumberSame
+		}
+	case n.Low <= m.High && m.Low <= n.High:
+		return NumberSame
+	case n.Low-m.High <= 4 && m.Low-n.High <= 4:
+		return NumberNear
+	}
+	return NumberDiffers
 }
 
 // word is a word of an address with its meaning.
@@ -180,7 +226,7 @@ type word struct {
 type segment struct {
 	plain     []word // the name of a street, a building or a place
 	types     []word // words for street
-	kinds     uint16 // see lexicon.StreetType
+	kinds     uint32 // see lexicon.StreetType
 	rest      []word // the words behind "at", "between", "corner of"
 	numbers   []Number
 	direction Direction
@@ -212,6 +258,10 @@ func readSegment(s string) segment {
 		if i == len(fields)-1 && i > 0 && seg.floor(&fields[i]) {
 			break
 		}
+		if d := compassPoint(fields[i:]); d != 0 {
+			seg.direction |= d
+			continue
+		}
 		for _, w := range fields[i].words {
 			r.word(w, i == 0, len(fields) > 1)
 		}
@@ -220,6 +270,21 @@ func readSegment(s string) segment {
 		seg.plain, seg.kinds = seg.types, 0
 	}
 	return seg
+}
+
+// compassPoint returns the quarter of the compass of a Chinese street, or the side of the town's gate, which stands before the word
+// for street: "南京西路", "建国门外大街".
+func compassPoint(fields []field) Direction {
+	if len(fields) < 2 {
+		return 0
+	}
+	point, _ := fields[0].word()
+	next, _ := fields[1].word()
+	known, _ := lexicon.Address(next.Text)
+	if next.Script != text.Other || known.Part != lexicon.Type && next.Text != "大" {
+		return 0
+	}
+	return compass[map[string]string{"北": "n", "南": "s", "东": "e", "東": "e", "西": "w", "内": "in", "外": "out"}[point.Text]]
 }
 
 // reader is the state of reading a segment.
@@ -232,7 +297,8 @@ type reader struct {
 
 func (r *reader) number(f *field, after []field) {
 	switch {
-	case r.numbered: // "Highway 101" is a street, not a house
+	case r.numbered, r.leading && len(r.plain) == 0 && len(r.types) > 0, len(after) > 1 && after[0].is("de"):
+		// "Highway 101", "12 Road 4" and "25 de Mayo" are streets, not houses.
 		w := strconv.Itoa(f.number.Low)
 		r.plain = append(r.plain, word{word: text.Word{Text: w, Raw: w}, concept: "#" + w})
 	case !f.hash && !r.crossing:

@@ -299,13 +299,18 @@ var addresses = func() map[string]AddressWord {
 
 // StreetType returns a bit for a canonical word for street that tells two streets with one name apart, and 0 for others, such as
 // those for a road out of town or a promenade, which are translated freely.
-func StreetType(canonical string) uint16 { return 1 << (slices.Index(streetTypes, canonical) + 1) >> 1 }
+func StreetType(canonical string) uint32 { return 1 << (slices.Index(streetTypes, canonical) + 1) >> 1 }
 
-var streetTypes = strings.Fields("street avenue boulevard road lane drive court circle terrace square alley crescent way mews close")
+var streetTypes = strings.Fields("street avenue boulevard road lane drive court circle terrace square alley crescent way mews close quay carrera")
 
-// NumberedRoad reports whether the number after a word names the road: "highway 101".
+// Restaurant reports whether a canonical word for a kind of place is one of those that sources use for one another.
+func Restaurant(canonical string) bool {
+	return slices.Contains([]string{"restaurant", "trattoria", "osteria", "bistro", "brasserie", "taverna", "eatery"}, canonical)
+}
+
+// NumberedRoad reports whether the number after a word names the road or the building: "highway 101", "terminal 2".
 func NumberedRoad(word string) bool {
-	return slices.Contains([]string{"highway", "hwy", "hiway", "route", "rte", "interstate", "us", "sr", "km", "ca"}, word)
+	return slices.Contains([]string{"highway", "hwy", "hiway", "route", "rte", "interstate", "us", "sr", "km", "ca", "terminal"}, word)
 }
 
 // StreetStem returns the stem of a compound such as "hauptstrasse", "kerkstraat" or "drottninggatan". It has at least three letters.

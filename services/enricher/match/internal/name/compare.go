@@ -36,6 +36,10 @@ type Agreement struct {
 	// FoodsDiffer is positive, and mostly 1, when a name has a dish, a cuisine or an adjective that the other lacks, and the other has
 	// such a word or a distinctive one instead: two kitchens in one house.
 	FoodsDiffer float64
+	// Rivals is 1 when each name has a word that the other lacks: a distinctive one and another such or a kind of place ("Raffles
+	// Grill" and "Raffles Courtyard"), or two kinds of place while no dish is common to both ("Ritz Cafe" and "Ritz Restaurant"),
+	// but not two words for a restaurant ("Trattoria Rossi" and "Ristorante Rossi").
+	Rivals float64
 	// BranchSame and BranchDiffer are 1 when both names name a branch.
 	BranchSame, BranchDiffer float64
 }
@@ -81,13 +85,15 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 		g.KindsDiffer = 1
 	}
 	g.FoodsDiffer = min(1, min(sa.dishes, sb.dishes)+min(sa.unknownLeft, sb.foodLeft)+min(sa.foodLeft, sb.unknownLeft))
+	g.Rivals = sa.rivals(&sb)
 	g.join(a, b, sa.unknownLeft+sb.unknownLeft+sa.foodLeft+sb.foodLeft == 0)
-	if g.Cross > 0 && g.Conflict > 0 && sa.unknownLeft > 0 && sb.unknownLeft > 0 && g.KindsDiffer == 0 && min(sa.foodLeft, sb.foodLeft) == 0 {
-		g.Untold = 1
+	if g.KindsDiffer == 1 && !sa.served && sa.rooms+sb.rooms > 0 { // also when the rest of both names is written as one word
+		g.Rivals = 1
 	}
+	g.Untold = g.untold(&sa, &sb)
 	if acronym(a, b) || acronym(b, a) {
 		g.Overlap, g.Containment = max(g.Overlap, acronymOverlap), max(g.Containment, acronymContained)
-		g.Conflict, g.Common, g.FoodsDiffer = 0, 0, 0
+		g.Conflict, g.Common, g.FoodsDiffer, g.Rivals = 0, 0, 0, 0
 	}
 	g.NumbersSame, g.NumbersDiffer = numbers(a, b)
 	if sa.qualifiers > 0 && sb.qualifiers > 0 {
@@ -134,7 +140,7 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 		g.Overlap = max(g.Overlap, 0.95*g.Joined)
 		g.Containment = max(g.Containment, g.Joined)
 		g.Conflict = min(g.Conflict, 0.2)
-		g.Common = 0
+		g.Common, g.Rivals = 0, 0
 	}
 	if g.Cross > 0 && g.Common == 0 {
 		g.Exact = clamp((min(g.Overlap, g.Joined)-0.86)/0.12) * clamp((heard*(1-g.Short)-1.5)/2)
@@ -189,7 +195,9 @@ type sums struct {
 	unknownLeft         float64 // weight of distinctive words that do not
 	dishes              float64 // words for what is served left over
 	foodLeft            float64 // weight of dishes and common adjectives that do not
-	kinds               int     // words for a kind of place left over
+	kinds, rooms        int     // words for a kind of place left over, and those of them for another kind than a restaurant
+	named               bool    // has a distinctive word left over that is neither a number nor may name a branch
+	served              bool    // has a word for what is served that agrees
 	qualifiers, branch  int     // qualifying words left over, and qualifying words found on the other side
 }
 
@@ -203,10 +211,26 @@ func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, o
 			}
 			s.agrees(&v.Words[i], &other.Words[partner[i]], alike)
 		} else {
-			s.lacks(&v.Words[i], slices.Contains(otherLocal, v.Tokens[i].Text), v.telling)
+			s.lacks(&v.Words[i], v.Tokens[i].Concept, slices.Contains(otherLocal, v.Tokens[i].Text), v.telling)
 		}
 	}
 	return s
+}
+
+// untold returns 1 when words that are in no table are left over in two scripts, and no kind of place or food contradicts.
+func (g *Agreement) untold(a, b *sums) float64 {
+	if g.Cross > 0 && g.Conflict > 0 && min(a.unknownLeft, b.unknownLeft) > 0 && g.KindsDiffer == 0 && min(a.foodLeft, b.foodLeft) == 0 {
+		return 1
+	}
+	return 0
+}
+
+// rivals returns 1 when each side has a word left over, one of them a distinctive word and the other such a word or a kind of place.
+func (s *sums) rivals(o *sums) float64 {
+	if s.named && (o.named || o.kinds > 0) || o.named && s.kinds > 0 {
+		return 1
+	}
+	return 0
 }
 
 // agrees counts a word with its partner.
@@ -216,14 +240,15 @@ func (s *sums) agrees(w, partner *Word, like float64) {
 	if (w.Kind == lexicon.Distinctive || partner.Kind == lexicon.Distinctive) && !w.Local && !partner.Local {
 		s.telling += w.Weight * like
 	}
+	s.served = s.served || w.Kind == lexicon.Food || w.Kind == lexicon.Kitchen
 	if w.Qualifier && partner.Qualifier {
 		s.branch++
 	}
 }
 
-// lacks counts a word without a partner. there reports whether the other venue's address or city has the word, telling
+// lacks counts a word, and its concept, without a partner. there reports whether the other venue's address or city has the word, telling
 // whether the name has words beside the place.
-func (s *sums) lacks(w *Word, there, telling bool) {
+func (s *sums) lacks(w *Word, concept string, there, telling bool) {
 	if there && w.Qualifier {
 		s.branch++
 	}
@@ -240,6 +265,7 @@ func (s *sums) lacks(w *Word, there, telling bool) {
 	switch w.Kind {
 	case lexicon.Distinctive:
 		s.unknownLeft += weight
+		s.named = s.named || !w.Qualifier && w.Number == ""
 		if w.Qualifier {
 			s.qualifiers++
 		}
@@ -249,8 +275,12 @@ func (s *sums) lacks(w *Word, there, telling bool) {
 	case lexicon.Kitchen:
 		s.dishes++
 		s.kinds++
+		s.rooms++
 	case lexicon.Venue:
 		s.kinds++
+		if !lexicon.Restaurant(concept) {
+			s.rooms++
+		}
 	case lexicon.Stop:
 	}
 }

@@ -84,6 +84,9 @@ func (n *Name) add(parts []part, local []string) {
 	if len(entries) == 0 {
 		return
 	}
+	if first := &entries[0].word; first.Text == "sta" { // "Sta. Maria"; behind other words it is a station
+		first.Text, first.Raw = "santa", "santa"
+	}
 	v := weigh(entries, local)
 	n.Variants = append(n.Variants, v)
 	scripts := v.scripts()

@@ -137,9 +137,9 @@ func (w *Worker) describe(info *inspect.Info) {
 	info.Drained = w.draining.Load()
 	info.Waiting = int(w.deliveries.parked.Load())
 	w.deliveries.each(func(d *delivery) {
-		if d.running {
+		if d.isRunning() {
 			info.Running++
-			if d.stuck {
+			if d.phase == phaseStuck {
 				info.Stuck++
 				if len(info.StuckJobs) < maxStuckJobs {
 					info.StuckJobs = append(info.StuckJobs, clip(d.info.ID, maxShort))
@@ -177,34 +177,15 @@ func (r *route) describe(consumer string) inspect.Handler {
 func (t *deliveries) describe() (all []inspect.Running, labels []label) {
 	all = []inspect.Running{}
 	t.each(func(d *delivery) {
-		if d.running {
+		if d.isRunning() {
 			all = append(all, inspect.Running{
 				Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-				Consumer: d.info.Consumer, Started: d.started.UTC(), Stuck: d.stuck,
+				Consumer: d.info.Consumer, Started: d.started.UTC(), Stuck: d.phase == phaseStuck,
 			})
 			labels = append(labels, d.label)
 		}
 	})
 	return all, labels
-}
-
-// describeEnd returns the end of an attempt, for inspectors.
-func (d *delivery) describeEnd(reached Outcome, err error, ended time.Time) inspect.Attempt {
-	a := inspect.Attempt{
-		Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-		Consumer: d.info.Consumer, Started: d.started, Outcome: string(reached), Pattern: clip(d.info.Pattern, maxShort),
-	}
-	if a.Started.IsZero() {
-		a.Started = ended
-	}
-	if d.info.Attempt == 1 && !d.started.IsZero() {
-		a.Waited = max(d.started.Sub(d.info.EnqueuedAt), 1) // the clocks may differ
-	}
-	a.Ran, a.Started = ended.Sub(a.Started), a.Started.UTC()
-	if a.Error = d.failed; err != nil && a.Error == "" {
-		a.Error = safeText(err)
-	}
-	return a
 }
 
 // describeUnhandled returns a job without a handler, for inspectors.
@@ -225,8 +206,25 @@ type recent struct {
 	unhandled atomic.Pointer[inspect.Unhandled] // the last job without a handler
 }
 
-// add adds an attempt that has ended.
-func (r *recent) add(a inspect.Attempt) {
+// add adds the attempt of d, which has ended with an outcome. The texts of the job are not clipped here but by latest: few attempts are
+// ever shown.
+func (r *recent) add(d *delivery, reached Outcome, err error, ended time.Time) {
+	a := inspect.Attempt{
+		Job: d.info.ID, Subject: d.info.Subject, Sequence: d.info.Sequence, Attempt: d.info.Attempt, Consumer: d.info.Consumer,
+		Started: d.started, Outcome: string(reached), Pattern: d.info.Pattern,
+	}
+	if a.Started.IsZero() {
+		// The job was given up before its handler.
+		a.Started = ended
+	}
+	if d.info.Attempt == 1 && !d.started.IsZero() {
+		// The server's clock may be ahead of this one, and no wait at all would read as an unknown one.
+		a.Waited = max(d.started.Sub(d.info.EnqueuedAt), 1)
+	}
+	a.Ran, a.Started = ended.Sub(a.Started), a.Started.UTC()
+	if a.Error = d.failed; err != nil && a.Error == "" {
+		a.Error = safeText(err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended == nil {
@@ -247,6 +245,10 @@ func (r *recent) latest() []inspect.Attempt {
 	defer r.mu.Unlock()
 	all := append(slices.Clone(r.ring[r.next:]), r.ring[:r.next]...)
 	slices.Reverse(all)
+	for i := range all {
+		a := &all[i]
+		a.Job, a.Subject, a.Pattern = clip(a.Job, maxShort), clip(a.Subject, maxShort), clip(a.Pattern, maxShort)
+	}
 	return all
 }
 
@@ -268,9 +270,6 @@ var lastLabel atomic.Uint64
 
 // label names an attempt, in this process.
 type label string
-
-// newLabel returns a label that no other attempt has.
-func newLabel() label { return label(strconv.FormatUint(lastLabel.Add(1), 36)) }
 
 // stacksOf returns, for each of the labels, the stacks of the goroutines with it: at most limit bytes, the innermost call first.
 // Goroutines with equal stacks are shown once, with their number. It stops every goroutine for a moment, once for all labels.
