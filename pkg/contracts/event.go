@@ -92,9 +92,6 @@ func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil) }
 // UnmarshalJSON reads an event with the rules of Decode, without validating it.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var read Event
-	if string(data) == "null" {
-		return nil
-	}
 	if invalid, _ := decodeInto(data, &read); invalid != nil {
 		return invalid
 	}

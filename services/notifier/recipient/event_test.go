@@ -3,6 +3,7 @@ package recipient_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ import (
 const minimalEvent = `{"event_id":"e","event_type":"X","aggregate_type":"Y"`
 
 func pathsOf(err error) []string {
-	invalid, ok := err.(*contracts.ValidationError) //nolint:errorlint // returned unwrapped
+	invalid, ok := errors.AsType[*contracts.ValidationError](err)
 	if !ok {
 		return nil
 	}

@@ -75,7 +75,8 @@ func (f *rulesFlags) channelConfig() (set notifier.ChannelConfig, others []strin
 	for _, name := range f.gateways {
 		set.Gateways[name] = "-" // CheckRules does not look at the value
 	}
-	return set, notifier.Assume(&set, others...)
+	others = notifier.Assume(&set, others...) // before set is copied
+	return set, others
 }
 
 func (f *rulesFlags) tell(path string, err error) (n int) {

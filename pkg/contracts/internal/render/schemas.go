@@ -22,7 +22,7 @@ var Types = map[string]any{
 	"enrich-request":  contracts.EnrichRequest{},
 	"enrich-response": contracts.EnrichResponse{},
 	"enrich-result":   contracts.EnrichResult{},
-	"event":           Event{},
+	"event":           Event{}, // with the members of Extra that the notifier reads
 	"import-job":      contracts.ImportJob{},
 	"import-status":   contracts.ImportStatus{},
 	"notification":    contracts.Notification{},
@@ -58,7 +58,7 @@ const Version = "v1"
 // URI returns the URI of a schema, which is its $id.
 func URI(name string) string { return "https://schemas.expediter.io/" + Version + "/" + name + ".json" }
 
-// Event is a fact that a source system publishes, with the members of Extra that the notifier reads.
+// Event is a fact that a source system publishes.
 type Event struct {
 	contracts.Event
 
