@@ -197,8 +197,10 @@ func TestRecentKeepsTheLastAttempts(t *testing.T) {
 	for i := range uint64(n) {
 		r.add(&delivery{info: Info{Sequence: i}}, OutcomeCompleted, nil, time.Now())
 	}
-	r.add(&delivery{info: Info{Sequence: n}}, OutcomeDead, nil, time.Now())
+	long := strings.Repeat("x", 1000)
+	r.add(&delivery{info: Info{ID: long, Pattern: long, Sequence: n, Subject: long}}, OutcomeDead, nil, time.Now())
 	all := r.latest()
+	check.That(t, len(all[0].Job) == maxShort && len(all[0].Pattern) == maxShort && len(all[0].Subject) == maxShort, "not clipped: %+v", all[0])
 	check.Require(t, len(all) == maxRecent, "%d attempts", len(all))
 	for i, a := range all {
 		check.Require(t, a.Sequence == uint64(n-i), "place %d has the job %d, want %d", i, a.Sequence, n-i)
