@@ -260,7 +260,8 @@ func (h Health) problem(server string) watch.Problem {
 	return p
 }
 
-// Settle is the time in which a deleted stream leaves a server's disk. What Health.Unrecovered reports counts when it is said again after it.
+// Settle is the time in which a deleted stream leaves a server's disk. What Health.Unrecovered reports counts when the server says it
+// again after that time.
 const Settle = 300 * time.Millisecond
 
 // AskHealth asks all servers for their health checks, those with an answer that may be of the moment twice.

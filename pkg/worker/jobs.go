@@ -174,8 +174,8 @@ type StoredJob struct {
 	// attempt on: the job may be what ends them.
 	Lost int `json:"lost,omitempty"`
 
-	// DeadLetter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
-	// for a job that is not dead, and for the record of a dead unique job in the stream.
+	// DeadLetter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large one. It is
+	// nil for a job that is not dead, and for the record of a dead unique job in the stream.
 	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
 
 	// Next is the time of the next attempt of a delivered job that failed, was snoozed or was handed back. It is zero when that is unknown,

@@ -57,8 +57,8 @@ type Entry struct {
 	// Kind is the kind of the entry.
 	Kind Kind `json:"kind"`
 
-	// DeadLetter is the dead letter. For a stranded message it has the data of the advisory and, while the message exists, of the message. For an
-	// unreadable entry it is empty.
+	// DeadLetter is the dead letter. For a stranded message it has the data of the advisory and, while the message exists, of the
+	// message. For an unreadable entry it is empty.
 	DeadLetter worker.DeadLetter `json:"dead_letter,omitzero"`
 
 	// Problem is the reason that the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is known.
@@ -150,7 +150,8 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	case err == nil:
 		e.Kind = KindFailed
 		if sure { // filters and groups use the headers, so all the rest does too
-			letter.Reason, letter.Signature, letter.Stream, letter.Worker = e.DeadLetter.Reason, e.DeadLetter.Signature, e.DeadLetter.Stream, e.DeadLetter.Worker
+			said := e.DeadLetter
+			letter.Reason, letter.Signature, letter.Stream, letter.Worker = said.Reason, said.Signature, said.Stream, said.Worker
 			if len(m.Subject) < cutSubject || !strings.HasPrefix(letter.Subject, e.DeadLetter.Subject) {
 				letter.Subject = e.DeadLetter.Subject
 			}
