@@ -220,7 +220,7 @@ type Policy struct {
 	// OnDeadLetter is called with the letter of a job that is given up, before the letter is stored and the job is
 	// acknowledged. So effects that must follow the end of the job happen even if the worker crashes. After an error, a panic or a crash the
 	// job is delivered again and OnDeadLetter is called again, until it returns nil: it must be idempotent. Each call may take
-	// Config.SettleTimeout, after which it counts as failed, and must not change the letter. Defaults to nothing.
+	// Config.SettleTimeout, after which it counts as failed, and must not change the dead letter. Defaults to nothing.
 	OnDeadLetter func(ctx context.Context, letter DeadLetter) error
 
 	// Ordered runs the jobs of one subject one after the other, in the order of the stream, over all workers: a job starts when the jobs

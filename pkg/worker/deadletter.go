@@ -192,8 +192,8 @@ func ParseDeadLetter(data []byte) (DeadLetter, error) {
 	return letter, nil
 }
 
-// readLetter returns the job of a dead letter.
-func (l *list) readLetter(m jsapi.Message) (StoredJob, bool) {
+// readDeadLetter returns the job of a dead letter.
+func (l *list) readDeadLetter(m jsapi.Message) (StoredJob, bool) {
 	stream, to, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.client.cfg.DeadSubject+"."), ".")
 	letter, err := ParseDeadLetter(m.Data)
 	if stream != l.client.cfg.Stream || err != nil || strings.HasPrefix(to, "$") {
@@ -254,7 +254,7 @@ func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
 		return err
 	}
 	return repeat(ctx, firstWait, isConnected, func() error {
-		_, err := publishLetter(ctx, w.js, w.cfg.DeadSubject, letter, w.cfg.RequestTimeout)
+		_, err := publishDeadLetter(ctx, w.js, w.cfg.DeadSubject, letter, w.cfg.RequestTimeout)
 		return err
 	})
 }
@@ -284,10 +284,10 @@ func PublishDeadLetter(ctx context.Context, js jetstream.JetStream, deadSubject 
 		return 0, fmt.Errorf("%w: stream or subject is missing", ErrDeadLetter)
 	}
 	const each = 5 * time.Second
-	return publishLetter(ctx, js, deadSubject, letter, each)
+	return publishDeadLetter(ctx, js, deadSubject, letter, each)
 }
 
-func publishLetter(ctx context.Context, js jetstream.JetStream, prefix string, letter DeadLetter, each time.Duration) (uint64, error) {
+func publishDeadLetter(ctx context.Context, js jetstream.JetStream, prefix string, letter DeadLetter, each time.Duration) (uint64, error) {
 	limit := int(js.Conn().MaxPayload()) - headerRoom
 	whole, err := letter.encode(limit)
 	if err != nil {

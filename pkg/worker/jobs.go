@@ -431,7 +431,7 @@ func (l *list) close() { _ = l.Get.Close() } // the connection is closed then
 // read returns the job of a message, and reports whether the message is a job. The workers' records of the job are still missing.
 func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if l.dead {
-		return l.readLetter(m)
+		return l.readDeadLetter(m)
 	}
 	j = l.client.statusIn(m)
 	j.Header, j.Payload = jobmsg.OwnHeaders(m.Header), m.Data
@@ -468,7 +468,7 @@ func (l *list) isShared() bool {
 func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 	err := l.addRecords(ctx, jobs)
 	if err == nil && l.isShared() && len(jobs) > 0 {
-		err = l.addLetters(ctx, jobs)
+		err = l.addDeadLetters(ctx, jobs)
 	}
 	for i := range jobs {
 		jobs[i].lead()
@@ -510,12 +510,12 @@ func (l *list) addRecords(ctx context.Context, jobs []StoredJob) error {
 	return nil
 }
 
-// maxLetters bounds the dead letters of shared jobs that are read for one page.
-const maxLetters = 1000
+// maxDeadLetters bounds the dead letters of shared jobs that are read for one page.
+const maxDeadLetters = 1000
 
-// addLetters finds the jobs that consumers have given up, whose messages stay in the stream: by the last dead letter of each subject, and
-// by the earlier ones of subjects with several jobs. A job whose letter may be among those that were not read is not called done.
-func (l *list) addLetters(ctx context.Context, jobs []StoredJob) error {
+// addDeadLetters finds the jobs that consumers have given up, whose messages stay in the stream: by the last dead letter of each subject,
+// and by the earlier ones of subjects with several jobs. A job whose dead letter may be among those that were not read is not called done.
+func (l *list) addDeadLetters(ctx context.Context, jobs []StoredJob) error {
 	at := make(map[string][]*StoredJob)
 	for i := range jobs {
 		to := l.client.cfg.DeadSubject + "." + jobs[i].Stream + "." + jobs[i].Subject
@@ -525,10 +525,10 @@ func (l *list) addLetters(ctx context.Context, jobs []StoredJob) error {
 	if err != nil && !jsapi.IsNoStream(err) {
 		return fmt.Errorf("worker: read the dead letters in %s: %w", l.client.cfg.DeadStream, err)
 	}
-	for room := maxLetters; len(letters) > 0; letters = letters[1:] {
+	for room := maxDeadLetters; len(letters) > 0; letters = letters[1:] {
 		last := letters[0]
 		sharing := at[last.Subject]
-		readLetter(last, sharing)
+		readDeadLetter(last, sharing)
 		if !slices.ContainsFunc(sharing, isDone) {
 			continue
 		}
@@ -538,7 +538,7 @@ func (l *list) addLetters(ctx context.Context, jobs []StoredJob) error {
 		}
 		room -= len(earlier)
 		for _, m := range earlier {
-			readLetter(m, sharing)
+			readDeadLetter(m, sharing)
 		}
 		for _, j := range sharing {
 			if more && isDone(j) {
@@ -551,8 +551,8 @@ func (l *list) addLetters(ctx context.Context, jobs []StoredJob) error {
 
 func isDone(j *StoredJob) bool { return j.State == StateDone }
 
-// readLetter sets the state of the job of a dead letter, if it is among those with the letter's subject.
-func readLetter(m jsapi.Message, jobs []*StoredJob) {
+// readDeadLetter sets the state of the job of a dead letter, if it is among those with the letter's subject.
+func readDeadLetter(m jsapi.Message, jobs []*StoredJob) {
 	letter, err := ParseDeadLetter(m.Data)
 	if err != nil {
 		return
@@ -685,7 +685,8 @@ func (c *Client) job(ctx context.Context, ref JobRef) (StoredJob, error) {
 		return StoredJob{}, err
 	}
 	defer l.close()
-	for _, look := range []func(context.Context, JobRef) (StoredJob, bool, error){l.bySequence, l.byCancellation, l.bySubject, l.byLetter} {
+	ways := []func(context.Context, JobRef) (StoredJob, bool, error){l.bySequence, l.byCancellation, l.bySubject, l.byDeadLetter}
+	for _, look := range ways {
 		found, ok, err := look(ctx, ref)
 		if err != nil {
 			return StoredJob{}, fmt.Errorf("worker: job %s: %w", ref, err)
@@ -741,8 +742,8 @@ func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool,
 	return j, ok, nil
 }
 
-// byLetter finds the last dead letter of a subject.
-func (l *list) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
+// byDeadLetter finds the last dead letter of a subject.
+func (l *list) byDeadLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
 	if ref.Subject == "" {
 		return j, false, nil
 	}
@@ -758,6 +759,6 @@ func (l *list) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, 
 	if err != nil || !found {
 		return j, false, err
 	}
-	j, ok = l.readLetter(m)
+	j, ok = l.readDeadLetter(m)
 	return j, ok && (ref.ID == "" || j.ID == ref.ID) && (ref.ID != "" || ref.Sequence == 0 || j.DeadLetter.Sequence == ref.Sequence), nil
 }

@@ -385,10 +385,10 @@ func (w *Worker) recordUncounted(d *delivery, n uncounted) {
 }
 
 // recordReplay records, before a replayed job leaves its stream, that the job has been worked. If the replay was interrupted after it
-// published the job and before it removed the letter, only this record shows a later replay that the job was published.
+// published the job and before it removed the dead letter, only this record shows a later replay that the job was published.
 //
 // The server accepts this record only while the record of the replay is the last on its subject. That one is removed together with the
-// letter, so as a rule the server refuses this record and nothing is left.
+// dead letter, so as a rule the server refuses this record and nothing is left.
 func (w *Worker) recordReplay(d *delivery, record string) {
 	replay, err := strconv.ParseUint(record, 10, 64)
 	_, letter, _ := strings.Cut(d.msg.Header.Get(HeaderReplayOf), ":")

@@ -99,7 +99,7 @@ func Run[T any](
 	check.Require(t, err == nil, "workertest: %v", err)
 	err = w.Run(ctx)
 	check.Require(t, err == nil && settled, "workertest: the job did not come to an outcome: %v", err)
-	result.Dead = lastLetter(t, js, result.Settlement)
+	result.Dead = lastDeadLetter(t, js, result.Settlement)
 	if err := js.DeleteStream(t.Context(), runStream); err != nil {
 		t.Fatalf("workertest: clear away the stream: %v", err)
 	}
@@ -147,8 +147,8 @@ func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 	}
 }
 
-// lastLetter reads the dead letter of a job that has one.
-func lastLetter(t testing.TB, js jetstream.JetStream, s worker.Settlement) *worker.DeadLetter {
+// lastDeadLetter reads the dead letter of a job that has one.
+func lastDeadLetter(t testing.TB, js jetstream.JetStream, s worker.Settlement) *worker.DeadLetter {
 	t.Helper()
 	if s.Outcome != worker.OutcomeDead {
 		return nil

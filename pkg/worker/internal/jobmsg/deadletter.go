@@ -4,7 +4,7 @@ package jobmsg
 const HeaderReplayRecord = "Job-Replay-Record"
 
 // HeaderReplayState is the header with the state of a replay, in the replay's record: a message on
-// <DeadSubject>.<stream>.<TokenReplay>.<letter's sequence>.
+// <DeadSubject>.<stream>.<TokenReplay>.<dead letter's sequence>.
 const HeaderReplayState = "Dead-Replay"
 
 // Values of HeaderReplayState.
@@ -19,9 +19,9 @@ const (
 // Tokens that follow <DeadSubject>.<stream> in the subjects of messages that are not dead letters themselves. No subject of a job begins
 // with a '$'.
 const (
-	// TokenPart stands before the parts of a large letter: <job's sequence>.<number>.
+	// TokenPart stands before the parts of a large dead letter: <job's sequence>.<number>.
 	TokenPart = "$part"
 
-	// TokenReplay stands before the record of a replay: <letter's sequence>.
+	// TokenReplay stands before the record of a replay: <dead letter's sequence>.
 	TokenReplay = "$replay"
 )
