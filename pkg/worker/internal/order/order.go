@@ -35,6 +35,7 @@ type Job struct {
 	Turn chan struct{}
 
 	back      time.Duration // the time after which it is to come again, guarded by Lines.mu
+	came      time.Time
 	chain     *chain
 	delivered int
 	number    int // of the chain when it came
@@ -128,6 +129,7 @@ func (l *Lines) Add(j *Job) {
 		return cmp.Compare(j.sequence, sequence)
 	})
 	k.held = slices.Insert(k.held, at, j)
+	j.came = time.Now()
 	if j.delivered > 1 && k.away > 0 {
 		k.away--
 	}
@@ -145,9 +147,13 @@ func (l *Lines) End(j *Job, gone bool) {
 	}
 	switch {
 	case gone:
-		now := time.Now()
-		// A job that went back for too long delays all behind it: that must not send those back for even longer.
-		k.every, k.ended = min(now.Sub(k.ended), max(2*k.every, soonest/10)), now
+		now, from := time.Now(), k.ended
+		// A job that went back for too long delays all behind it: that must not send those back for even longer. So the time in which
+		// it was not here does not count, and the pace at most doubles.
+		if j.delivered > 1 && j.came.After(from) {
+			from = j.came
+		}
+		k.every, k.ended = min(now.Sub(from), max(2*k.every, soonest/10)), now
 		c.settle(k, j.sequence)
 	case k.stray == 0:
 		c.strays++

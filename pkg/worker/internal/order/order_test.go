@@ -3,9 +3,12 @@ package order
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -159,4 +162,28 @@ func TestJobGivenBackHidesNothing(t *testing.T) {
 	check.That(t, !first, "first, although an earlier one came back")
 	l.End(again, true)
 	check.That(t, isSure(l, later), "not sure, although the one that was given back has ended")
+}
+
+// TestPaceIsThatOfJobsThatAreHere has jobs end that went back and came late, each after a longer time than the one before. The next that
+// goes back comes again soon: else all behind it go back for even longer.
+func TestPaceIsThatOfJobsThatAreHere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 10 * time.Millisecond
+		l := &line{}
+		last := l.deliver(1000, "a", 1, 0)
+		for n := range uint64(8) {
+			natstest.Pass(time.Second << n)
+			late := l.deliver(n+1, "a", 2, 0)
+			l.Start(late)
+			natstest.Pass(takes)
+			l.End(late, true)
+		}
+		for n := range uint64(100) {
+			l.deliver(n+100, "a", 1, 0)
+		}
+		l.SendBack(last)
+		got := l.SentBack(last)
+		check.That(t, got <= 2*100*takes, "it comes again after %v, want about half of 100 times %v", got, takes)
+	})
 }
