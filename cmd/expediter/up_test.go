@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/internal/crash"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -233,7 +234,7 @@ func TestUpWithoutPrograms(t *testing.T) {
 // A yt-dlp that does not work is no reason not to start, unless videos were asked for.
 func TestUpWithABrokenProgram(t *testing.T) {
 	dir := emptyPath(t)
-	check.OK(t, os.WriteFile(filepath.Join(dir, "yt-dlp"), []byte("#!/bin/sh\nexit 3\n"), 0o700))
+	testbed.WriteProgram(t, filepath.Join(dir, "yt-dlp"), "#!/bin/sh\nexit 3\n")
 	t.Setenv("PATH", dir)
 	r := up(t)
 	check.Says(t, r.Output(), "a yt-dlp that works, so no videos of YouTube")

@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // require is the environment variable with which a test without its program fails instead of being skipped.
@@ -74,4 +77,14 @@ func (p Program) find(command string) string {
 		return ""
 	}
 	return slices.Max(found)
+}
+
+// WriteProgram writes a program. No process that this one starts at the same moment inherits the file that is open for writing: the system
+// would refuse to run it (golang/go#22315).
+func WriteProgram(t testing.TB, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte(text), 0o700) //nolint:gosec // a program
+	syscall.ForkLock.RUnlock()
+	check.OK(t, err)
 }

@@ -623,7 +623,7 @@ func TestLargeSourcesKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	programs, site := t.TempDir(), worstSite(t)
 	atWork := filepath.Join(programs, "at-work")
-	check.OK(t, os.WriteFile(filepath.Join(programs, "tesseract"), []byte(strings.ReplaceAll(endless, "AT_WORK", atWork)), 0o700))
+	testbed.WriteProgram(t, filepath.Join(programs, "tesseract"), strings.ReplaceAll(endless, "AT_WORK", atWork))
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	process := bounded.Start(t, boundedDuty{Path: programs + ":" + os.Getenv("PATH"), TempDir: t.TempDir(), URL: srv.URL()})
 	api := process.Await(`http=(http://\S+)`)[1] + "/v1/imports"

@@ -26,6 +26,7 @@ import (
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -602,7 +603,7 @@ func newHostile(t *testing.T) *hostile {
 	programs := t.TempDir()
 	h.asked = filepath.Join(programs, "asked")
 	script := strings.ReplaceAll(recorder, "ASKED", h.asked)
-	check.OK(t, os.WriteFile(filepath.Join(programs, "yt-dlp"), []byte(script), 0o700))
+	testbed.WriteProgram(t, filepath.Join(programs, "yt-dlp"), script)
 	srv := natstest.Server(t)
 	_, h.js = natstest.Connect(t, srv)
 	h.importer, h.nc = start(t, srv, func(c *importer.Config) {

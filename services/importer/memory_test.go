@@ -31,6 +31,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -378,7 +379,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	site := worstSite(t)
 	program := filepath.Join(t.TempDir(), "yt-dlp")
-	check.OK(t, os.WriteFile(program, []byte(ytDlp), 0o700))
+	testbed.WriteProgram(t, program, ytDlp)
 	var addresses []string
 	for name := range worst {
 		if tried(name) {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -25,7 +26,7 @@ import (
 func certified(t *testing.T, site, addresses string) error {
 	t.Helper()
 	script := filepath.Join(site, "certify")
-	check.OK(t, os.WriteFile(script, check.Must(os.ReadFile(checkout+"/deploy/nats/certify"))(t), 0o700))
+	testbed.WriteProgram(t, script, string(check.Must(os.ReadFile(checkout+"/deploy/nats/certify"))(t)))
 	check.OK(t, os.WriteFile(filepath.Join(site, "addresses"), []byte(addresses), 0o600))
 	out, err := exec.CommandContext(t.Context(), script).CombinedOutput()
 	t.Logf("%s", out)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -22,7 +23,7 @@ func TestServeKillsAServerThatDoesNotAnswer(t *testing.T) {
 		"curl":        "echo asked >>asked; [[ $(wc -l <asked) -le 3 ]] || exit 28; echo '{\"status\":\"ok\"}'",
 		"sleep":       "exit 0",
 	} {
-		check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/bash\n"+text+"\n"), 0o700))
+		testbed.WriteProgram(t, filepath.Join(dir, name), "#!/bin/bash\n"+text+"\n")
 	}
 	check.OK(t, syscall.Mkfifo(filepath.Join(dir, "wait"), 0o600))
 	script := check.Must(os.ReadFile("../../deploy/nats/serve"))(t)

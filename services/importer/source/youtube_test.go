@@ -674,7 +674,7 @@ func TestPhotoReaderThatFails(t *testing.T) {
 	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", string(photo(t)))})
 	fetch := func(script string, timeout time.Duration) (*source.Material, error) {
 		path := filepath.Join(t.TempDir(), "tesseract")
-		check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n[ $1 = --list-langs ] && echo 'List (1):\neng' && exit\n"+script+"\n"), 0o700))
+		testbed.WriteProgram(t, path, "#!/bin/sh\n[ $1 = --list-langs ] && echo 'List (1):\neng' && exit\n"+script+"\n")
 		dir := t.TempDir()
 		s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: path, Timeout: timeout}})
 		defer wantEmpty(t, dir)

@@ -253,7 +253,7 @@ func TestTheFirstOfSeveralImagesIsTaken(t *testing.T) {
 			converter := check.Must(NewConverter(r.config))(t)
 			if c.program != "" {
 				converter.config.Path = filepath.Join(t.TempDir(), "heif-convert")
-				check.OK(t, os.WriteFile(converter.config.Path, []byte("#!/bin/sh\n"+c.program), 0o700))
+				testbed.WriteProgram(t, converter.config.Path, "#!/bin/sh\n"+c.program)
 			}
 			photo, left, err := converter.JPEG(t.Context(), "job", check.Must(os.ReadFile(file("both.heic")))(t))
 			check.Is(t, err, c.want)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -139,7 +138,7 @@ func TestVersionIsChecked(t *testing.T) {
 			t.Parallel()
 			folders := check.Must(program.NewFolders(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 			path := t.TempDir() + "/yt-dlp"
-			check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+			testbed.WriteProgram(t, path, "#!/bin/sh\n"+script+"\n")
 			config := Config{Path: path, Folders: folders, MaxFile: 1 << 20, VersionTimeout: 500 * time.Millisecond}
 			if !strings.Contains(script, "sleep") {
 				config.VersionTimeout = time.Minute
