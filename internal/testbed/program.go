@@ -84,7 +84,7 @@ func (p Program) find(command string) string {
 func WriteProgram(t testing.TB, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, []byte(text), 0o700) //nolint:gosec // a program
+	err := os.WriteFile(path, []byte(text), 0o700)
 	syscall.ForkLock.RUnlock()
 	check.OK(t, err)
 }
