@@ -260,16 +260,16 @@ func (h Health) problem(server string) watch.Problem {
 	return p
 }
 
-// Settle is the time in which a deleted stream leaves a server's disk. What Health.Unrecovered reports counts when the server says it
+// DeletionTime is the time in which a deleted stream leaves a server's disk. What Health.Unrecovered reports counts when the server says it
 // again after that time.
-const Settle = 300 * time.Millisecond
+const DeletionTime = 300 * time.Millisecond
 
 // AskHealth asks all servers for their health checks, those with an answer that may be of the moment twice.
 func AskHealth(ctx context.Context, nc *nats.Conn, within time.Duration) []Answer[Health] {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	all := AskServers[Health](ctx, nc, "HEALTHZ", within)
-	if slices.ContainsFunc(all, func(a Answer[Health]) bool { return a.Data.Unrecovered() }) && retry.Sleep(ctx, Settle) {
+	if slices.ContainsFunc(all, func(a Answer[Health]) bool { return a.Data.Unrecovered() }) && retry.Sleep(ctx, DeletionTime) {
 		if again := AskServers[Health](ctx, nc, "HEALTHZ", within); len(again) >= len(all) {
 			return again
 		}

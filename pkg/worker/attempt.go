@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 )
 
-// unhandledDelay is the time for which a message without a handler is put off. While workers of two versions share a consumer, another
+// unhandledDelay is the time for which a message without a handler is deferred. While workers of two versions share a consumer, another
 // worker may have the handler.
 const unhandledDelay = 5 * time.Second
 

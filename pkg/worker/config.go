@@ -93,7 +93,7 @@ type Config struct {
 	StepBucket string
 
 	// StepTTL is the time for which the steps of a job are remembered after the last step, or after the last attempt that used them. A job
-	// that is put off for longer, or replayed from the dead letters later, starts over. In whole seconds, one minute to ten years. Defaults
+	// that is deferred for longer, or replayed from the dead letters later, starts over. In whole seconds, one minute to ten years. Defaults
 	// to 7 days.
 	StepTTL time.Duration
 
@@ -232,7 +232,7 @@ type Policy struct {
 	// gives the job to another worker; the job is then left to that worker. Three cases are not excluded. A handler that goes on all the
 	// same, or whose process was stopped, may run at the same time as another. For up to AckWait/3 two workers can run a job whose consumer
 	// was deleted and made again. An acknowledgement that is delayed in the network for longer than AckWait lets the next job start beside
-	// the repetition of a job that was done. A server without replicas that crashes may forget acknowledgements, so that jobs run once more.
+	// the repetition of a job that was done. A server without replicas that crashes may forget acknowledgements, so that jobs run again.
 	// A replayed or delayed job has the place at which it came into the stream. For the only worker of a consumer a job costs no more
 	// requests, as a rule. With several workers it costs one read; a job that waits for a job of another worker starts after as long again,
 	// and up to 2 seconds after its end. Defaults to false.
@@ -433,17 +433,17 @@ const (
 	// it did not start because jobs of other priorities, or jobs that had waited for a limit, had taken all slots.
 	OutcomeHandedBack Outcome = "handed_back"
 
-	// OutcomeLimited means that the job was put off before it started, because a limit was reached and no more jobs could wait in this
+	// OutcomeLimited means that the job was deferred before it started, because a limit was reached and no more jobs could wait in this
 	// worker. It uses no attempt.
 	OutcomeLimited Outcome = "limited"
 
-	// OutcomePaused means that the job was put off before it started, because its handler is paused, see [Client.Pause]. It uses no attempt.
+	// OutcomePaused means that the job was deferred before it started, because its handler is paused, see [Client.Pause]. It uses no attempt.
 	OutcomePaused Outcome = "paused"
 
 	// OutcomeRetried means that the attempt failed, and another will follow.
 	OutcomeRetried Outcome = "retried"
 
-	// OutcomeSnoozed means that the job was put off without using an attempt.
+	// OutcomeSnoozed means that the job was deferred without using an attempt.
 	OutcomeSnoozed Outcome = "snoozed"
 
 	// OutcomeUnknown means that the server did not confirm the outcome in time, so the job may be delivered again although its handler may
@@ -463,7 +463,7 @@ const (
 	// EventJobCancelled (info): a client cancelled a job that runs or waits here; its context ends. Without "attempt".
 	EventJobCancelled = "worker.job_cancelled"
 
-	// EventJobCopied (info): a job that this worker has acknowledged was delivered once more. It is acknowledged again and not
+	// EventJobCopied (info): a job that this worker has acknowledged was delivered again. It is acknowledged and not
 	// worked. Field "deliveries".
 	EventJobCopied = "worker.job_copied"
 
@@ -488,7 +488,7 @@ const (
 	// EventJobStuck (error): a handler ignores its ended context. Fields "ran", and "stacks" of its goroutines, at most 8 KiB.
 	EventJobStuck = "worker.job_stuck"
 
-	// EventJobUnhandled (error): a message matches no handler here; it is put off. Field "delay".
+	// EventJobUnhandled (error): a message matches no handler here; it is deferred. Field "delay".
 	EventJobUnhandled = "worker.job_unhandled"
 
 	// EventJobUnknown (warn): an outcome was not confirmed; the job may run again. Fields "outcome", "error".
@@ -501,7 +501,7 @@ const (
 	// Field "error".
 	EventLimitLost = "worker.limit_lost"
 
-	// EventLimitUnreadable (error): the record of a limit cannot be decoded; the job is put off. Field "error".
+	// EventLimitUnreadable (error): the record of a limit cannot be decoded; the job is deferred. Field "error".
 	EventLimitUnreadable = "worker.limit_unreadable"
 
 	// EventLost (warn): the worker cannot pull, or gets no jobs of a handler. It is repeated, see Hooks.Ready. Field "error".

@@ -222,7 +222,7 @@ func (t *deliveries) close() []*delivery {
 // orphan marks the deliveries of a consumer that has been made again, alone or with its stream, whose sequences then start over. The
 // deliveries here came from the former consumer. Until the new consumer delivers a job as well, an acknowledgement of the job would be
 // lost, or settle another job with that sequence. Jobs that the new consumer delivers are not copies of acknowledged ones: the operator
-// who made it wants them worked once more.
+// who made it wants them worked again.
 func (t *deliveries) orphan(consumer string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

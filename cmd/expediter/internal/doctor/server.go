@@ -133,7 +133,7 @@ func (e *examination) monitor(ctx context.Context, address string) (v varz, h he
 	v.answered = time.Now()
 	h.name = v.Name
 	err = get(ctx, address+"/healthz", &h.Health)
-	if err == nil && h.Unrecovered() && retry.Sleep(ctx, console.Settle) {
+	if err == nil && h.Unrecovered() && retry.Sleep(ctx, console.DeletionTime) {
 		h.Health = console.Health{}
 		err = get(ctx, address+"/healthz", &h.Health)
 	}
