@@ -75,7 +75,7 @@ func TestNames(t *testing.T) {
 		{"onion", "garlic", false},
 		{"tomato sauce", "soy sauce", false},
 	} {
-		check.Same(t, fmt.Sprintf("%s and %s", c.a, c.b), has([][]string{nameOf(c.a)}, nameOf(c.b)), c.want)
+		check.Equal(t, has([][]string{nameOf(c.a)}, nameOf(c.b)), c.want, fmt.Sprintf("%s and %s", c.a, c.b))
 	}
 	v := video{title: "dinner", rows: []row{{step: true, objects: "soy sauce; onions"}}}
 	got := judgeObjects(&v, &recipe.Recipe{Ingredients: []recipe.Ingredient{{Item: "tomato sauce"}, {Item: "red onion"}}})
@@ -104,6 +104,6 @@ func TestLevelsAndDegrees(t *testing.T) {
 		"three hundred fifty degrees": "350", "three hundred seventy five degrees.": "375", "395 degrees": "395", "three hundred and fifty": "350", "three fifty": "350",
 		"four twenty five": "425", "two hundred degrees": "200", "ninety degrees": "90", "medium heat": "",
 	} {
-		check.Same(t, text, degrees(text), want)
+		check.Equal(t, degrees(text), want, text)
 	}
 }

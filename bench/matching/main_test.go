@@ -38,5 +38,5 @@ func TestBadData(t *testing.T) {
 	dir := t.TempDir()
 	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs.jsonl"), []byte("{\n"), 0o600))
 	_, err := measure(&printer{Builder: &strings.Builder{}}, dir)
-	check.Contains(t, err, "pair 1")
+	check.ErrorContains(t, err, "pair 1")
 }

@@ -106,12 +106,12 @@ func (l *locking) signal(s os.Signal) {
 func (l *locking) exits(code int, stderr string) {
 	l.t.Helper()
 	rest, err := io.ReadAll(l.stdout)
-	check.Is(l.t, err, nil)
+	check.ErrorIs(l.t, err, nil)
 	l.rest = string(rest)
 	if got := exitCode(l.t, l.cmd.Wait()); got != code {
 		l.t.Errorf("%v exits with %d, want %d:\n%s", l.cmd.Args[1:], got, code, l.stderr.String())
 	}
-	check.Says(l.t, l.stderr.String(), stderr)
+	check.Contains(l.t, l.stderr.String(), stderr)
 }
 
 // alive reports whether a process runs.
@@ -139,7 +139,7 @@ func TestLockedCommandsRunOneAtATime(t *testing.T) {
 	all.Wait()
 	log := check.Must(os.ReadFile(filepath.Join(dir, "log")))(t)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	check.Same(t, "commands ran", len(lines), processes*each)
+	check.Equal(t, len(lines), processes*each, "commands ran")
 	var last kvlock.Token
 	for _, line := range lines {
 		text, name, _ := strings.Cut(line, " ")
@@ -165,7 +165,7 @@ func TestLockOfAKilledProcessIsFreeAfterItsTTL(t *testing.T) {
 	}
 	if alive(pid) {
 		t.Error("the command of the killed holder runs")
-		check.Is(t, syscall.Kill(pid, syscall.SIGKILL), nil)
+		check.ErrorIs(t, syscall.Kill(pid, syscall.SIGKILL), nil)
 	}
 	waiter.exits(0, "")
 	holder.exits(-1, "")
@@ -198,7 +198,7 @@ func TestCommandGetsSIGTERMWhenItsLockIsLost(t *testing.T) {
 			holder := p.lock("trap 'echo terminated; exit 3' TERM; echo started; while :; do sleep 0.05; done", "x", "--ttl", "2s", "--grace", "1m")
 			holder.line()
 			lose(p)
-			check.Same(t, "the command says", holder.line(), "terminated")
+			check.Equal(t, holder.line(), "terminated", "the command says")
 			holder.exits(75, "the lock was lost before the command had ended, with 3")
 		})
 	}
@@ -225,7 +225,7 @@ func TestDescendantsHaveTheGraceToo(t *testing.T) {
 	holder.line()
 	p.start("locks", "steal", "x", "--yes").exits(0, "")
 	holder.exits(75, "with 143")
-	check.Is(t, check.Err(os.Stat(filepath.Join(dir, "cleaned"))), nil)
+	check.ErrorIs(t, check.Err(os.Stat(filepath.Join(dir, "cleaned"))), nil)
 }
 
 // Signals are passed on to the command, and its exit code is that of expediter. Then the lock is free.
@@ -270,7 +270,7 @@ func TestSignalEndsTheWaitForALock(t *testing.T) {
 	p.awaitWaiters("x", 1)
 	waiter.signal(syscall.SIGTERM)
 	waiter.exits(143, "terminated while waiting for the lock")
-	check.Same(t, "the command ran", waiter.rest, "")
+	check.Equal(t, waiter.rest, "", "the command ran")
 	holder.signal(syscall.SIGTERM)
 	holder.exits(143, "")
 	p.lock("echo mine", "x", "--wait", "0").exits(0, "")
@@ -319,7 +319,7 @@ func TestCommandOnATerminal(t *testing.T) {
 	press("after\n")
 	see("1 interrupts, after")
 	send(syscall.SIGTERM)
-	check.Same(t, "it exits with", exitCode(t, cmd.Wait()), 3)
+	check.Equal(t, exitCode(t, cmd.Wait()), 3, "it exits with")
 }
 
 // openTerminal returns both ends of a new terminal.

@@ -60,14 +60,15 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	check.That(t, err == nil && regexp.MustCompile(`^Waiting: 2, the oldest for \d+\w*s; set aside: 0\.\n$`).Match(status),
 		"--status says %s, %v", status, err)
 	status, err = exec.CommandContext(t.Context(), "expediter", "relay", "--status", "-o", "json", "--database", database).Output()
-	check.That(t, err == nil && regexp.MustCompile(`^{"oldest_seconds":\d+,"set_aside":0,"waiting":2}\n$`).Match(status), "as JSON: %s, %v", status, err)
+	check.That(t, err == nil && regexp.MustCompile(`^{"oldest_seconds":\d+,"set_aside":0,"waiting":2}\n$`).Match(status),
+		"as JSON: %s, %v", status, err)
 	r := startRelay(t, flags...)
 	insert("e2")
 	for n := range 3 {
 		msg := check.Must(arrived.Next(jetstream.FetchMaxWait(clientTimeout)))(t)
 		e, err := contracts.Decode[contracts.Event](msg.Data())
 		check.That(t, err == nil && e.EventID == fmt.Sprint("e", n), "event %d is %s, %v", n, msg.Data(), err)
-		check.Same(t, "extra", string(e.Extra["restaurant_id"])+string(e.Extra["tenant"]), `"5"{"n":1.0,"half":"\ud83d"}`)
+		check.Equal(t, string(e.Extra["restaurant_id"])+string(e.Extra["tenant"]), `"5"{"n":1.0,"half":"\ud83d"}`, "extra")
 	}
 	metrics := get(t, regexp.MustCompile(`http://\S+/metrics`).FindString(r.Output()))
 	for _, name := range []string{"outbox_published", "outbox_refused", "outbox_backlog", "outbox_backlog_age_seconds"} {

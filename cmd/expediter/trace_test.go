@@ -65,7 +65,7 @@ func newCollector(t *testing.T) *collector {
 		if err == nil {
 			err = proto.Unmarshal(body, &batch)
 		}
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, from := range batch.GetResourceSpans() {
@@ -91,7 +91,7 @@ func newCollector(t *testing.T) *collector {
 func (c *collector) exports(name string) (*export.Exports, func()) {
 	c.Helper()
 	x := check.Must(export.Start(c.Context(), export.Config{Service: name}))(c)
-	return x, sync.OnceFunc(func() { check.Is(c, x.Stop(c.Context()), nil) })
+	return x, sync.OnceFunc(func() { check.ErrorIs(c, x.Stop(c.Context()), nil) })
 }
 
 // tree prints the spans as one tree: below each those that have it as their parent, and behind a "~" those that link to it.
@@ -180,7 +180,7 @@ func TestOneTraceFromARequestToItsPatch(t *testing.T) {
 	check.OK(t, err)
 	check.OK(t, events.Body.Close())
 	check.That(t, strings.Contains(string(text), "https://example.org/v"), "no patch in %s", text)
-	check.Is(t, e.Stop(), nil)
+	check.ErrorIs(t, e.Stop(), nil)
 	flush()
 	flushApp()
 	c.shows(`app: search (internal)
@@ -268,7 +268,7 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("no mail in a minute")
 	}
-	check.Is(t, n.Stop(), nil)
+	check.ErrorIs(t, n.Stop(), nil)
 	relay.Interrupt()
 	flush()
 	flushApp()

@@ -36,8 +36,8 @@ var freePorts = strings.Fields("--http-port 0 --importer-port 0 --nats-port 0 --
 func refuses(t *testing.T, code int, args []string, says ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "expediter", slices.Concat([]string{"up"}, freePorts, args)...).CombinedOutput()
-	check.Same(t, fmt.Sprintf("exit code with %q", args), exitCode(t, err), code)
-	check.Says(t, string(out), says...)
+	check.Equal(t, exitCode(t, err), code, fmt.Sprintf("exit code with %q", args))
+	check.Contains(t, string(out), says...)
 }
 
 // start starts a program and returns when it has printed a line with a text.
@@ -126,15 +126,15 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	check.That(t, first.RequestID == "hello" && first.Pending == 1 && first.Results[0].Providers["wolt"]["status"] == "PENDING",
 		"the first answer is %+v", first)
 	events := shell(t, lines[1])
-	check.Says(t, events, `"status":"FOUND","url":"`+venue+`"`, "event: complete")
+	check.Contains(t, events, `"status":"FOUND","url":"`+venue+`"`, "event: complete")
 	third := decode(t, shell(t, lines[2]))
 	want := map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}}
 	diff := cmp.Diff(want, third.Results[0].Providers)
 	check.That(t, diff == "" && third.Pending == 0, "%d pending, %s", third.Pending, diff)
-	check.Says(t, shell(t, lines[3]), "1 tablespoon butter", "3. Pour in the eggs")
-	check.Says(t, shell(t, "curl -s '"+r.find(t, `http://127\.0\.0\.1:\d+/console/`)+"doctor?run=1'"), "Healthy.")
+	check.Contains(t, shell(t, lines[3]), "1 tablespoon butter", "3. Pour in the eggs")
+	check.Contains(t, shell(t, "curl -s '"+r.find(t, `http://127\.0\.0\.1:\d+/console/`)+"doctor?run=1'"), "Healthy.")
 	r.Interrupt()
-	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
+	check.Equal(t, r.Said(), "Stopping. Interrupt again to end at once.", "it complained")
 }
 
 func TestUpOnACluster(t *testing.T) {
@@ -145,7 +145,7 @@ func TestUpOnACluster(t *testing.T) {
 	r := up(t, "--cluster", "3")
 	n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.Output(), "\n", "  "), -1))
 	check.That(t, n == 3, "want the URLs of three servers:\n%s", r.Output())
-	check.Same(t, "still pending", decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))).Pending, 0)
+	check.Equal(t, decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))).Pending, 0, "still pending")
 	third := decode(t, shell(t, r.lines()[2]))
 	check.That(t, third.Results[0].Providers["wolt"]["url"] == venue, "over NATS: %+v", third)
 	r.Interrupt()
@@ -237,7 +237,7 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	testbed.WriteProgram(t, filepath.Join(dir, "yt-dlp"), "#!/bin/sh\nexit 3\n")
 	t.Setenv("PATH", dir)
 	r := up(t)
-	check.Says(t, r.Output(), "a yt-dlp that works, so no videos of YouTube")
+	check.Contains(t, r.Output(), "a yt-dlp that works, so no videos of YouTube")
 	r.Interrupt()
 	t.Setenv("IMPORTER_YOUTUBE", "true")
 	refuses(t, 1, nil, "yt-dlp --version exits with 3")
@@ -256,28 +256,28 @@ func TestUpTellsPeople(t *testing.T) {
 	emit, inbox := lines[len(lines)-2], lines[len(lines)-1]
 	before := decode(t, shell(t, strings.Replace(lines[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)))
 	check.Require(t, before.Pending == 0, "still pending: %+v", before)
-	check.Same(t, emit, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n")
+	check.Equal(t, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n", emit)
 	out := shell(t, inbox)
 	check.That(t, strings.Contains(out, "unread") && strings.Contains(out, `{"guests":4}`), "%s: %s", inbox, out)
 	listed := shell(t, "expediter notifications --server "+server+" --event evt-001")
 	for _, want := range []string{"RESTAURANT_USER  ada    inapp    delivered", "RESTAURANT_USER  ben ", "CUSTOMER         carla"} {
-		check.Says(t, listed, want)
+		check.Contains(t, listed, want)
 	}
 	for name, event := range map[string]string{"dov": `"event_type":"MENU_CHANGED"`, "eva": `"event_type":"OUTAGE"`} {
 		shell(t, `echo '{"event_id":"`+name+`",`+event+`,"aggregate_type":"RESTAURANT","restaurant_id":"5"}' | expediter emit --wait --server `+server+" -")
 		out := shell(t, "expediter inbox --server "+server+" "+name)
 		check.That(t, strings.Contains(out, "unread"), "%s is not told: %s", name, out)
 	}
-	check.Says(t, shell(t, "curl -s "+url+"/readyz"), "ok")
-	check.Says(t, shell(t, `curl -s -d '{"state":"archived"}' `+url+"/v1/users/carla/inbox"), `"unread":0`)
+	check.Contains(t, shell(t, "curl -s "+url+"/readyz"), "ok")
+	check.Contains(t, shell(t, `curl -s -d '{"state":"archived"}' `+url+"/v1/users/carla/inbox"), `"unread":0`)
 	r.Interrupt()
-	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
+	check.Equal(t, r.Said(), "Stopping. Interrupt again to end at once.", "it complained")
 
 	// Delivered events are not delivered again, and results are known.
 	r = up(t, "--dir", dir)
 	lines = r.lines()
-	check.Equal(t, before, decode(t, shell(t, lines[0])))
-	check.Same(t, "again", shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED (exists already)\n")
+	check.Equal(t, decode(t, shell(t, lines[0])), before)
+	check.Equal(t, shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED (exists already)\n", "again")
 	out = shell(t, lines[len(lines)-1])
 	check.That(t, strings.Contains(out, "archived") && !strings.Contains(out, "unread"), "again: %s", out)
 	r.Interrupt()

@@ -115,12 +115,12 @@ func (f *far) claims(token string, isSigned func(sum, signature []byte) bool) (a
 }
 
 func (f *far) token(w http.ResponseWriter, r *http.Request) {
-	check.Same(f.T, "grant", r.PostFormValue("grant_type"), "urn:ietf:params:oauth:grant-type:jwt-bearer")
+	check.Equal(f.T, r.PostFormValue("grant_type"), "urn:ietf:params:oauth:grant-type:jwt-bearer", "grant")
 	said := f.claims(r.PostFormValue("assertion"), func(sum, signature []byte) bool {
 		return rsa.VerifyPKCS1v15(&f.rsa.PublicKey, crypto.SHA256, sum, signature) == nil
 	})
-	check.Equal(f.T, []any{"RS256", "push@cucina.example", "https://www.googleapis.com/auth/firebase.messaging", f.srv.URL + "/token"},
-		[]any{said["alg"], said["iss"], said["scope"], said["aud"]})
+	check.Equal(f.T, []any{said["alg"], said["iss"], said["scope"], said["aud"]},
+		[]any{"RS256", "push@cucina.example", "https://www.googleapis.com/auth/firebase.messaging", f.srv.URL + "/token"})
 	w.Header().Set("Content-Type", "application/json")
 	w.Write([]byte(`{"access_token":"sesame-ya29","expires_in":3599,"token_type":"Bearer"}`))
 	f.mu.Lock()
@@ -129,7 +129,7 @@ func (f *far) token(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *far) fcm(w http.ResponseWriter, r *http.Request) {
-	check.Same(f.T, "authorization", r.Header.Get("Authorization"), "Bearer sesame-ya29")
+	check.Equal(f.T, r.Header.Get("Authorization"), "Bearer sesame-ya29", "authorization")
 	f.answer(w, r)
 }
 
@@ -139,9 +139,10 @@ func (f *far) apns(w http.ResponseWriter, r *http.Request) {
 	said := f.claims(token, func(sum, signature []byte) bool {
 		return len(signature) == 64 && ecdsa.Verify(&f.ecdsa.PublicKey, sum, new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:]))
 	})
-	check.Equal(f.T, []any{"ES256", "KEYID12345", "TEAM123456"}, []any{said["alg"], said["kid"], said["iss"]})
-	check.Equal(f.T, []string{"example.cucina", "alert", "ntf_1", "sesame-device"},
-		[]string{r.Header.Get("Apns-Topic"), r.Header.Get("Apns-Push-Type"), r.Header.Get("Apns-Collapse-Id"), r.PathValue("token")})
+	check.Equal(f.T, []any{said["alg"], said["kid"], said["iss"]}, []any{"ES256", "KEYID12345", "TEAM123456"})
+	check.Equal(f.T,
+		[]string{r.Header.Get("Apns-Topic"), r.Header.Get("Apns-Push-Type"), r.Header.Get("Apns-Collapse-Id"), r.PathValue("token")},
+		[]string{"example.cucina", "alert", "ntf_1", "sesame-device"})
 	f.answer(w, r)
 }
 
@@ -211,8 +212,9 @@ func TestRemoteServices(t *testing.T) {
 			t.Errorf("%s, %d %s: %d %s %v, and it got %s", test.route, test.far.status, test.far.body, status, body, header, f.body)
 		}
 	}
-	check.Same(t, "access tokens", f.tokens, 1)
-	check.That(t, !strings.Contains(logged.String(), "sesame") && strings.Contains(logged.String(), `channel=fcm id=ntf_1 error="503 "`), "%s", logged.String())
+	check.Equal(t, f.tokens, 1, "access tokens")
+	check.That(t, !strings.Contains(logged.String(), "sesame") && strings.Contains(logged.String(), `channel=fcm id=ntf_1 error="503 "`),
+		"%s", logged.String())
 }
 
 // Without the token, or for an address that is none of Slack, nothing is called.
@@ -230,9 +232,9 @@ func TestWhatIsNotSent(t *testing.T) {
 		{"pigeon", `{}`, "sesame-adapter", 404},
 	} {
 		status, _, _ := call(t, served, test.route, test.body, test.token)
-		check.Same(t, test.route+test.body, status, test.want)
+		check.Equal(t, status, test.want, test.route+test.body)
 	}
-	check.Same(t, "remote services got", f.body, "")
+	check.Equal(t, f.body, "", "remote services got")
 	f.srv.CloseClientConnections()
 	f.srv.Close()
 	status, body, _ := call(t, served, "slack", `{"to":"`+f.srv.URL+`/services/x","id":"ntf_1"}`, "sesame-adapter")
@@ -256,7 +258,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sesame")
 	check.OK(t, os.WriteFile(file, []byte("sesame-secret"), 0o600))
 	_, err := routes(t.Context(), environment{"FCM_CREDENTIALS": file, "APNS_KEY": file}.get, &adapter{})
-	check.Contains(t, err, "ADAPTER_TOKEN", "FCM_CREDENTIALS", "APNS_KEY")
+	check.ErrorContains(t, err, "ADAPTER_TOKEN", "FCM_CREDENTIALS", "APNS_KEY")
 	check.That(t, !strings.Contains(err.Error(), "sesame-secret"), "%v", err)
 }
 

@@ -67,10 +67,10 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 		check.That(t, err == nil && entry.Attempt == 2 && entry.Job == "second-all" && !out.Geometry.IsEmpty(),
 			"%s: got %+v, %+v, %v", j.ID, out, entry, err)
 	}
-	check.Is(t, me.idle(t.Context(), js), nil)
-	check.Same(t, "computed times", strings.Count(doomed.Output(), "computed")+strings.Count(heir.Output(), "union computed"), 1)
-	check.Same(t, "executed times after the kill", strings.Count(heir.Output(), "executing"), 1)
-	check.Same(t, "results were accepted", accepted(), 1)
+	check.ErrorIs(t, me.idle(t.Context(), js), nil)
+	check.Equal(t, strings.Count(doomed.Output(), "computed")+strings.Count(heir.Output(), "union computed"), 1, "computed times")
+	check.Equal(t, strings.Count(heir.Output(), "executing"), 1, "executed times after the kill")
+	check.Equal(t, accepted(), 1, "results were accepted")
 	heir.Stop()
 	heir.Await("^Total entries: +1 ")
 	heir.Await("1 take-overs")

@@ -20,5 +20,5 @@ func TestNamed(t *testing.T) {
 		c := channels.Named(name)
 		check.That(t, c.Name == name && c.Title != "" && (c.Variable != "") == (name != "inapp"), "%+v", c)
 	}
-	check.Same(t, "another name", channels.Named("pigeon"), channels.Channel{})
+	check.Equal(t, channels.Named("pigeon"), channels.Channel{}, "another name")
 }

@@ -53,11 +53,11 @@ func TestBombTakesNoMemory(t *testing.T) {
 	bomb, _, err := c.Compress(make([]byte, 256<<20))
 	check.OK(t, err)
 	nested := bytes.Repeat(bomb, 4) // frames may follow each other
-	check.Is(t, check.Err(c.Decompress(bomb, stated)), ErrCorrupt)
+	check.ErrorIs(t, check.Err(c.Decompress(bomb, stated)), ErrCorrupt)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 10 {
-		check.Is(t, check.Err(c.Decompress(nested, stated)), ErrCorrupt)
+		check.ErrorIs(t, check.Err(c.Decompress(nested, stated)), ErrCorrupt)
 	}
 	runtime.ReadMemStats(&after)
 	grown := after.TotalAlloc - before.TotalAlloc

@@ -57,12 +57,12 @@ func TestConceal(t *testing.T) {
 			check.That(t, !strings.Contains(text, secret), "%s shows %s", c.subject, text)
 		}
 		for want := range strings.SplitSeq(c.shown, `" "`) {
-			check.Says(t, text, strings.Trim(want, `"`))
+			check.Contains(t, text, strings.Trim(want, `"`))
 		}
-		check.Same(t, "hidden of "+c.subject, fmt.Sprint(hidden), c.hidden)
+		check.Equal(t, fmt.Sprint(hidden), c.hidden, "hidden of "+c.subject)
 	}
 	text, hidden := hiding(t, "events.x", `[null,{"user_id":null}]`)
-	check.Same(t, "nothing to hide", text+fmt.Sprint(hidden), `[null,{"user_id":null}][]`)
+	check.Equal(t, text+fmt.Sprint(hidden), `[null,{"user_id":null}][]`, "nothing to hide")
 }
 
 // In each message that readers accept, personal members are hidden, and the ids of the message stay.

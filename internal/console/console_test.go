@@ -52,15 +52,15 @@ func TestAddressesAreEscapedOnce(t *testing.T) {
 			asked := httptest.NewRequestWithContext(t.Context(), http.MethodGet, html.UnescapeString(quoted[1]), http.NoBody)
 			routes := http.NewServeMux()
 			routes.HandleFunc("GET /ops/jobs/{a}/{b}", func(_ http.ResponseWriter, r *http.Request) {
-				check.Equal(t, []string{text, text, text}, []string{r.PathValue("a"), r.PathValue("b"), r.URL.Query().Get("subject")})
-				check.Same(t, "parameters of "+quoted[1], len(r.URL.Query()), 1)
+				check.Equal(t, []string{r.PathValue("a"), r.PathValue("b"), r.URL.Query().Get("subject")}, []string{text, text, text})
+				check.Equal(t, len(r.URL.Query()), 1, "parameters of "+quoted[1])
 			})
 			answer := httptest.NewRecorder()
 			routes.ServeHTTP(answer, asked)
-			check.Same(t, "status of "+quoted[1], answer.Code, http.StatusOK)
+			check.Equal(t, answer.Code, http.StatusOK, "status of "+quoted[1])
 		}
 	}
-	check.Same(t, "a filter", c.href("/dead", &operate.DeadLetters{Subject: "a.>"}), "/ops/dead?subject=a.%3E")
+	check.Equal(t, c.href("/dead", &operate.DeadLetters{Subject: "a.>"}), "/ops/dead?subject=a.%3E", "a filter")
 }
 
 func TestFiguresForPeople(t *testing.T) {
@@ -120,9 +120,9 @@ func TestHubTellsSlowPagesOnce(t *testing.T) {
 		h.tell("a")
 	}
 	<-slow
-	check.Same(t, "news that were told", len(slow), 0)
+	check.Equal(t, len(slow), 0, "news that were told")
 	h.tell("a")
-	check.Same(t, "news", len(slow), 1)
+	check.Equal(t, len(slow), 1, "news")
 	seen := h.seen()
 	if late, stop := h.follow(page{topic: "a"}, seen-1); len(late) != 1 {
 		t.Error("a change between a page and its stream is lost")

@@ -70,7 +70,7 @@ func (b *browser) do(method, path string, form url.Values, cookie string) (statu
 func (b *browser) signIn(secret string) {
 	b.Helper()
 	status, h := b.do(http.MethodPost, "/sign-in", url.Values{"key": {secret}}, b.cookie)
-	check.Same(b.T, "status of signing in", status, http.StatusSeeOther)
+	check.Equal(b.T, status, http.StatusSeeOther, "status of signing in")
 	b.cookie, _, _ = strings.Cut(h.Get("Set-Cookie"), ";")
 }
 
@@ -78,7 +78,7 @@ func (b *browser) signIn(secret string) {
 func (b *browser) sees(what, cookie string, want bool) {
 	b.Helper()
 	status, _ := b.do(http.MethodGet, "/dead/replays", nil, cookie)
-	check.Same(b.T, what+": a page is shown", status == http.StatusOK, want)
+	check.Equal(b.T, status == http.StatusOK, want, what+": a page is shown")
 }
 
 // A session ends for good, in the console and not just in the browser, when its person signs in or out, and when its key or token is

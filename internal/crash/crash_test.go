@@ -68,8 +68,8 @@ func (f *failing) end(t *testing.T, want ...string) {
 func TestLines(t *testing.T) {
 	t.Parallel()
 	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
-	check.Same(t, "the first line", p.Line(), "one")
-	check.Same(t, "awaited", p.Await(`^three (\d)`)[1], "3")
+	check.Equal(t, p.Line(), "one", "the first line")
+	check.Equal(t, p.Await(`^three (\d)`)[1], "3", "awaited")
 	p.Kill()
 	line, err := p.Process.Line(t.Context())
 	check.That(t, errors.Is(err, io.EOF), "half a line is taken for a line: %q, %v", line, err)
@@ -105,7 +105,7 @@ func TestWrongEndFails(t *testing.T) {
 	f = &failing{TB: t}
 	p = speakers.Start(f, "ready\n")
 	p.Line()
-	check.Is(t, p.Process.Stop(), nil)
+	check.ErrorIs(t, p.Process.Stop(), nil)
 	p.Died()
 	f.end(t, "was not killed")
 }
@@ -127,7 +127,7 @@ func TestKilledServersKeepWhatTheyStored(t *testing.T) {
 			for range 2 {
 				check.OK(t, on.Disturb(t.Context(), "KV_b"))
 			}
-			check.Is(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+			check.ErrorIs(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 				entry, err := kv.Get(ctx, "k")
 				if err == nil && string(entry.Value()) != "v" {
 					t.Errorf("it has %q", entry.Value())
@@ -184,7 +184,7 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 				check.Require(t, err == nil && buf[0] == want, "got %q, %v; want %q", buf, err, want)
 			}
 			n.Cut(crash.ToClient)
-			check.Is(t, check.Err(c.Write([]byte("c"))), nil)
+			check.ErrorIs(t, check.Err(c.Write([]byte("c"))), nil)
 			n.Heal()
 			if n, err := c.Read(buf); n > 0 || errors.Is(err, nil) {
 				t.Errorf("read %q, %v through a cut", buf[:n], err)

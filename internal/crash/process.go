@@ -37,7 +37,7 @@ func started(t testing.TB, name string, p *testbed.Process, err error) *Process 
 	t.Helper()
 	check.Require(t, err == nil, "start %s: %v", name, err)
 	t.Cleanup(func() {
-		check.Is(t, p.Kill(), nil)
+		check.ErrorIs(t, p.Kill(), nil)
 		if out := p.Output(); t.Failed() && out != "" {
 			t.Logf("%s printed %d bytes, at the end:\n%s", name, len(out), out[max(0, len(out)-shown):])
 		}

@@ -35,7 +35,7 @@ func TestWorkEndsAtADenial(t *testing.T) {
 		"a publish": {func(t *testing.T, ctx context.Context, js jetstream.JetStream) {
 			t.Helper()
 			_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "X"})
-			check.Failsf(t, err, "the stream was made")
+			check.That(t, err != nil, "the stream was made")
 		}, "the user may not publish to " + create},
 		"a message": {func(t *testing.T, ctx context.Context, js jetstream.JetStream) {
 			t.Helper()
@@ -51,7 +51,7 @@ func TestWorkEndsAtADenial(t *testing.T) {
 			t.Helper()
 			js = check.Must(jetstream.NewWithAPIPrefix(js.Conn(), "$JS.OTHER.API"))(t)
 			_, err := check.Must(denied.JetStream(ctx, js))(t).Stream(ctx, "X")
-			check.Is(t, err, nats.ErrNoResponders)
+			check.ErrorIs(t, err, nats.ErrNoResponders)
 			denied.Failed(ctx, err)
 		}, "nothing answers to " + foreign},
 		"an election": {func(_ *testing.T, ctx context.Context, _ jetstream.JetStream) {
@@ -80,7 +80,7 @@ func TestWorkEndsAtADenial(t *testing.T) {
 				cause, ok := errors.AsType[*denied.Error](context.Cause(ctx))
 				check.That(t, ok && c.want != "" && strings.HasPrefix(cause.Error(), c.want), "it ends with %v", context.Cause(ctx))
 			case <-time.After(time.Hour):
-				check.Same(t, "the end of the work", "", c.want)
+				check.Equal(t, "", c.want, "the end of the work")
 			}
 			check.OK(t, other.Err())
 		})
@@ -91,17 +91,17 @@ func TestWorkEndsAtADenial(t *testing.T) {
 func TestDenialsAreReported(t *testing.T) {
 	bubble(t, "reports", func(t *testing.T, w *denied.Watch, js jetstream.JetStream, reports chan string) {
 		for range 2 {
-			check.Same(t, "may ask", w.May(t.Context(), "$JS.API.INFO"), true)
-			check.Same(t, "may create", w.May(t.Context(), create), false)
+			check.Equal(t, w.May(t.Context(), "$JS.API.INFO"), true, "may ask")
+			check.Equal(t, w.May(t.Context(), create), false, "may create")
 		}
-		check.Same(t, "reports", len(reports), 0)
+		check.Equal(t, len(reports), 0, "reports")
 		for range 2 {
 			check.OK(t, js.Conn().Publish("jobs.a", nil))
 		}
 		check.OK(t, js.Conn().FlushTimeout(time.Second))
-		check.Same(t, "report", <-reports, "jobs.a")
+		check.Equal(t, <-reports, "jobs.a", "report")
 		natstest.Pass(time.Second)
-		check.Same(t, "more reports", len(reports), 0)
+		check.Equal(t, len(reports), 0, "more reports")
 	})
 }
 

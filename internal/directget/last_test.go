@@ -43,9 +43,9 @@ func TestLastRequestsTheRest(t *testing.T) {
 			check.That(t, len(messages) == 2 && messages[0].Sequence == 7 && messages[1].Sequence == 9, "got %+v", messages)
 			check.OK(t, server.Unsubscribe())
 			check.OK(t, g.Close())
-			check.Same(t, "requests", len(requests), 2)
-			check.Same(t, "the first request", <-requests, `{"multi_last":["a","b"]}`)
-			check.Same(t, "the second request", <-requests, `{"multi_last":["a","b"],"seq":8}`)
+			check.Equal(t, len(requests), 2, "requests")
+			check.Equal(t, <-requests, `{"multi_last":["a","b"]}`, "the first request")
+			check.Equal(t, <-requests, `{"multi_last":["a","b"],"seq":8}`, "the second request")
 		})
 	}
 }

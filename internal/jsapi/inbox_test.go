@@ -64,8 +64,8 @@ func TestRepliesFindTheirCallers(t *testing.T) {
 		check.That(t, a.err == nil && string(a.msg.Data) == strconv.Itoa(k), "call %d got %+v", k, a)
 		check.That(t, strings.HasPrefix(subjects[k], "_MINE."), "reply to %s: not below the connection's prefix", subjects[k])
 	}
-	check.Same(t, "calls are kept", i.underWay(), 0)
-	check.Is(t, i.Close(), nil)
+	check.Equal(t, i.underWay(), 0, "calls are kept")
+	check.ErrorIs(t, i.Close(), nil)
 }
 
 // A reply that comes twice, too late, or to nobody, is not taken for another.
@@ -91,7 +91,7 @@ func TestStrayRepliesAreNobodys(t *testing.T) {
 	s.reply(id, next, "second")
 	a = <-second
 	check.That(t, a.err == nil && string(a.msg.Data) == "second", "got %+v", a)
-	check.Is(t, i.Close(), nil)
+	check.ErrorIs(t, i.Close(), nil)
 }
 
 // Whatever ends a request says so, at once, and nothing of it is left.
@@ -118,7 +118,7 @@ func TestEndsOfRequests(t *testing.T) {
 			tt.end(i, s, id, <-s.requests, cancel)
 			a := <-done
 			check.That(t, errors.Is(a.err, tt.want) && a.msg == nil, "got %+v, want %v", a, tt.want)
-			check.Same(t, "calls are kept", i.underWay(), 0)
+			check.Equal(t, i.underWay(), 0, "calls are kept")
 			if !errors.Is(tt.want, ErrClosed) {
 				_ = i.Close() // the connection is closed, perhaps
 			}
@@ -146,7 +146,7 @@ func TestNothingIsSentWhenItCannotBe(t *testing.T) {
 	if a := <-request(ctx, i, patience); !errors.Is(a.err, context.Canceled) {
 		t.Errorf("got %+v", a)
 	}
-	check.Same(t, "calls are kept", i.underWay(), 0)
+	check.Equal(t, i.underWay(), 0, "calls are kept")
 	_ = i.Close() // the connection is closed
 	if a := <-request(t.Context(), i, patience); !errors.Is(a.err, ErrClosed) {
 		t.Errorf("got %+v", a)
@@ -185,8 +185,8 @@ func TestRequestsEndInTime(t *testing.T) {
 		if a := <-request(t.Context(), i, time.Second); !errors.Is(a.err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("after a pause: %+v after %s", a, time.Since(start))
 		}
-		check.Same(t, "calls are kept", i.underWay(), 0)
-		check.Is(t, i.Close(), nil)
+		check.Equal(t, i.underWay(), 0, "calls are kept")
+		check.ErrorIs(t, i.Close(), nil)
 	})
 }
 
@@ -202,7 +202,7 @@ func TestTimerStops(t *testing.T) {
 		rings := i.rings
 		i.mu.Unlock()
 		check.That(t, rings.IsZero(), "the timer is set to %s", rings)
-		check.Is(t, i.Close(), nil)
+		check.ErrorIs(t, i.Close(), nil)
 	})
 }
 

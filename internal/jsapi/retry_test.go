@@ -51,7 +51,7 @@ func TestTransient(t *testing.T) {
 		&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: "stream is offline: unsupported"}:                      false,
 	} {
 		for _, err := range []error{err, fmt.Errorf("stream S: %w", err)} {
-			check.Same(t, fmt.Sprintf("%v", err), jsapi.IsTransient(err), want)
+			check.Equal(t, jsapi.IsTransient(err), want, fmt.Sprintf("%v", err))
 		}
 	}
 }

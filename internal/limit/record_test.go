@@ -38,7 +38,7 @@ func TestPermitsAreShared(t *testing.T) {
 		{"one for two, first", two(0, 0, "b", "a"), 1, "b", true, 1},
 		{"left lying", two(0, 0, "b", "a"), 1, "a", false, 1},
 	} {
-		check.Same(t, tt.name, tt.rec.most(tt.limit, tt.id, tt.owes), tt.want)
+		check.Equal(t, tt.rec.most(tt.limit, tt.id, tt.owes), tt.want, tt.name)
 	}
 }
 

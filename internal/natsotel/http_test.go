@@ -87,9 +87,9 @@ func TestHandler(t *testing.T) {
 			}()
 			b.Handler("shop", nil, shop()).ServeHTTP(httptest.NewRecorder(), r)
 		}()
-		check.Same(t, c.path+" is counted", b.value(t, "http.server.request.duration", c.labels...), 1)
+		check.Equal(t, b.value(t, "http.server.request.duration", c.labels...), 1, c.path+" is counted")
 		ended := b.spans.Ended()[1:] // behind that of the client
-		check.Same(t, c.path+" has a span", len(ended) == 1, c.title != "")
+		check.Equal(t, len(ended) == 1, c.title != "", c.path+" has a span")
 		if c.title == "" {
 			continue
 		}
@@ -101,7 +101,7 @@ func TestHandler(t *testing.T) {
 		got := attribute.NewSet(span.Attributes()...)
 		for _, want := range append(c.labels, attribute.String("url.path", c.path), attribute.String("network.peer.address", "192.0.2.1")) {
 			value, _ := got.Value(want.Key)
-			check.Same(t, c.path+": "+string(want.Key), value.String(), want.Value.String())
+			check.Equal(t, value.String(), want.Value.String(), c.path+": "+string(want.Key))
 		}
 	}
 }
@@ -128,8 +128,8 @@ func TestHandlerMeasuresNothingElse(t *testing.T) {
 		r.Header.Set("Traceparent", parent)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	check.Same(t, "trace", got.TraceID().String(), strings.Split(parent, "-")[1])
-	check.Same(t, "requests", b.value(t, "http.server.request.duration", served("GET", 200, "")...), 1)
+	check.Equal(t, got.TraceID().String(), strings.Split(parent, "-")[1], "trace")
+	check.Equal(t, b.value(t, "http.server.request.duration", served("GET", 200, "")...), 1, "requests")
 	var none *natsotel.Telemetry
 	mux := http.NewServeMux()
 	check.That(t, none.Handler("shop", nil, mux) == http.Handler(mux), "a nil Telemetry wraps the handler")

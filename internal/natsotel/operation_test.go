@@ -60,7 +60,7 @@ func TestSend(t *testing.T) {
 			{"messaging.client.operation.duration", labels, 1},
 			{"messaging.client.operation.duration", failed, 1},
 		} {
-			check.Same(t, fmt.Sprintf("%s %v", c.name, c.labels), b.value(t, c.name, c.labels...), c.want)
+			check.Equal(t, b.value(t, c.name, c.labels...), c.want, fmt.Sprintf("%s %v", c.name, c.labels))
 		}
 	}
 }
@@ -93,7 +93,8 @@ func TestAnswer(t *testing.T) {
 		}
 		want, got := attribute.NewSet(append(c.labels, method...)...), attribute.NewSet(span.Attributes()...)
 		check.That(t, got.Equals(&want), "%d: the span has %v, want %v", c.status, span.Attributes(), want.ToSlice())
-		check.Same(t, fmt.Sprintf("%d requests are counted", c.status), b.value(t, "rpc.server.call.duration", append(c.labels, method...)...), 1)
+		check.Equal(t, b.value(t, "rpc.server.call.duration", append(c.labels, method...)...), 1,
+			fmt.Sprintf("%d requests are counted", c.status))
 	}
 }
 
@@ -128,7 +129,7 @@ func TestCallApart(t *testing.T) {
 	of, from := b.spans.Ended()[0], cause.SpanContext()
 	check.That(t, !of.Parent().IsValid() && of.SpanContext().TraceID() != from.TraceID(), "the parent is %v", of.Parent())
 	check.That(t, len(of.Links()) == 1 && of.Links()[0].SpanContext.SpanID() == from.SpanID(), "the links are %v", of.Links())
-	check.Same(t, "calls", b.value(t, "remote.call.duration", attribute.String("remote", "inbox"), attribute.String("outcome", "ok")), 1)
+	check.Equal(t, b.value(t, "remote.call.duration", attribute.String("remote", "inbox"), attribute.String("outcome", "ok")), 1, "calls")
 }
 
 // Parts that were given no telemetry use it all the same.
@@ -156,12 +157,12 @@ func TestObserveHeld(t *testing.T) {
 	held := int64(2)
 	stop := check.Must(b.ObserveHeld(func(tell func(string, int)) { tell("mail", int(held)) }))(t)
 	for range 2 {
-		check.Same(t, "are held", b.value(t, "remote.held", attribute.String("remote", "mail")), held)
+		check.Equal(t, b.value(t, "remote.held", attribute.String("remote", "mail")), held, "are held")
 		held = 0
 	}
 	check.OK(t, stop())
 	held = 5
-	check.Same(t, "are held after the end", b.value(t, "remote.held", attribute.String("remote", "mail")), 0)
+	check.Equal(t, b.value(t, "remote.held", attribute.String("remote", "mail")), 0, "are held after the end")
 }
 
 // A later span links to its message, and a message without a context changes nothing.
@@ -186,14 +187,14 @@ func TestCarrier(t *testing.T) {
 	t.Parallel()
 	header := nats.Header{"Traceparent": {"old"}, "TRACEPARENT": {"older"}, "Nats-Msg-Id": {"1"}}
 	carrier := natsotel.Carrier(header)
-	check.Same(t, "of names that differ in case alone the first counts", carrier.Get("traceparent"), "older")
-	check.Same(t, "the exact name counts first", carrier.Get("Traceparent"), "old")
+	check.Equal(t, carrier.Get("traceparent"), "older", "of names that differ in case alone the first counts")
+	check.Equal(t, carrier.Get("Traceparent"), "old", "the exact name counts first")
 	carrier.Set("TraceParent", "new")
 	want := (nats.Header{"traceparent": {"new"}, "Nats-Msg-Id": {"1"}})
 	check.That(t, reflect.DeepEqual(header, want), "got %v, want %v", header, want)
 	got := carrier.Keys()
 	check.That(t, slices.Equal(got, []string{"Nats-Msg-Id", "traceparent"}), "got %v", got)
-	check.Same(t, "for an absent header", carrier.Get("tracestate"), "")
+	check.Equal(t, carrier.Get("tracestate"), "", "for an absent header")
 }
 
 func ExampleCarrier() {

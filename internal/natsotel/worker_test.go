@@ -41,7 +41,7 @@ func TestSpanLinksToPublisher(t *testing.T) {
 	b := setup(t, nil)
 	header, creator := published(t, b)
 	err := b.Middleware(t.Context(), mail, header, func(ctx context.Context) error {
-		check.Same(t, "jobs run", b.value(t, "worker.jobs.running", kind...), 1)
+		check.Equal(t, b.value(t, "worker.jobs.running", kind...), 1, "jobs run")
 		_, child := b.provider.Tracer("test").Start(ctx, "work")
 		child.End()
 		return nil
@@ -55,7 +55,7 @@ func TestSpanLinksToPublisher(t *testing.T) {
 	links := job.Links()
 	check.That(t, len(links) == 1 && links[0].SpanContext.SpanID() == creator.SpanID(), "links are %v, want one to the publisher", links)
 	check.That(t, spans[1].Parent().SpanID() == job.SpanContext().SpanID(), "the handler's span is not below the job's")
-	check.Same(t, "jobs run", b.value(t, "worker.jobs.running", kind...), 0)
+	check.Equal(t, b.value(t, "worker.jobs.running", kind...), 0, "jobs run")
 }
 
 // Failures show in the span's status, a snooze is none, and a panic is recorded and passes.
@@ -82,12 +82,12 @@ func TestSpanStatus(t *testing.T) {
 					check.That(t, (value != nil) == (c.name == "panic"), "recovered %v", value)
 				}()
 				err := b.Middleware(t.Context(), mail, nil, func(context.Context) error { return c.work() })
-				check.Failsf(t, err, "the handler's error was lost")
+				check.That(t, err != nil, "the handler's error was lost")
 			}()
 			span := b.spans.Ended()[0]
 			check.That(t, span.Status().Code == c.want && len(span.Events()) == 1 && span.Events()[0].Name == c.event,
 				"status %v, events %v", span.Status(), span.Events())
-			check.Same(t, "jobs run after the end", b.value(t, "worker.jobs.running", kind...), 0)
+			check.Equal(t, b.value(t, "worker.jobs.running", kind...), 0, "jobs run after the end")
 		})
 	}
 }
@@ -145,7 +145,7 @@ func TestHooks(t *testing.T) {
 	check.That(t, settled == 3 && stuck == 1 && waited == 3 && ready,
 		"the application's hooks were called %d, %d and %d times, ready %t", settled, stuck, waited, ready)
 	hooks.Ready(false, errors.New("down"))
-	check.Same(t, "ready", b.value(t, "worker.ready", kind[:2]...), 0)
+	check.Equal(t, b.value(t, "worker.ready", kind[:2]...), 0, "ready")
 	other.Settled(worker.Settlement{Info: mail})
 }
 
@@ -164,9 +164,9 @@ func TestObserve(t *testing.T) {
 
 	in := attribute.String("bucket", "menus")
 	of := func(kind flight.EventKind) attribute.KeyValue { return attribute.String("kind", string(kind)) }
-	check.Same(t, "waits", b.value(t, "kvlock.events", in, of(flight.EventWaiting)), 2)
-	check.Same(t, "waits were timed", b.value(t, "kvlock.wait.duration", in, of(flight.EventCoalesced)), 1)
-	check.Same(t, "claims were timed", b.value(t, "kvlock.hold.duration", in), 1)
+	check.Equal(t, b.value(t, "kvlock.events", in, of(flight.EventWaiting)), 2, "waits")
+	check.Equal(t, b.value(t, "kvlock.wait.duration", in, of(flight.EventCoalesced)), 1, "waits were timed")
+	check.Equal(t, b.value(t, "kvlock.hold.duration", in), 1, "claims were timed")
 	ended := b.spans.Ended()[0]
 	check.That(t, len(ended.Events()) == 4 && ended.Events()[1].Name == "kvlock coalesced" && ended.Status().Code == codes.Error,
 		"events %v, status %v", ended.Events(), ended.Status())

@@ -82,7 +82,7 @@ func TestFoldersOfOthersAreRefused(t *testing.T) {
 			if !another(t, at[test.given]) && test.given != "" {
 				t.Skip("only root can give files to another user")
 			}
-			check.Is(t, private.Open(filepath.Join(dir, test.below)), test.want)
+			check.ErrorIs(t, private.Open(filepath.Join(dir, test.below)), test.want)
 		})
 	}
 	alone := shared(t, t.TempDir(), 0o777) // nobody gets there, as with umask 000
@@ -96,13 +96,13 @@ func TestFoldersInACommonFolder(t *testing.T) {
 	root := open(t)
 	folder := check.Must(private.Make(root, "ours-"))(t)
 	info := check.Must(os.Stat(folder.Path))(t)
-	check.Same(t, "mode", info.Mode().Perm(), 0o700)
+	check.Equal(t, info.Mode().Perm(), 0o700, "mode")
 	check.OK(t, folder.Remove())
 	shared(t, root, 0o777)
-	check.Is(t, check.Err(private.Make(root, "ours-")), private.ErrShared)
+	check.ErrorIs(t, check.Err(private.Make(root, "ours-")), private.ErrShared)
 	shared(t, root, 0o777|os.ModeSticky)
 	if another(t, root) {
-		check.Is(t, check.Err(private.Make(root, "ours-")), private.ErrShared)
+		check.ErrorIs(t, check.Err(private.Make(root, "ours-")), private.ErrShared)
 	}
 }
 
@@ -127,11 +127,11 @@ func TestSweep(t *testing.T) {
 		want = append(want, "ours-another")
 	}
 	check.OK(t, private.Sweep(root, "ours-"))
-	check.Same(t, "folders, with that of a living process", len(names(t, root)), len(want)+1)
+	check.Equal(t, len(names(t, root)), len(want)+1, "folders, with that of a living process")
 	check.OK(t, left.Kill())
 	check.OK(t, private.Sweep(root, "ours-"))
 	slices.Sort(want)
-	check.Equal(t, want, names(t, root))
+	check.Equal(t, names(t, root), want)
 }
 
 func names(t *testing.T, dir string) (names []string) {

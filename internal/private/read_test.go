@@ -27,12 +27,12 @@ func TestFilesEnd(t *testing.T) {
 		if want == "" {
 			check.That(t, err == nil && len(data) == 10, "%s: %q, %v", name, data, err)
 		} else {
-			check.Contains(t, err, want)
+			check.ErrorContains(t, err, want)
 		}
 	}
 	data, err := private.ReadFile(filepath.Join(dir, "some"), 10)
 	check.That(t, err == nil && len(data) == 10, "%q, %v", data, err)
 	for _, path := range []string{"/dev/zero", filepath.Join(dir, "more")} {
-		check.Contains(t, check.Err(private.ReadFile(path, 10)), path+": has more than 10 bytes")
+		check.ErrorContains(t, check.Err(private.ReadFile(path, 10)), path+": has more than 10 bytes")
 	}
 }

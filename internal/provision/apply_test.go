@@ -56,7 +56,7 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	check.Require(t, errors.Is(err, jsapi.ErrNotReady) && len(changes) == len(want),
 		"without the node: got %v, %v, want ErrNotReady", changes, err)
 	for i, change := range changes {
-		check.Contains(t, change.Err, want[i].Name, "no suitable peers for placement", "see that its nodes are up")
+		check.ErrorContains(t, change.Err, want[i].Name, "no suitable peers for placement", "see that its nodes are up")
 	}
 
 	var once sync.Once
@@ -69,10 +69,10 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 		t.Error("the server has refused nothing")
 		started <- nil
 	})
-	check.Is(t, <-started, nil)
+	check.ErrorIs(t, <-started, nil)
 	differences := compare(t, js, want)
 	check.That(t, differences == nil, "got %v", differences)
-	check.Is(t, c.WaitReady(t.Context()), nil) // a server that is stopped while it makes a replica leaves a goroutine
+	check.ErrorIs(t, c.WaitReady(t.Context()), nil) // a server that is stopped while it makes a replica leaves a goroutine
 }
 
 // A change whose answer was lost is reported as made.

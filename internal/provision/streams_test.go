@@ -67,10 +67,10 @@ func TestApplyCreatesWhatIsMissing(t *testing.T) {
 	got = actions(changes)
 	check.That(t, err == nil && got[provision.None] == total, "second time: got %v, %v", got, err)
 	for _, bucket := range under("KV_", contracts.AssetOptions{}) {
-		check.Is(t, check.Err(js.KeyValue(t.Context(), strings.TrimPrefix(bucket.Name, "KV_"))), nil, bucket.Name)
+		check.ErrorIs(t, check.Err(js.KeyValue(t.Context(), strings.TrimPrefix(bucket.Name, "KV_"))), nil, bucket.Name)
 	}
 	for _, bucket := range under("OBJ_", contracts.AssetOptions{}) {
-		check.Is(t, check.Err(js.ObjectStore(t.Context(), strings.TrimPrefix(bucket.Name, "OBJ_"))), nil, bucket.Name)
+		check.ErrorIs(t, check.Err(js.ObjectStore(t.Context(), strings.TrimPrefix(bucket.Name, "OBJ_"))), nil, bucket.Name)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
 	got := actions(changes)
 	check.Require(t, err == nil && got[provision.Update] == 1, "got %v, %v", got, err)
 	differences = compare(t, js, want)
-	check.Equal(t, expected[:1], differences)
+	check.Equal(t, differences, expected[:1])
 	stream, err := js.Stream(t.Context(), name)
 	check.That(t, err == nil && stream.CachedInfo().Config.Metadata["owner"] == "ops", "the operator's metadata is gone: %v", err)
 	changes, err = provision.Apply(t.Context(), js, want, provision.Options{})
@@ -139,10 +139,10 @@ func TestApplyGoesOnAfterAFailure(t *testing.T) {
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"events.a"}})))
 	want := contracts.Assets(contracts.AssetOptions{})
 	changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
-	check.Contains(t, err, "stream EVENTS")
+	check.ErrorContains(t, err, "stream EVENTS")
 	failed := slices.DeleteFunc(slices.Clone(changes), func(c provision.Change) bool { return c.Err == nil })
 	check.That(t, len(failed) == 1 && failed[0].Stream == contracts.StreamEvents && len(changes) == len(want), "failed: %+v", failed)
-	check.Same(t, "result", len(compare(t, js, want)), 1)
+	check.Equal(t, len(compare(t, js, want)), 1, "result")
 }
 
 // unanswered loses the answer to the first request for each stream.
@@ -177,7 +177,7 @@ func TestApplyBearsALostAnswer(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceImporter}})
 	changes := check.Must(provision.Apply(t.Context(), &unanswered{js, map[string]int{}}, want, provision.Options{}))(t)
-	check.Same(t, "got[provision.Create]", actions(changes)[provision.Create], len(want))
+	check.Equal(t, actions(changes)[provision.Create], len(want), "got[provision.Create]")
 }
 
 // grown is a declared stream as an operator has made it larger, with two old messages.
@@ -223,7 +223,7 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 		if removes && !options.DryRun {
 			left = 1
 		}
-		check.Same(t, fmt.Sprintf("%+v: messages are left", options), stream.CachedInfo().State.Msgs, left)
+		check.Equal(t, stream.CachedInfo().State.Msgs, left, fmt.Sprintf("%+v: messages are left", options))
 	}
 }
 
@@ -265,7 +265,7 @@ func TestApplyConsumers(t *testing.T) {
 		return changes
 	}
 	apply(provision.Options{DryRun: true}, provision.Create, len(want))
-	check.Failsf(t, check.Err(provision.ApplyConsumers(t.Context(), js, want, provision.Options{})),
+	check.That(t, check.Err(provision.ApplyConsumers(t.Context(), js, want, provision.Options{})) != nil,
 		"consumers were made without their streams")
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
 	apply(provision.Options{DryRun: true}, provision.Create, len(want))
@@ -280,9 +280,9 @@ func TestApplyConsumers(t *testing.T) {
 	byHand.AckWait, byHand.MaxDeliver, byHand.Metadata = time.Minute, 3, map[string]string{"owner": "ops"}
 	change(byHand)
 	kept := apply(provision.Options{CreateOnly: true}, provision.Keep, 1)
-	check.Equal(t, []provision.Difference{
+	check.Equal(t, kept[0].Differences, []provision.Difference{
 		{Stream: contracts.StreamEvents, Consumer: "notifier", Field: "max_deliver", Got: "3", Want: "-1"},
-	}, kept[0].Differences)
+	})
 	apply(provision.Options{}, provision.Update, 1)
 	consumer := check.Must(js.Consumer(t.Context(), contracts.StreamEvents, "notifier"))(t)
 	got := consumer.CachedInfo().Config

@@ -23,7 +23,7 @@ func TestURL(t *testing.T) {
 		"nats://a:hunter2@h1,nats://b:hunter2@h2": "nats://h2", "nats://h1,nats://h2": "nats://h1,nats://h2", "u:hunter2@host:4222": "host:4222",
 		"nats://u:p/hunter2@host": "nats://host", "nats://u:p?hunter2@host?x": "nats://host", "http://host?key=hunter2": "http://host", "": "", "host": "host",
 	} {
-		check.Same(t, fmt.Sprintf("%q became", text), redact.URL(text), want)
+		check.Equal(t, redact.URL(text), want, fmt.Sprintf("%q became", text))
 	}
 }
 
@@ -42,8 +42,8 @@ func TestTextsAreBoundedAtCharacters(t *testing.T) {
 		{"a\xffbc", "ab", "ab…", 3},
 		{"…", "", "…", 2},
 	} {
-		check.Same(t, fmt.Sprintf("%q clipped to %d", c.text, c.most), redact.Clip(c.text, c.most), c.clipped)
-		check.Same(t, fmt.Sprintf("%q shortened to %d", c.text, c.most), redact.Shorten(c.text, c.most), c.shortened)
+		check.Equal(t, redact.Clip(c.text, c.most), c.clipped, fmt.Sprintf("%q clipped to %d", c.text, c.most))
+		check.Equal(t, redact.Shorten(c.text, c.most), c.shortened, fmt.Sprintf("%q shortened to %d", c.text, c.most))
 	}
 }
 

@@ -63,7 +63,7 @@ func TestNoValueEndsTheProcess(t *testing.T) {
 		_, ok = errors.AsType[*failure](redact.Safe(errors.Join((*failure)(nil), vague{})))
 		check.That(t, !ok, "an error is a *failure without a value")
 	}
-	check.Is(t, redact.Safe(nil), nil)
+	check.ErrorIs(t, redact.Safe(nil), nil)
 }
 
 func TestTextsAreClear(t *testing.T) {
@@ -81,7 +81,7 @@ func TestTextsAreClear(t *testing.T) {
 		{redact.Quote("a\n\xff"), `"a\n\xff"`},
 		{redact.Quote(long), `"` + long[:128] + `"… (10000 bytes)`},
 	} {
-		check.Same(t, "text", tt.got, tt.want)
+		check.Equal(t, tt.got, tt.want, "text")
 	}
 	huge := redact.Value(errors.New(strings.Repeat(long, 1000)))
 	check.That(t, len(huge) < 100_000, "a text of %d bytes", len(huge))
@@ -105,6 +105,6 @@ func TestCallbacksAndHandlersThatPanic(t *testing.T) {
 			panic(v)
 		}()
 	}
-	check.Same(t, "lines", strings.Count(log.String(), "callback=Observe"), len(evil()))
-	check.Says(t, log.String(), "shown_test.go") // the stack
+	check.Equal(t, strings.Count(log.String(), "callback=Observe"), len(evil()), "lines")
+	check.Contains(t, log.String(), "shown_test.go") // the stack
 }

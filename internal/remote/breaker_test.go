@@ -15,11 +15,11 @@ func TestBreaker(t *testing.T) {
 	var b remote.Breaker
 	waits := func(when, party string, want time.Duration) {
 		t.Helper()
-		check.Same(t, when+", the wait of "+party, b.Wait(cfg, party, now), want)
+		check.Equal(t, b.Wait(cfg, party, now), want, when+", the wait of "+party)
 	}
 	fails := func(party string, certain, opens bool) {
 		t.Helper()
-		check.Same(t, "opens for "+party, b.Fail(cfg, party, now, certain), opens)
+		check.Equal(t, b.Fail(cfg, party, now, certain), opens, "opens for "+party)
 	}
 
 	fails("a", false, false)

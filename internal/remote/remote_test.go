@@ -44,7 +44,7 @@ func TestConfigErrorsAreNamedTogether(t *testing.T) {
 		err := remote.Config{BaseURL: base}.Validate()
 		check.That(t, (err == nil) == ok, "%q: %v", base, err)
 	}
-	check.Is(t, remote.Config{BaseURL: "http://service:8000", AllowHTTP: true}.Validate(), nil)
+	check.ErrorIs(t, remote.Config{BaseURL: "http://service:8000", AllowHTTP: true}.Validate(), nil)
 }
 
 // A service, or a proxy before it, that answers a call twice is not taken to have answered the next one, which is about another

@@ -20,14 +20,14 @@ func TestAfter(t *testing.T) {
 			now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
 			"Fri, 20 Nov 2099 12:01:00 GMT": time.Hour,
 		} {
-			check.Same(t, value, retry.After(http.Header{"Retry-After": {value}}, 0, time.Hour), want)
+			check.Equal(t, retry.After(http.Header{"Retry-After": {value}}, 0, time.Hour), want, value)
 		}
 		at := "Fri, 20 Nov 2026 12:01:00 GMT"
 		for date, want := range map[string]time.Duration{ // the server's clock
 			"Fri, 20 Nov 2026 12:00:00 GMT": time.Minute, "Fri, 20 Nov 2026 12:02:00 GMT": 0, "Fri, 20 Nov 2020 12:00:00 GMT": time.Hour,
 			"now": time.Hour, "": time.Hour,
 		} {
-			check.Same(t, "at "+date, retry.After(http.Header{"Retry-After": {at}, "Date": {date}}, 0, time.Hour), want)
+			check.Equal(t, retry.After(http.Header{"Retry-After": {at}, "Date": {date}}, 0, time.Hour), want, "at "+date)
 		}
 	})
 }

@@ -40,10 +40,10 @@ func TestWaitDoublesUpToItsBound(t *testing.T) {
 	t.Parallel()
 	const longest = time.Duration(1<<63 - 1)
 	for n, want := range map[int]time.Duration{-1: 3, 0: 3, 1: 6, 2: 12, 3: 20, 4: 20, 1 << 62: 20} {
-		check.Same(t, fmt.Sprintf("after failure %d", n), retry.Wait(n, 3, 20), want)
+		check.Equal(t, retry.Wait(n, 3, 20), want, fmt.Sprintf("after failure %d", n))
 	}
-	check.Same(t, "without an overflow", retry.Wait(100, time.Second, longest), longest)
-	check.Same(t, "a bound below the first", retry.Wait(0, 7, 5), 5)
+	check.Equal(t, retry.Wait(100, time.Second, longest), longest, "without an overflow")
+	check.Equal(t, retry.Wait(0, 7, 5), 5, "a bound below the first")
 }
 
 func TestSpreadStaysWithinItsShare(t *testing.T) {
@@ -55,5 +55,5 @@ func TestSpreadStaysWithinItsShare(t *testing.T) {
 		least, most = min(least, got), max(most, got)
 	}
 	check.That(t, least >= 8*time.Second && most <= 12*time.Second && most-least > 2*time.Second, "from %s to %s", least, most)
-	check.Same(t, "of no time", retry.Spread(0, 0.5), 0)
+	check.Equal(t, retry.Spread(0, 0.5), 0, "of no time")
 }

@@ -114,7 +114,7 @@ func TestOpen(t *testing.T) {
 	}
 	check.That(t, n == 2 && last.Where() == path+":2", "%d, the last %+v", n, last)
 	for _, err := range rows.Open(t.Context(), path+".gone", nil, rows.Options{MaxBytes: 64}) {
-		check.Is(t, err, fs.ErrNotExist)
+		check.ErrorIs(t, err, fs.ErrNotExist)
 	}
 	broken := errors.New("the disk is gone")
 	for _, head := range []string{"[\n", "id\n", "{}\n", "{\n"} {
@@ -122,7 +122,7 @@ func TestOpen(t *testing.T) {
 		for _, err := range rows.Read(t.Context(), "f", io.MultiReader(strings.NewReader(head), iotest.ErrReader(broken)), rows.Options{Columns: []string{"id"}, MaxBytes: 64}) {
 			last = err
 		}
-		check.Is(t, last, broken, head)
+		check.ErrorIs(t, last, broken, head)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 		check.That(t, seen != 1 || errors.Is(err, context.Canceled), "goes on: %v", err)
 		seen++
 	}
-	check.Same(t, "yields", seen, 2)
+	check.Equal(t, seen, 2, "yields")
 }
 
 // The heap after the last of many records is not larger than after the first ones.

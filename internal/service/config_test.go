@@ -110,9 +110,9 @@ func TestHealthCheckAsksOverTLSAndSaysWhatIsNotReady(t *testing.T) {
 		w.WriteHeader(status)
 		w.Write([]byte("store: no leader"))
 	}))
-	check.Is(t, AskReady(t.Context(), server.URL+"/readyz"), nil)
+	check.ErrorIs(t, AskReady(t.Context(), server.URL+"/readyz"), nil)
 	status = http.StatusServiceUnavailable
-	check.Contains(t, AskReady(t.Context(), server.URL+"/readyz"), "/readyz: 503 Service Unavailable: store")
+	check.ErrorContains(t, AskReady(t.Context(), server.URL+"/readyz"), "/readyz: 503 Service Unavailable: store")
 	server.Close()
-	check.Failsf(t, AskReady(t.Context(), server.URL), "a service that is not there is ready")
+	check.That(t, AskReady(t.Context(), server.URL) != nil, "a service that is not there is ready")
 }

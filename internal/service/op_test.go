@@ -45,8 +45,8 @@ func TestOperation(t *testing.T) {
 		func(_ context.Context, o order) (sold, error) { return sold{o}, nil })
 	s := open(t, service.RouterConfig{}, func(r *service.Router) { r.Add(op) })
 	answer, text := s.call(t, http.MethodPost, "/v1/orders/soup?limit=2&since=2026-12-01T08:00:00Z", `{"text":"hot","name":"of the path"}`)
-	check.Same(t, "answer", text, `{"limit":2,"name":"soup","since":"2026-12-01T08:00:00Z","text":"hot"}`+"\n")
-	check.Same(t, "head", answer.Header.Get("Location")+http.StatusText(answer.StatusCode), "/v1/orders/soupCreated")
+	check.Equal(t, text, `{"limit":2,"name":"soup","since":"2026-12-01T08:00:00Z","text":"hot"}`+"\n", "answer")
+	check.Equal(t, answer.Header.Get("Location")+http.StatusText(answer.StatusCode), "/v1/orders/soupCreated", "head")
 
 	for query, want := range map[string]string{
 		"?limit=11&since=soon&limt=1&since=now": "/text ?limt ?since ?limit ?since",
@@ -56,22 +56,22 @@ func TestOperation(t *testing.T) {
 		answer, text = s.call(t, http.MethodPost, "/v1/orders/soup"+query, `{"text":"hot","text":""}`)
 		var p service.Problem
 		check.OK(t, json.Unmarshal([]byte(text), &p))
-		check.Same(t, query, paths(p.Errors), want)
-		check.Same(t, query, answer.StatusCode, http.StatusBadRequest)
+		check.Equal(t, paths(p.Errors), want, query)
+		check.Equal(t, answer.StatusCode, http.StatusBadRequest, query)
 	}
 	answer, _ = s.call(t, http.MethodPost, "/v1/orders/soup", `{"text":"`+strings.Repeat("x", 1<<10)+`"}`)
-	check.Same(t, "a long body", answer.StatusCode, http.StatusRequestEntityTooLarge)
+	check.Equal(t, answer.StatusCode, http.StatusRequestEntityTooLarge, "a long body")
 
 	endpoint := service.Endpoints([]service.Op{op})[0]
-	check.Same(t, "endpoint", endpoint.Name+" "+endpoint.Takes, `order {"name":"…","text":"…"}`)
+	check.Equal(t, endpoint.Name+" "+endpoint.Takes, `order {"name":"…","text":"…"}`, "endpoint")
 	data, err := endpoint.Answer(t.Context(), service.Request{Data: []byte(`{"name":"soup","text":"hot"}`)})
-	check.Same(t, "over NATS", string(check.Must(data, err)(t)), `{"name":"soup","text":"hot"}`)
+	check.Equal(t, string(check.Must(data, err)(t)), `{"name":"soup","text":"hot"}`, "over NATS")
 	_, err = endpoint.Answer(t.Context(), service.Request{
 		Data: []byte(`{"text":"hot"}`), Header: nats.Header{"Idempotency-Key": {"a", "b"}},
 	})
 	invalid, _ := errors.AsType[*contracts.ValidationError](err)
 	check.Require(t, invalid != nil, "%v", err)
-	check.Same(t, "mistakes over NATS", paths(invalid.Fields), "/name Idempotency-Key")
+	check.Equal(t, paths(invalid.Fields), "/name Idempotency-Key", "mistakes over NATS")
 }
 
 func paths(fields []contracts.FieldError) string {

@@ -123,9 +123,9 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 		"shop: Insecure (SHOP_INSECURE) is true: want false":                                   {Insecure: true, OIDCAudience: "x", OIDCIssuer: "https://x"},
 		"shop: Insecure (SHOP_INSECURE) is true: want false where SHOP_KEYS":                   {Insecure: true, Keys: "keys.json"},
 	} {
-		check.Contains(t, cfg.WithDefaults(":1", 8).Validate("shop"), want)
+		check.ErrorContains(t, cfg.WithDefaults(":1", 8).Validate("shop"), want)
 	}
-	check.Is(t, (service.BaseConfig{}).WithDefaults(":1", 8).Validate("shop"), nil, "the defaults are invalid")
+	check.ErrorIs(t, (service.BaseConfig{}).WithDefaults(":1", 8).Validate("shop"), nil, "the defaults are invalid")
 }
 
 func TestHostsAndOriginsAreChecked(t *testing.T) {
@@ -153,7 +153,7 @@ func serve(t *testing.T, handler http.Handler) (client *http.Client, stop func()
 	server, group := service.On("shop", s), service.NewGroup(t.Context())
 	server.Serve(group, service.ServerConfig{Name: "shop", Handler: handler})
 	stop = sync.OnceFunc(func() {
-		check.Is(t, errors.Join(server.Stop(), group.Stop()), nil)
+		check.ErrorIs(t, errors.Join(server.Stop(), group.Stop()), nil)
 	})
 	t.Cleanup(stop)
 	return &http.Client{Transport: &http.Transport{DialContext: s.DialContext}}, stop
@@ -218,7 +218,7 @@ func TestSocketIsNotCutOffInAFrame(t *testing.T) {
 		if _, _, err := client.Read(t.Context()); !errors.As(err, &end) || end.Code != websocket.StatusGoingAway || end.Reason != "come back" {
 			t.Error(err)
 		}
-		check.Is(t, <-told, context.Canceled)
+		check.ErrorIs(t, <-told, context.Canceled)
 	})
 }
 
@@ -245,7 +245,7 @@ func TestSocketDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 					stop()
 				}
 				<-told
-				check.Same(t, "time until the end", time.Since(began), test.want)
+				check.Equal(t, time.Since(began), test.want, "time until the end")
 			})
 		})
 	}
@@ -341,7 +341,7 @@ func TestStreamsEndOnlyForClientsThatDoNotRead(t *testing.T) {
 					<-ended
 					return nil, nil
 				})
-				check.Is(t, err, nil)
+				check.ErrorIs(t, err, nil)
 			})
 		})
 	}
@@ -368,7 +368,7 @@ func read(
 	transport := &http.Transport{DialContext: pipes.DialContext, Protocols: protocols}
 	defer func() {
 		transport.CloseIdleConnections()
-		check.Is(t, server.Close(), nil)
+		check.ErrorIs(t, server.Close(), nil)
 		<-served
 	}()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/events", http.NoBody)

@@ -60,7 +60,7 @@ func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *
 	s := &shop{client: &http.Client{Transport: &http.Transport{}}, group: service.NewGroup(t.Context()), server: server}
 	server.Serve(s.group, service.ServerConfig{Handler: router, Name: "shop"})
 	t.Cleanup(func() {
-		check.Is(t, errors.Join(server.Stop(), s.group.Stop()), nil)
+		check.ErrorIs(t, errors.Join(server.Stop(), s.group.Stop()), nil)
 		s.client.CloseIdleConnections()
 	})
 	return s
@@ -195,7 +195,7 @@ func TestServerLogsWhatGoesWrong(t *testing.T) {
 		resp.Body.Close()
 		t.Errorf("a handler that panics answers %d", resp.StatusCode)
 	}
-	check.Is(t, errors.Join(server.Stop(), group.Stop()), nil)
+	check.ErrorIs(t, errors.Join(server.Stop(), group.Stop()), nil)
 	var line struct {
 		Level string `json:"level"`
 		Msg   string `json:"msg"`
@@ -275,7 +275,7 @@ func TestUnusedConnectionDoesNotDelayTheStop(t *testing.T) {
 	conn := check.Must(new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.server.URL(), "http://")))(t)
 	defer conn.Close()
 	s.call(t, http.MethodGet, "/", "") // so the connection before it was accepted
-	check.Is(t, s.server.Stop(), nil)
+	check.ErrorIs(t, s.server.Stop(), nil)
 }
 
 // A goroutine that ends by itself ends the group, and its error is reported.
@@ -308,7 +308,7 @@ func TestGroup(t *testing.T) {
 func TestPathEscape(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"a": "a", ".": "%2E", "..": "%2E%2E", "a/b": "a%2Fb", "...": "...", "שלום": "%D7%A9%D7%9C%D7%95%D7%9D"} {
-		check.Same(t, id, service.PathEscape(id), want)
+		check.Equal(t, service.PathEscape(id), want, id)
 	}
 }
 
@@ -339,7 +339,7 @@ func TestAnAnswerThatTakesTooLongIsAProblem(t *testing.T) {
 		answer, begun := httptest.NewRecorder(), time.Now()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/slow", &body)
 		router.ServeHTTP(answer, r)
-		check.Same(t, "time until the answer", time.Since(begun), 40*time.Second)
+		check.Equal(t, time.Since(begun), 40*time.Second, "time until the answer")
 		if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" ||
 			!strings.Contains(answer.Body.String(), `"code":"STORE_UNAVAILABLE"`) {
 			t.Errorf("the answer is %d %v %s", answer.Code, answer.Header(), answer.Body)
@@ -516,23 +516,23 @@ func TestAUserChangesLittle(t *testing.T) {
 			return got
 		}
 		const over = "429 QUOTA_WRITES after 60"
-		check.Equal(t, map[string]int{"200": 60, over: 40}, post(100, ada, user))
+		check.Equal(t, post(100, ada, user), map[string]int{"200": 60, over: 40})
 		for n := range 5000 { // strangers, who have nobody forgotten
 			c.want("/orders", fmt.Sprintf("10.0.%d.%d:1", n>>8, n&0xff), "", "401  after ")
 		}
-		check.Equal(t, map[string]int{over: 10}, post(10, bob, user))
-		check.Equal(t, map[string]int{"200": 100}, post(100, ada, app))
+		check.Equal(t, post(10, bob, user), map[string]int{over: 10})
+		check.Equal(t, post(100, ada, app), map[string]int{"200": 100})
 		c.want("/orders", ada, user, "200")
 		natstest.Pass(2 * time.Minute)
-		check.Equal(t, map[string]int{"200": 2, over: 8}, post(10, ada, user))
+		check.Equal(t, post(10, ada, user), map[string]int{"200": 2, over: 8})
 		natstest.Pass(time.Hour)
 		c.length = 1 << 20
-		check.Equal(t, map[string]int{"200": 12}, post(12, ada, user))
-		check.Equal(t, map[string]int{"429 QUOTA_WRITES after 300": 1}, post(1, ada, user))
+		check.Equal(t, post(12, ada, user), map[string]int{"200": 12})
+		check.Equal(t, post(1, ada, user), map[string]int{"429 QUOTA_WRITES after 300": 1})
 		natstest.Pass(time.Hour)
 		c.length = -1 // of a body that does not say
-		check.Equal(t, map[string]int{"200": 1}, post(1, ada, user))
-		check.Equal(t, map[string]int{"429 QUOTA_WRITES after 240": 1}, post(1, ada, user))
+		check.Equal(t, post(1, ada, user), map[string]int{"200": 1})
+		check.Equal(t, post(1, ada, user), map[string]int{"429 QUOTA_WRITES after 240": 1})
 		follow := func(http.ResponseWriter, *http.Request) error { <-c.answer; return nil }
 		c.router.HandleStream("GET /inbox", access.Own(access.Read), follow)
 		c.router.HandleSocket("GET /inbox/ws", access.Own(access.Read), follow)

@@ -31,7 +31,7 @@ func TestMembersKeepBytes(t *testing.T) {
 	want := []string{
 		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}\\"`, `e "e" null`,
 	}
-	check.Equal(t, want, got)
+	check.Equal(t, got, want)
 	check.That(t, strictjson.Members([]byte("[1]")) == nil && strictjson.Members([]byte(" ")) == nil, "split a value of another type")
 }
 
@@ -197,7 +197,7 @@ func TestUnmarshalReportsAll(t *testing.T) {
 		{Path: "/Name", Text: "must be a string, got an object"},
 		{Path: "/time", Text: "must be a string with an RFC 3339 time such as 2026-02-03T12:00:00Z"},
 	}
-	check.Equal(t, want, problems)
+	check.Equal(t, problems, want)
 	_, problems = decode(t, `{"in":{"n":128},"list":[{"n":""},{"n":1.5}],"map":[],"raw":null,"time":5}`)
 	want = []strictjson.Problem{
 		{Path: "/in/n", Text: "must be a whole number, got a number that does not fit"},
@@ -206,5 +206,5 @@ func TestUnmarshalReportsAll(t *testing.T) {
 		{Path: "/map", Text: "must be an object, got an array"},
 		{Path: "/time", Text: "must be a string with an RFC 3339 time such as 2026-02-03T12:00:00Z, got a number"},
 	}
-	check.Equal(t, want, problems)
+	check.Equal(t, problems, want)
 }

@@ -11,8 +11,9 @@ import (
 
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	check.Same(t, "joined", check.Must(subject.Join("jobs", subject.Name("priority", "high"), subject.ID("job", "a.b")))(t), "jobs.high.=YS5i")
-	check.Same(t, "without a prefix", check.Must(subject.Join("", subject.ID("job", "j"), subject.ID("job", ">")))(t), "j.=Pg")
+	check.Equal(t, check.Must(subject.Join("jobs", subject.Name("priority", "high"), subject.ID("job", "a.b")))(t), "jobs.high.=YS5i",
+		"joined")
+	check.Equal(t, check.Must(subject.Join("", subject.ID("job", "j"), subject.ID("job", ">")))(t), "j.=Pg", "without a prefix")
 	for name, test := range map[string]struct {
 		part subject.Part
 		want error

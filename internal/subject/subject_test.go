@@ -22,11 +22,11 @@ func TestCheckPattern(t *testing.T) {
 		"a b": subject.ErrSpace, "a\t": subject.ErrSpace, "a\x00": subject.ErrSpace, "a\x7f": subject.ErrSpace, "a.\xff": subject.ErrSpace,
 		"a*": subject.ErrWildcard, "a.>.b": subject.ErrWildcard, ">a": subject.ErrWildcard, "**": subject.ErrWildcard,
 	} {
-		check.Is(t, subject.CheckPattern(pattern), want, pattern)
+		check.ErrorIs(t, subject.CheckPattern(pattern), want, pattern)
 	}
 
 	for _, bad := range []string{"*", ">", "a.*", "a*b"} {
-		check.Is(t, subject.CheckLiteral(bad), subject.ErrWildcard, "literal", bad)
+		check.ErrorIs(t, subject.CheckLiteral(bad), subject.ErrWildcard, "literal", bad)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestAssetsFitWhatIsReserved(t *testing.T) {
 					"%s is not bounded: %+v", config.Name, config)
 			}
 			check.That(t, total <= limit && total >= limit-int64(len(want)), "%d bytes in all, want %d", total, limit)
-			check.Is(t, check.Err(provision.Apply(t.Context(), js, want, provision.Options{})), nil)
+			check.ErrorIs(t, check.Err(provision.Apply(t.Context(), js, want, provision.Options{})), nil)
 		})
 	}
 }
@@ -87,7 +87,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 		err := json.Unmarshal(raw, &config)
 		check.Require(t, err == nil, "%s: %v", file, err)
 		config.Replicas = 1
-		check.Is(t, check.Err(js.CreateStream(t.Context(), config)), nil, file)
+		check.ErrorIs(t, check.Err(js.CreateStream(t.Context(), config)), nil, file)
 	}
 	for _, change := range check.Must(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), provision.Options{DryRun: true}))(t) {
 		check.That(t, change.Action == provision.None, "the file of %s is not its declaration: %v", change.Stream, change.Differences)

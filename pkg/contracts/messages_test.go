@@ -85,7 +85,8 @@ func TestSubjectsAreMadeAsDescribed(t *testing.T) {
 		"jobs.import.{priority}.{job_id}":                             must(contracts.ImportJobSubject("high", "j")),
 		"notify.send.{channel}.{recipient_type}.{user_id}.{event_id}": must(contracts.NotifySendSubject("push", "CUSTOMER", "u", "e")),
 	} {
-		check.That(t, all[address] != "" && covers(parameter.ReplaceAllString(address, "*"), subject), "%s is not described as %s", subject, address)
+		check.That(t, all[address] != "" && covers(parameter.ReplaceAllString(address, "*"), subject), "%s is not described as %s", subject,
+			address)
 	}
 }
 
@@ -149,7 +150,7 @@ func TestSubjectsAndKeysTakeAnyID(t *testing.T) {
 func TestSubjectsAndKeysRefuseByName(t *testing.T) {
 	t.Parallel()
 	for name, builder := range builders {
-		check.Is(t, check.Err(builder.build("")), contracts.ErrEmptyToken, name)
+		check.ErrorIs(t, check.Err(builder.build("")), contracts.ErrEmptyToken, name)
 		_, err := builder.build(strings.Repeat("x", 10_000))
 		check.That(t, errors.Is(err, contracts.ErrTokenTooLong) && len(err.Error()) <= 100,
 			"%s: long: got %v", name, err)
@@ -170,7 +171,8 @@ func TestMsgIDs(t *testing.T) {
 	} {
 		check.That(t, test.got == test.want, "%s: got %q, want %q", name, test.got, test.want)
 	}
-	check.That(t, contracts.CloudEvent{Source: "a|b", ID: "c"}.MsgID() != contracts.CloudEvent{Source: "a", ID: "b|c"}.MsgID(), "two events share an id")
+	check.That(t, contracts.CloudEvent{Source: "a|b", ID: "c"}.MsgID() != contracts.CloudEvent{Source: "a", ID: "b|c"}.MsgID(),
+		"two events share an id")
 	for _, id := range []string{"", "a b", "é", "x\r\nNats-Rollup: all", strings.Repeat("x", 10_000), "sha256=x"} {
 		got := contracts.MsgID(id)
 		check.That(t, regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got), "%q: got %q", id, got)

@@ -67,7 +67,7 @@ func TestPublish(t *testing.T) {
 		envelope, err := contracts.ParseCloudEvent(msg.Header, msg.Data)
 		check.That(t, err == nil && (n != 0 || envelope.Source == "/reservations" && envelope.ID == "evt-001"),
 			"%+v, %v", envelope, err)
-		check.Is(t, check.Err(contracts.Decode[contracts.Event](envelope.Data)), nil)
+		check.ErrorIs(t, check.Err(contracts.Decode[contracts.Event](envelope.Data)), nil)
 	}
 }
 
@@ -131,8 +131,8 @@ func TestFingerprint(t *testing.T) {
 	huge := of(`{"n":1e999999999}`)
 	check.That(t, of(`{ "n": 1e999999999 }`) == huge && of(`{"n":1e999999998}`) != huge && of(`{"n":"\ud800"}`) != huge, "odd payloads")
 	_, err := reserved("evt-001", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"n":1e400,"a":1,"a":2}`) }).Fingerprint()
-	check.Is(t, err, contracts.ErrInvalid)
-	check.Contains(t, err, "/payload/a")
+	check.ErrorIs(t, err, contracts.ErrInvalid)
+	check.ErrorContains(t, err, "/payload/a")
 }
 
 // lossy loses the answers to the first publishes.
@@ -157,7 +157,8 @@ func TestPublishUntilAcknowledged(t *testing.T) {
 	l := &lossy{JetStream: js}
 	l.lose.Store(3)
 	done, err := publisher(t, l, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
-	check.That(t, err == nil && done.Duplicate && done.Sequence == 1 && len(events(t, js)) == 1, "%+v, %v, %d stored", done, err, len(events(t, js)))
+	check.That(t, err == nil && done.Duplicate && done.Sequence == 1 && len(events(t, js)) == 1, "%+v, %v, %d stored", done, err,
+		len(events(t, js)))
 }
 
 // What no later try can change ends the first one. The error names the stream and the subject, and says what to do.
@@ -203,7 +204,7 @@ func TestPublishEndsAtTheFirstTry(t *testing.T) {
 			failed, ok := errors.AsType[*contracts.PublishError](err)
 			check.That(t, ok && failed.Attempts == 1 && time.Since(begun) < 5*time.Second && (test.want == nil || errors.Is(err, test.want)),
 				"after %s: %v", time.Since(begun), err)
-			check.Contains(t, err, test.says, "events.RESTAURANT.=Kg", contracts.StreamEvents)
+			check.ErrorContains(t, err, test.says, "events.RESTAURANT.=Kg", contracts.StreamEvents)
 		}, natstest.Restrict(permissions), func(c *natsrun.Config) {
 			natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStream = name != "no JetStream" })
 		})
@@ -257,9 +258,9 @@ func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
 		_, err := p.Publish(t.Context(), e)
 		check.That(t, errors.Is(err, contracts.ErrInvalid) && errors.Is(err, contracts.ErrTooLarge) == (name == "too large"), "%s: %v", name, err)
 	}
-	check.Same(t, "stored", len(events(t, js)), 0)
+	check.Equal(t, len(events(t, js)), 0, "stored")
 	_, err := contracts.NewPublisher(nil, contracts.PublisherConfig{Source: "not a\x00URI", Stream: "a.*", Timeout: time.Hour})
-	check.Contains(t, err, "js is nil", "Source", "Stream", "Timeout")
+	check.ErrorContains(t, err, "js is nil", "Source", "Stream", "Timeout")
 }
 
 // The leader of three nodes is killed while events are published. Every publish succeeds, by trying again where it has to, and
@@ -325,7 +326,7 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 		}))
 	}
 	for id, times := range stored {
-		check.Same(t, id+" is there, times", times, 1)
+		check.Equal(t, times, 1, id+" is there, times")
 	}
 	want := int(published.Load())
 	check.That(t, len(stored) == want, "%d events, want %d", len(stored), want)

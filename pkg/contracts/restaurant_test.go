@@ -50,7 +50,7 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 
 func TestRestaurantLosesWhiteSpaceBetweenMembers(t *testing.T) {
 	t.Parallel()
-	check.Same(t, "encoded", appendJSON(t, decodeOne(t, "{\"placeId\" : \"p\",\n\"name\":\"n\"}")), `{"placeId":"p","name":"n"}`)
+	check.Equal(t, appendJSON(t, decodeOne(t, "{\"placeId\" : \"p\",\n\"name\":\"n\"}")), `{"placeId":"p","name":"n"}`, "encoded")
 }
 
 func TestRestaurantMatchesNamesExactly(t *testing.T) {
@@ -97,8 +97,8 @@ func TestRestaurantSetState(t *testing.T) {
 			r := decodeOne(t, test.in)
 			untouched := r
 			r.SetState(test.provider, found, test.deprecated)
-			check.Same(t, "encoded", appendJSON(t, r), test.out)
-			check.Same(t, "a copy changed", appendJSON(t, untouched), test.in)
+			check.Equal(t, appendJSON(t, r), test.out, "encoded")
+			check.Equal(t, appendJSON(t, untouched), test.in, "a copy changed")
 			state, ok := r.State(test.provider)
 			check.That(t, ok && state.Status == contracts.StatusFound && *state.URL == *found.URL, "State = %+v, %v", state, ok)
 		})
@@ -133,7 +133,7 @@ func TestRestaurantChangedFields(t *testing.T) {
 	r.Name, r.Phone, r.CityText = "m<\"\\\n", "", "קפה"
 	r.Location.Lat = 3
 	want := `{"cityText":"קפה","x":1,"name":"m<\"\\\n","location":{"lat":3,"lng":2},"placeId":"p"}`
-	check.Same(t, "encoded", appendJSON(t, r), want)
+	check.Equal(t, appendJSON(t, r), want, "encoded")
 }
 
 func TestRestaurantMadeInGo(t *testing.T) {
@@ -141,7 +141,7 @@ func TestRestaurantMadeInGo(t *testing.T) {
 	r := contracts.Restaurant{PlaceID: "p", Name: "n", Location: &contracts.Location{Lat: 1.5, Lng: -2}}
 	r.SetState("wolt", contracts.ProviderState{Status: contracts.StatusPending}, true)
 	want := `{"placeId":"p","name":"n","location":{"lat":1.5,"lng":-2},"providers":{"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`
-	check.Same(t, "encoded", appendJSON(t, r), want)
+	check.Equal(t, appendJSON(t, r), want, "encoded")
 	again := decodeOne(t, want)
 	check.That(t, again.Equal(r), "the restaurant that was read back is not equal")
 }
@@ -174,6 +174,6 @@ func TestRestaurantTextIsQuoted(t *testing.T) {
 		"plain": `"plain"`, `a"b`: `"a\"b"`, `a\b`: `"a\\b"`, "a\nb": `"a\nb"`, "\x00": `"\u0000"`, "<é&>": `"<é&>"`, "\u2028": `"\u2028"`,
 	} {
 		r := contracts.Restaurant{PlaceID: text, Name: "n"}
-		check.Same(t, text, appendJSON(t, r), `{"placeId":`+want+`,"name":"n"}`)
+		check.Equal(t, appendJSON(t, r), `{"placeId":`+want+`,"name":"n"}`, text)
 	}
 }

@@ -91,7 +91,7 @@ func TestOvertakenAnswer(t *testing.T) {
 				check.That(t, err == nil && a.lease == w.lease && a.at == 9, "the lock is known at revision %d and lost: %v", a.at, err)
 				// An answer to a question of that revision or later is believed, however old the record: the bucket may be a new one.
 				a.learn(state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}}, true)
-				check.Is(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
+				check.ErrorIs(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
 			})
 		})
 	}
@@ -122,7 +122,7 @@ func TestObservedLeaseIsShortened(t *testing.T) {
 		}
 		l := newObservedLease(rec, now)
 		l.shorten(rec, state{created: stored, seen: now})
-		check.Same(t, name, l.expiresAt.Sub(now), tt.want)
+		check.Equal(t, l.expiresAt.Sub(now), tt.want, name)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestKeysOfNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"report.daily": "report.daily", "a=b/c": "a=b/c", "db1:5432.x": "=ZGIxOjU0MzI.x", "=": "=PQ", "a.=YQ": "a.=PVlR", "_kv": "=X2t2",
 	} {
-		check.Same(t, "key of "+name, keyOf(name), want)
+		check.Equal(t, keyOf(name), want, "key of "+name)
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -251,8 +251,8 @@ func TestFullQueue(t *testing.T) {
 	check.That(t, len(q) == maxRuns && q.missing("c", 1) == 0 && places(q.fit("c", "i", 1), "c") == 0, "there is room in a full queue")
 	last := q[len(q)-1].member
 	check.That(t, q.missing(last, 1000) > 0 && places(q.fit(last, "i", 1000), last) == 1000, "the last run cannot grow")
-	check.Is(t, check.Err(parseQueue(nil, string(q.append(nil)))), nil)
-	check.Failsf(t, check.Err(parseQueue(nil, string(append(q, run{"c", "i", 1}).append(nil)))), "a queue that is too long was read")
+	check.ErrorIs(t, check.Err(parseQueue(nil, string(q.append(nil)))), nil)
+	check.That(t, check.Err(parseQueue(nil, string(append(q, run{"c", "i", 1}).append(nil)))) != nil, "a queue that is too long was read")
 }
 
 // The lines that a queue has in common with the last one are not read again.

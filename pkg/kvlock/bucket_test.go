@@ -20,7 +20,7 @@ func TestStreamConfigIsSafe(t *testing.T) {
 		{Bucket: "b", MaxBytes: 1 << 20, Replicas: 3, Storage: jetstream.MemoryStorage},
 	} {
 		sc := StreamConfig(cfg)
-		check.Is(t, kv.CheckStream("b", sc), nil, cfg)
+		check.ErrorIs(t, kv.CheckStream("b", sc), nil, cfg)
 		check.That(t, sc.RePublish != nil && sc.Replicas == max(1, cfg.Replicas) && sc.MaxConsumers > 0,
 			"%+v became %+v", cfg, sc)
 	}

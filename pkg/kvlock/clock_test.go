@@ -91,7 +91,7 @@ func TestWaiterWhoseClockJumps(t *testing.T) {
 					computed = time.Now()
 					return nil, nil
 				}, flight.DoOptions{})
-				check.Is(t, err, nil)
+				check.ErrorIs(t, err, nil)
 			})
 			both.Go(func() {
 				<-held.Done()
@@ -190,7 +190,7 @@ func TestOwnerPanics(t *testing.T) {
 		}()
 		pass(time.Second)
 		close(die)
-		check.Is(t, <-waits, flight.ErrFailed)
+		check.ErrorIs(t, <-waits, flight.ErrFailed)
 		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
 		took := time.Since(died)
 		check.That(t, err == nil && r.Outcome == flight.Computed && took <= soon, "got %+v, %v after %s", r, err, took)

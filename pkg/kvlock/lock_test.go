@@ -31,7 +31,7 @@ func TestTryAcquire(t *testing.T) {
 	again := check.Must(two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	check.That(t, again.Token().Compare(lease.Token()) > 0, "token %s after %s", again.Token(), lease.Token())
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrReleased)
-	check.Is(t, again.Context().Err(), nil)
+	check.ErrorIs(t, again.Context().Err(), nil)
 	release(t, lease) // once more does nothing
 	check.That(t, inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
 }
@@ -73,7 +73,7 @@ func TestWritesOfALock(t *testing.T) {
 		wrote := func(step string, want uint64) {
 			t.Helper()
 			now := b.Writes(t)
-			check.Same(t, step, now-last, want)
+			check.Equal(t, now-last, want, step)
 			last = now
 		}
 		for i := range 3 {
@@ -102,7 +102,7 @@ func TestWritesOfALock(t *testing.T) {
 		}
 		pass(time.Second)
 		p.Slow(0)
-		check.Same(t, "places in the queue", places(inspect(t, two, "l")), 100)
+		check.Equal(t, places(inspect(t, two, "l")), 100, "places in the queue")
 		wrote("queue, the first and the other 99 that came together", 2)
 		release(t, lease)
 		served := map[*kvlock.Lease]bool{}
@@ -205,7 +205,8 @@ func TestHandedAtOnce(t *testing.T) {
 		lease = patiently(t, w)
 		lock := inspect(t, one, "l")
 		n := b.Writes(t) - before
-		check.That(t, n == 1 && lock.Granted && lock.Token == lease.Token(), "%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
+		check.That(t, n == 1 && lock.Granted && lock.Token == lease.Token(), "%d writes, and the record is %+v, the token %s", n, lock,
+			lease.Token())
 		pass(time.Second)
 		lock = inspect(t, one, "l")
 		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
@@ -252,7 +253,7 @@ func TestNoAnswerToTheSender(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			wantErr(t, op(ctx), context.DeadlineExceeded)
 			cancel()
-			check.Same(t, name, time.Since(start), patience)
+			check.Equal(t, time.Since(start), patience, name)
 		}
 		p.Filter(nil)
 		pass(time.Minute)

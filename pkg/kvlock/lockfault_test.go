@@ -29,7 +29,7 @@ func (a *alone) took(t testing.TB, l *kvlock.Lease) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if l.Context().Err() == nil && a.lease != nil {
-		check.Failsf(t, a.lease.Context().Err(), "two hold the lock: %s and %s", a.lease.Token(), l.Token())
+		check.That(t, a.lease.Context().Err() != nil, "two hold the lock: %s and %s", a.lease.Token(), l.Token())
 		check.That(t, l.Token().Compare(a.lease.Token()) > 0, "token %s after %s", l.Token(), a.lease.Token())
 	}
 	a.lease = l
@@ -92,7 +92,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			time.AfterFunc(time.Second, hit)
 			wantErr(t, check.Err(l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 2 * time.Second})), kvlock.ErrHeld)
 			pass(10 * time.Second)
-			check.Same(t, "places left in the queue", places(inspect(t, l, "l")), 0)
+			check.Equal(t, places(inspect(t, l, "l")), 0, "places left in the queue")
 			release(t, lease)
 		},
 		"steal": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
@@ -103,7 +103,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			<-lease.Context().Done()
 			wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 			wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
-			check.Is(t, stolen.Context().Err(), nil)
+			check.ErrorIs(t, stolen.Context().Err(), nil)
 			release(t, stolen)
 		},
 	}
@@ -306,14 +306,14 @@ func TestRestartsWithWaiters(t *testing.T) {
 					return
 				}
 				only.took(t, lease)
-				check.Is(t, lease.Release(ctx), nil)
+				check.ErrorIs(t, lease.Release(ctx), nil)
 			}
 		})
 	}
 	for range restarts {
-		check.Is(t, b.Srv.Restart(ctx), nil)
+		check.ErrorIs(t, b.Srv.Restart(ctx), nil)
 		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}, nats.Name("between")), "l"))
 	}
 	all.Wait()
-	check.Same(t, "only.n", only.n, clients*rounds)
+	check.Equal(t, only.n, clients*rounds, "only.n")
 }

@@ -49,7 +49,7 @@ var (
 	runInBubble = testbed.RunInBubble
 	setup       = testbed.New
 	took        = testbed.Took
-	wantErr     = check.Is
+	wantErr     = check.ErrorIs
 	within      = testbed.Within
 	writes      = testbed.Writes
 )
@@ -103,5 +103,5 @@ func TestCloseLeavesNoSubscription(t *testing.T) {
 		l.Close()
 		f.Close()
 	}
-	check.Same(t, "nc.NumSubscriptions()", nc.NumSubscriptions(), before)
+	check.Equal(t, nc.NumSubscriptions(), before, "nc.NumSubscriptions()")
 }

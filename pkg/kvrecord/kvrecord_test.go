@@ -192,7 +192,7 @@ func TestADomainIsHonoured(t *testing.T) {
 	for name, js := range map[string]jetstream.JetStream{"domain": byDomain, "prefix": byPrefix} {
 		c := client(t, kvrecord.Config{JetStream: js})
 		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(records), "$KV.b." + name: c.Bucket("b")} {
-			check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: subject})), nil, subject)
+			check.ErrorIs(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: subject})), nil, subject)
 			r, err := s.Get(t.Context(), subject)
 			check.That(t, err == nil && r.Revision != 0, "%s: got %+v, %v", subject, r, err)
 			r, err = s.Latest(t.Context(), subject)
@@ -244,7 +244,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 			check.That(t, errors.Is(err, kvrecord.ErrUnavailable) == slices.Contains(c.want, kvrecord.ErrUnavailable), "%s: got %v", name, err)
 		}
 		// A stream that keeps one message for each subject and refuses a second says so in another way.
-		check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
+		check.ErrorIs(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
 		if _, err := s.Client.Stream("NONE").Latest(t.Context(), "r.a"); !errors.Is(err, kvrecord.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Errorf("a stream that is not there: %v", err)
 		}
@@ -259,8 +259,8 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 			"Subjects": func() error { _, _, err := s.Subjects(t.Context(), ">", 0); return err },
 		} {
 			err := f()
-			check.Is(t, err, kvrecord.ErrUnavailable, name)
-			check.Is(t, err, context.DeadlineExceeded, name) // which jsretry.Transient knows
+			check.ErrorIs(t, err, kvrecord.ErrUnavailable, name)
+			check.ErrorIs(t, err, context.DeadlineExceeded, name) // which jsretry.Transient knows
 		}
 		took := time.Since(begun)
 		check.That(t, took <= 6*10*time.Second+time.Second, "six operations took %s, want 10 s each at most", took)
@@ -283,7 +283,7 @@ func TestARequestThatIsNotPermitted(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	_, err := kvrecord.New(kvrecord.Config{Try: 2 * time.Second, Timeout: time.Second})
-	check.Contains(t, err, "no JetStream", "a request has 2s and an operation 1s")
+	check.ErrorContains(t, err, "no JetStream", "a request has 2s and an operation 1s")
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -358,6 +358,6 @@ func TestDeletedKeysOfABucket(t *testing.T) {
 		}
 		r, err := s.Get(t.Context(), "$KV.b."+key)
 		check.That(t, err == nil && r.Deleted() == (remove[key] != nil) && (len(r.Data) == 0) == r.Deleted(), "%s: got %+v, %v", key, r, err)
-		check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "$KV.b." + key, Data: []byte("w"), Over: r})), nil, key)
+		check.ErrorIs(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "$KV.b." + key, Data: []byte("w"), Over: r})), nil, key)
 	}
 }

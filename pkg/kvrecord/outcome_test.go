@@ -106,12 +106,12 @@ func TestPutOnceAsksOnce(t *testing.T) {
 				}
 				return isWrite(f)
 			}, c.fault, 9)
-			check.Is(t, check.Err(s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first})), c.want)
-			check.Same(t, "asked.Load()", asked.Load(), 1)
+			check.ErrorIs(t, check.Err(s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first})), c.want)
+			check.Equal(t, asked.Load(), 1, "asked.Load()")
 			now, err := other.Latest(t.Context(), "r.a")
 			check.That(t, err == nil && (string(now.Data) == "second") == c.stored, "there is %q, %v", now.Data, err)
-			check.Is(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
-			check.Is(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now})), nil)
+			check.ErrorIs(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
+			check.ErrorIs(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now})), nil)
 		})
 	}
 }
@@ -190,7 +190,7 @@ func TestARecordThatOnlyADeposedLeaderHas(t *testing.T) {
 					return nil
 				}
 				if others > 0 {
-					check.Is(t, check.Err(other.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("other"), Over: over})), nil)
+					check.ErrorIs(t, check.Err(other.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("other"), Over: over})), nil)
 				}
 				header := base64.StdEncoding.EncodeToString([]byte("NATS/1.0\r\n" + kvrecord.HeaderWriter + ": " + writer + "\r\n\r\n"))
 				return f.With(fmt.Appendf(nil, `{"message":{"subject":"r.a","seq":7,"hdrs":%q,"time":"2000-01-01T00:00:00Z"}}`, header), 0)

@@ -63,7 +63,7 @@ func TestCheckCurrent(t *testing.T) {
 	defer monitor.Close()
 	n := &Node{Name: "n1", run: &process.Process{}, spec: nodeSpec{MonitorPort: monitor.Listener.Addr().(*net.TCPAddr).Port}} //nolint:forcetypeassert // TCP
 	c := &Cluster{Nodes: []*Node{n, {Name: "n2"}}}
-	check.Contains(t, c.checkCurrent(t.Context()), "node n1", "not current with the meta leader")
+	check.ErrorContains(t, c.checkCurrent(t.Context()), "node n1", "not current with the meta leader")
 	health = `{"status":"ok"}`
 	check.OK(t, c.checkCurrent(t.Context()))
 }
@@ -76,24 +76,24 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 	for range 20 {
 		b := check.Must(reservePorts(n))(t)
 		t.Cleanup(func() {
-			check.Is(t, b.close(), nil)
+			check.ErrorIs(t, b.close(), nil)
 		})
 		for _, port := range b.ports {
 			check.That(t, !seen[port], "port %d was reserved twice", port)
 			seen[port] = true
 		}
 	}
-	check.Same(t, "ports", len(seen), 20*n)
+	check.Equal(t, len(seen), 20*n, "ports")
 }
 
 func TestPortsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	b := check.Must(reservePorts(1))(t)
 	guard := b.guard.Addr().String()
-	check.Failsf(t, check.Err(listen(guard)), "%s can be had while its block is reserved", guard)
+	check.That(t, check.Err(listen(guard)) != nil, "%s can be had while its block is reserved", guard)
 	check.OK(t, b.close())
-	check.Is(t, b.close(), net.ErrClosed)
-	check.Is(t, (*portBlock)(nil).close(), nil)
+	check.ErrorIs(t, b.close(), net.ErrClosed)
+	check.ErrorIs(t, (*portBlock)(nil).close(), nil)
 }
 
 // A terminal sends Ctrl-C to the whole process group, in which nodes are except on Linux.
@@ -115,6 +115,6 @@ func TestTheEndOfANodeIsLogged(t *testing.T) {
 	check.OK(t, c.Nodes[1].Kill()) // not by itself
 	check.OK(t, c.Nodes[2].run.Kill())
 	line := check.Must(bufio.NewReader(in).ReadString('\n'))(t)
-	check.Says(t, line, "by itself", "node=n3", "signal: killed", "n3/server.log")
+	check.Contains(t, line, "by itself", "node=n3", "signal: killed", "n3/server.log")
 	in.Close() // Stop writes as well
 }

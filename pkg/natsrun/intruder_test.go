@@ -224,7 +224,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 		"$SRV.PING", "$SYS.REQ.SERVER.PING", "worker.v1.info", "worker.v1.recent.x", "audit.cli.operators", "audit.notifier.operators",
 		"$JS.NOTIFIER.API.$KV.directory.x.x", "$JS.NOTIFIER.API.$KV.inbox.x", "$JS.ENRICHER.API.$KV.enrich.x", "$JS.ENRICHER.API.$KV.jobs.limits.x",
 	} {
-		check.Is(t, check.Err(nc.Request(subject, nil, s.wait)), nats.ErrNoResponders, subject)
+		check.ErrorIs(t, check.Err(nc.Request(subject, nil, s.wait)), nats.ErrNoResponders, subject)
 	}
 }
 
@@ -328,10 +328,11 @@ func TestNoWriterOfTheAuditPushesOutAnother(t *testing.T) {
 			check.OK(t, check.Err(js.Publish(t.Context(), "audit."+user+".operators", make([]byte, cfg.MaxMsgSize-100))))
 		}
 		for _, other := range []string{"audit." + user + ".x", "audit." + user + ".x.operators", "audit.cli.operators"} {
-			check.OK(t, errors.Join(nc.Publish(other, []byte("x")), nc.Publish("audit."+user+".operators", make([]byte, cfg.MaxMsgSize+1)), nc.Flush()))
+			check.OK(t,
+				errors.Join(nc.Publish(other, []byte("x")), nc.Publish("audit."+user+".operators", make([]byte, cfg.MaxMsgSize+1)), nc.Flush()))
 		}
 	}
 	info := check.Must(stream.Info(t.Context()))(t)
-	check.Same(t, "records", int(info.State.Msgs), 1+2*int(most))
+	check.Equal(t, int(info.State.Msgs), 1+2*int(most), "records")
 	check.OK(t, check.Err(stream.GetLastMsgForSubject(t.Context(), "audit.cli.operators")))
 }

@@ -42,5 +42,5 @@ func TestNodesDieWithTheirParent(t *testing.T) {
 			conn, err = dialer.DialContext(t.Context(), "tcp", addr)
 		}
 	}
-	check.Is(t, t.Context().Err(), nil)
+	check.ErrorIs(t, t.Context().Err(), nil)
 }

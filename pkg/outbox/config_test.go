@@ -26,9 +26,9 @@ func TestConfigReportsAllErrorsAtOnce(t *testing.T) {
 	defer pool.Close()
 	for _, d := range []time.Duration{-1, math.MaxInt64} {
 		_, err := New(t.Context(), Config{BatchSize: -1, Concurrency: 2, Poll: d, Pool: pool, PublishTimeout: d})
-		check.Contains(t, err, "outbox: BatchSize", "outbox: Poll", "outbox: Pool has", "outbox: PublishTimeout")
+		check.ErrorContains(t, err, "outbox: BatchSize", "outbox: Poll", "outbox: Pool has", "outbox: PublishTimeout")
 	}
-	check.Contains(t, check.Err(New(t.Context(), Config{})), "Pool is missing")
+	check.ErrorContains(t, check.Err(New(t.Context(), Config{})), "Pool is missing")
 }
 
 func TestInsertRefusesEventsThatCanNeverBePublished(t *testing.T) {
@@ -60,7 +60,7 @@ func TestInsertRefusesEventsThatCanNeverBePublished(t *testing.T) {
 		event("much", extra("a", `"`+strings.Repeat("x", maxBytes)+`"`)), event("extra name", extra("\xff", "1")),
 	}
 	err := Insert(t.Context(), nil, all...)
-	check.Contains(t, err, "max_payload is 1 MiB")
+	check.ErrorContains(t, err, "max_payload is 1 MiB")
 	for _, e := range all {
 		named := strings.Contains(fmt.Sprint(err), fmt.Sprintf("outbox: event %q", e.Event.EventID))
 		check.That(t, named == (e.Event.EventID != "good"), "%q is named: %t: %v", e.Event.EventID, named, err)
@@ -87,7 +87,7 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 		{errSession, unclear},
 		{errors.New("what is this"), unclear},
 	} {
-		check.Same(t, test.err.Error(), classify(test.err), test.want)
+		check.Equal(t, classify(test.err), test.want, test.err.Error())
 	}
 }
 

@@ -85,7 +85,7 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 		})
 	})
 	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 2 && s.SetAside == int64(len(rows)+1) })
-	check.Equal(t, []string{"taken", "good", "largest"}, p.stored())
+	check.Equal(t, p.stored(), []string{"taken", "good", "largest"})
 	rows["taken"] = struct{ column, value, reason string }{reason: "another event"}
 	for id, row := range rows {
 		reason := query[string](p, "SELECT coalesce(reason, state) FROM event_outbox WHERE event_id = $1", id)
@@ -115,7 +115,7 @@ func TestRefusedEventHoldsUpItsKeyOnlyAndNotForEver(t *testing.T) {
 	r, _ := p.relay(func(c *outbox.Config) { c.Poll = 100 * time.Millisecond })
 	await(t, "the others are published", func() bool { return r.Stats().Published == 128 })
 	await(t, "it was refused", func() bool { return query[int](p, "SELECT attempts FROM event_outbox WHERE event_id = 'bad'") > 0 })
-	check.Same(t, "rows wait", p.count("pending"), 2)
+	check.Equal(t, p.count("pending"), 2, "rows wait")
 	p.exec("UPDATE event_outbox SET attempts = 9, retry_at = now() WHERE event_id = 'bad'") // as if some minutes had passed
 	await(t, "it is set aside, those behind it are published", func() bool { s := r.Stats(); return s.Published == 129 && s.SetAside == 1 })
 	reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'bad'")
@@ -146,7 +146,7 @@ func TestRowThatCannotBeMarkedHoldsUpItsKeyOnly(t *testing.T) {
 	await(t, "all but the locked one and that behind it are out of the way", func() bool { return p.count("pending") == 2 })
 	p.insert(event("other", "9")) // while it is locked
 	await(t, "another lane goes on", func() bool { return slices.Contains(p.stored(), "other") })
-	check.Same(t, "set aside", p.count("set_aside"), 2)
+	check.Equal(t, p.count("set_aside"), 2, "set aside")
 	for id, why := range map[string]string{"e-1-1": "mine_event_id_fkey", "e-2-1": "trigger"} {
 		reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = $1", id)
 		check.That(t, strings.Contains(reason, "cannot be deleted") && strings.Contains(reason, why), "%s is set aside for %q", id, reason)
@@ -170,7 +170,7 @@ func TestRowThatCannotBeMarkedHoldsUpItsKeyOnly(t *testing.T) {
 	sent.Store(0)
 	check.OK(t, lanes.Rollback(t.Context()))
 	await(t, "the relay has tried again and again", func() bool { return failed.Load() > 2 })
-	check.Same(t, "times published", sent.Load(), 1)
+	check.Equal(t, sent.Load(), 1, "times published")
 	check.OK(t, table.Rollback(t.Context()))
 	await(t, "it is published", func() bool { return p.left() == 2 })
 }
@@ -238,7 +238,7 @@ func TestNothingOvertakesAMessageThatWasLost(t *testing.T) {
 			})
 			await(t, "all are published", func() bool { return r.Stats().Published == int64(len(all)) })
 			checkOrder(t, p.stored(), all)
-			check.Same(t, "were in the stream", (r.Stats().Duplicates == 1), how == natstest.ReplyLost)
+			check.Equal(t, (r.Stats().Duplicates == 1), how == natstest.ReplyLost, "were in the stream")
 		})
 	}
 }

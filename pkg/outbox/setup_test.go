@@ -241,7 +241,7 @@ func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 		check.That(t, !ok || at >= before, "%s is before another of %s that went first", e.Event.EventID, e.Event.AggregateID)
 		last[e.Event.AggregateID] = at
 	}
-	check.Same(t, "events", len(ids), len(want))
+	check.Equal(t, len(ids), len(want), "events")
 }
 
 // again returns another pool, with a change to its connections.

@@ -129,7 +129,7 @@ func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 				older := handleAll(t, b, worked, "jobs.a")
 
 				for range 2 {
-					check.Same(t, "worked", receive(t, worked, "the jobs that have a handler"), "jobs.a")
+					check.Equal(t, receive(t, worked, "the jobs that have a handler"), "jobs.a", "worked")
 				}
 
 				check.OK(t, older.wait())
@@ -137,7 +137,7 @@ func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 				handleAll(t, b, worked, patterns...)
 
 				for range 2 {
-					check.Same(t, "worked", receive(t, worked, "the jobs that have got a handler"), "jobs.b")
+					check.Equal(t, receive(t, worked, "the jobs that have got a handler"), "jobs.b", "worked")
 				}
 			})
 		})
@@ -161,7 +161,7 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 		natstest.Pass(time.Second)
 		b.publish(t, "jobs.b", `{}`)
 
-		check.Same(t, "worked", receive(t, worked, "the next job"), "jobs.b")
+		check.Equal(t, receive(t, worked, "the next job"), "jobs.b", "worked")
 
 		natstest.Pass(time.Minute)
 
@@ -214,7 +214,7 @@ func TestWorkerWithoutJobsIsNotReady(t *testing.T) {
 		for _, lost := range []struct{ subjects, filter, want string }{{"other.>", pattern, "other.>"}, {pattern, "jobs.x", "filter_subjects is [jobs.x]"}} {
 			set(lost.subjects, lost.filter)
 			for range 2 { // again after a minute
-				check.Contains(t, receive(t, reasons, "the loss"), lost.want)
+				check.ErrorContains(t, receive(t, reasons, "the loss"), lost.want)
 				natstest.Pass(time.Minute)
 			}
 			set(pattern, pattern)
@@ -233,8 +233,8 @@ func TestMistakeThatLastsIsReportedAgain(t *testing.T) {
 		reasons := reasoned(t, b)
 		for _, minutes := range []int{0, 1, 2, 4, 8} {
 			natstest.Pass(time.Duration(minutes)*time.Minute + 5*time.Second)
-			check.Same(t, fmt.Sprintf("reports after %d minutes", minutes), len(reasons), 1)
-			check.Contains(t, receive(t, reasons, "the reason"), "consumer JOBS/cook", "maximum consumers limit")
+			check.Equal(t, len(reasons), 1, fmt.Sprintf("reports after %d minutes", minutes))
+			check.ErrorContains(t, receive(t, reasons, "the reason"), "consumer JOBS/cook", "maximum consumers limit")
 		}
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, "other"))
 		check.OK(t, receive(t, reasons, "the worker"))
@@ -258,7 +258,7 @@ func TestOneConsumerOfTwoKindsOfWorkers(t *testing.T) {
 				err := r.refuses()
 				_, drifted := errors.AsType[*worker.DriftError](err)
 				check.That(t, drifted, "%T", err)
-				check.Contains(t, err, "consumer JOBS/cook", "[jobs.a jobs.b]", "Config.Consumer")
+				check.ErrorContains(t, err, "consumer JOBS/cook", "[jobs.a jobs.b]", "Config.Consumer")
 			}
 			natstest.Pass(time.Second)
 			made := func() time.Time {
@@ -269,11 +269,11 @@ func TestOneConsumerOfTwoKindsOfWorkers(t *testing.T) {
 			check.That(t, made().Equal(before), "the consumer was made again")
 			if !r.once {
 				b.publish(t, "jobs.c", `{}`)
-				check.Same(t, "worked", receive(t, worked, "the job of the newer worker"), "jobs.c")
+				check.Equal(t, receive(t, worked, "the job of the newer worker"), "jobs.c", "worked")
 				check.OK(t, r.wait()) // the older one takes over
 			}
 			b.publish(t, "jobs.b", `{}`)
-			check.Same(t, "worked", receive(t, worked, "the job"), "jobs.b")
+			check.Equal(t, receive(t, worked, "the job"), "jobs.b", "worked")
 		})
 	}
 }
@@ -307,7 +307,7 @@ func refuseUntaken(t *testing.T, b *bundle) {
 	}
 	took := time.Since(begun)
 	check.That(t, took >= 5*time.Second && took <= 6*time.Second, "it took %s, want five seconds, and no time for the second", took)
-	check.Same(t, "messages", b.left(t), before+1)
+	check.Equal(t, b.left(t), before+1, "messages")
 	insert(t, open, mail)
 	insert(t, c, worker.NewJob{Subject: "jobs.mail", Unique: &worker.Unique{Key: "7"}})
 	take("nightly", "jobs.report.*")

@@ -22,7 +22,7 @@ func cancel(t testing.TB, c *worker.Client, want worker.State) {
 
 	s, err := c.Cancel(t.Context(), mailRef)
 	if want == free {
-		check.Is(t, err, worker.ErrNoJob)
+		check.ErrorIs(t, err, worker.ErrNoJob)
 		return
 	}
 	check.That(t, err == nil && s.State == want, "Cancel: %+v, %v; want a job that was %s", s, err, want)
@@ -47,7 +47,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 			insert(t, c, job)
 			cancel(t, c, test.state)
 
-			check.Same(t, "jobs queued after Cancel", b.queued(t), 0)
+			check.Equal(t, b.queued(t), 0, "jobs queued after Cancel")
 
 			job.Delay, job.Args = 0, order{N: 2}
 			if r := insert(t, c, job); r.Duplicate {
@@ -64,7 +64,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 			cancel(t, c, worker.StateDone)
 			natstest.Pass(time.Minute)
 
-			check.Is(t, r.wait(), nil)
+			check.ErrorIs(t, r.wait(), nil)
 
 			natstest.Pass(25 * time.Hour) // the note as well
 
@@ -83,7 +83,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 
 			<-ctx.Done()
 
-			check.Is(t, context.Cause(ctx), worker.ErrCancelled)
+			check.ErrorIs(t, context.Cause(ctx), worker.ErrCancelled)
 			return errors.New("interrupted") // an error of its own, not the cause
 		})
 
@@ -118,7 +118,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 
 		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
 
-		check.Same(t, "messages", b.left(t), 2)
+		check.Equal(t, b.left(t), 2, "messages")
 
 		cfg, outcomes := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{}, complete)
@@ -139,7 +139,7 @@ func (b *bundle) cancelHalf(t *testing.T, cancel func(*worker.Client) error) {
 	dying := natstest.NewProxy(t, b.srv)
 	nc, js := natstest.Connect(t, b.srv, dying.Through(), nats.MaxReconnects(0))
 	dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
-	check.Failsf(t, cancel(client(t, js)), "the job is cancelled without the last request")
+	check.That(t, cancel(client(t, js)) != nil, "the job is cancelled without the last request")
 	nc.Close()
 }
 
@@ -150,11 +150,11 @@ func TestHalfACancel(t *testing.T) {
 		half := func() {
 			insert(t, c, mail(worker.Unique{}))
 			b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
-			check.Same(t, "jobs queued after half a Cancel", b.queued(t), 1)
+			check.Equal(t, b.queued(t), 1, "jobs queued after half a Cancel")
 		}
 		half()
 		cancel(t, c, worker.StateQueued) // found by its subject, it is a job that can be cancelled
-		check.Same(t, "jobs queued after another", b.queued(t), 0)
+		check.Equal(t, b.queued(t), 0, "jobs queued after another")
 		cancel(t, c, worker.StateCancelled)
 
 		half()
@@ -188,14 +188,15 @@ func TestCancelIsRefusedOnceTheJobHasGone(t *testing.T) {
 			if beforeRecord(f) {
 				notes++
 
-				check.That(t, strings.Contains(string(f.Raw), "Nats-Expected-Last-Subject-"+want) && strings.Contains(string(f.Raw), "Subject: *.mail.u17\r\n"),
+				check.That(t,
+					strings.Contains(string(f.Raw), "Nats-Expected-Last-Subject-"+want) && strings.Contains(string(f.Raw), "Subject: *.mail.u17\r\n"),
 					"note %q is not conditional", f.Raw)
 			}
 			return natstest.Relay
 		})
 		cancel(t, client(t, js), worker.StateQueued)
 
-		check.Same(t, "notes", notes, 1)
+		check.Equal(t, notes, 1, "notes")
 	})
 }
 
@@ -218,7 +219,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 				return worker.Retry(time.Minute, errors.New("not yet"))
 			}
 			<-ctx.Done()
-			check.Is(t, context.Cause(ctx), worker.ErrCancelled)
+			check.ErrorIs(t, context.Cause(ctx), worker.ErrCancelled)
 			return errors.New("interrupted")
 		})
 		retried := insert(t, c, worker.NewJob{Args: order{N: 1}, Subject: "jobs.mail"})
@@ -244,10 +245,10 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 			cancelJob(t, c, r, worker.StateCancelled)
 		}
 		cancelJob(t, c, kept, worker.StateDone)
-		check.Is(t, w.wait(), nil) // a day of its heartbeats takes long
+		check.ErrorIs(t, w.wait(), nil) // a day of its heartbeats takes long
 		natstest.Pass(25 * time.Hour)
 		_, err := c.Cancel(t.Context(), worker.JobRef{ID: runs.ID, Sequence: runs.Sequence, Subject: runs.Subject})
-		check.Is(t, err, worker.ErrNoJob)
+		check.ErrorIs(t, err, worker.ErrNoJob)
 	})
 }
 
@@ -275,9 +276,9 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 				s := <-b.settled
 				found[s.ID] = s.Outcome
 			}
-			check.Equal(t, map[string]worker.Outcome{
+			check.Equal(t, found, map[string]worker.Outcome{
 				receipts[0].ID: worker.OutcomeCompleted, receipts[1].ID: worker.OutcomeCancelled, receipts[2].ID: worker.OutcomeCompleted,
-			}, found)
+			})
 		})
 	}
 }
@@ -294,9 +295,9 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		b.cancelHalf(t, func(c *worker.Client) error {
 			return check.Err(c.Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence}))
 		})
-		check.Same(t, "messages", b.left(t), 1)
+		check.Equal(t, b.left(t), 1, "messages")
 		cancelJob(t, c, r, worker.StateQueued)
-		check.Same(t, "messages", b.left(t), 0)
+		check.Equal(t, b.left(t), 0, "messages")
 
 		b.anew(t)
 		cfg, outcomes := b.reporting(t)
@@ -319,7 +320,7 @@ func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
 			natstest.Pass(after)
 			p.Hit(func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".MSG.DELETE.") }, natstest.WriteLost, lost)
 			_, err := client(t, js).Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence})
-			check.Contains(t, err, "becomes due at this moment")
+			check.ErrorContains(t, err, "becomes due at this moment")
 		})
 	}
 }

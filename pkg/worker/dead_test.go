@@ -40,7 +40,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 	run(t, b.js, cfg, worker.Policy{}, complete)
 
 	for range 2 {
-		check.Same(t, "outcome", receive(t, b.settled, "a settlement").Outcome, worker.OutcomeDead)
+		check.Equal(t, receive(t, b.settled, "a settlement").Outcome, worker.OutcomeDead, "outcome")
 	}
 
 	graves := check.Must(b.js.Stream(t.Context(), "GRAVES_OF"))(t)
@@ -51,9 +51,9 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 		letter := check.Must(worker.ParseDeadLetter(msg.Data))(t)
 
 		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
-		check.Equal(t, header, letter.Header)
+		check.Equal(t, letter.Header, header)
 
-		check.Same(t, "version", letter.Version, "v1.2.3")
+		check.Equal(t, letter.Version, "v1.2.3", "version")
 		check.That(t, bytes.Equal(letter.Payload, payload) && letter.ID == fmt.Sprint("id-", i),
 			"letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
 
@@ -98,8 +98,10 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		within(t, "the letter", time.Since(made), 0, unhandledDelay+requestTimeout)
 
 		letters := b.letters(t)
-		check.Require(t, len(letters) == 1 && b.left(t) == 0 && runs.Load() == 1, "%d letters, %d left, %d runs; want 1, 0, 1", len(letters), b.left(t), runs.Load())
-		check.That(t, letters[0].Attempts == 1 && strings.HasSuffix(letters[0].Error, "attempt 1 failed, and the policy allows 1: EOF"), "%+v", letters[0])
+		check.Require(t, len(letters) == 1 && b.left(t) == 0 && runs.Load() == 1, "%d letters, %d left, %d runs; want 1, 0, 1", len(letters),
+			b.left(t), runs.Load())
+		check.That(t, letters[0].Attempts == 1 && strings.HasSuffix(letters[0].Error, "attempt 1 failed, and the policy allows 1: EOF"),
+			"%+v", letters[0])
 	})
 }
 
@@ -142,9 +144,9 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 	}
 
 	want := map[string]worker.Outcome{"jobs.number.1": worker.OutcomeDead, "jobs.text.a.b": worker.OutcomeCompleted}
-	check.Equal(t, want, got)
+	check.Equal(t, got, want)
 
-	check.Same(t, "messages left", b.left(t), 1)
+	check.Equal(t, b.left(t), 1, "messages left")
 }
 
 // TestMessageWithoutHandlerWaitsForAWorkerThatHasOne is a rolling update: a newer worker
@@ -168,7 +170,7 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 
 		ends(t, <-b.settled, worker.OutcomeSnoozed)
 
-		check.Is(t, old.wait(), nil)
+		check.ErrorIs(t, old.wait(), nil)
 
 		putOff := time.Now()
 		job := make(chan *worker.Job[order], 1)
@@ -205,7 +207,7 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 			ends(t, <-b.settled, worker.OutcomeCompleted)
 		}
 
-		check.Same(t, "ran at once", most.Load(), limit)
+		check.Equal(t, most.Load(), limit, "ran at once")
 	})
 }
 
@@ -258,7 +260,8 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 
 				for i, err := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF, io.ErrNoProgress, nil} {
 					letter := receive(t, asked, "a letter")
-					check.That(t, letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
+					check.That(t,
+						letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
 						"call %d: %+v", i+1, letter)
 
 					left, letters := b.left(t), b.letters(t)

@@ -30,9 +30,9 @@ const golden = `{"attempts":3,"consumer":"cook","deadAt":"2026-01-02T04:04:05.00
 func TestDeadLetterKeepsItsWireForm(t *testing.T) {
 	t.Parallel()
 	data := check.Must(json.Marshal(sampleLetter()))(t)
-	check.Equal(t, golden, string(data))
+	check.Equal(t, string(data), golden)
 	letter := check.Must(ParseDeadLetter([]byte(golden)))(t)
-	check.Equal(t, sampleLetter(), letter)
+	check.Equal(t, letter, sampleLetter())
 }
 
 func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
@@ -43,7 +43,7 @@ func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
 	check.That(t, len(data) <= 10_000, "%d bytes, want at most 10000", len(data))
 	parsed, err := ParseDeadLetter(data)
 	check.OK(t, err)
-	check.Equal(t, letter, parsed)
+	check.Equal(t, parsed, letter)
 	// A payload that packing does not shrink stays as it is, and is stored in parts.
 	_, _ = rand.Read(letter.Payload)
 	data, err = letter.encode(10_000)
@@ -75,6 +75,6 @@ func FuzzParseDeadLetter(f *testing.F) {
 			t.Skip("a time that JSON cannot hold")
 		}
 		again := check.Must(ParseDeadLetter(encoded))(t)
-		check.Equal(t, letter, again)
+		check.Equal(t, again, letter)
 	})
 }

@@ -23,7 +23,7 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 	}
 	check.Require(t, arrive(first) == arrivedFresh && arrive(copyOf(3)) == arrivedCopy && arrive(copyOf(2)) == arrivedCopy && held.size() == 1,
 		"a message that is here was taken in again")
-	check.Same(t, "answers go to", first.reply, "r3")
+	check.Equal(t, first.reply, "r3", "answers go to")
 	if reply, extra := held.endBeats(first); reply != "r3" || extra != 2 || first.ownership != released {
 		t.Errorf("endBeats: %s, %d extra, ownership %d; want r3, 2, released", reply, extra, first.ownership)
 	}
@@ -31,7 +31,8 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 	check.That(t, arrive(next) == arrivedFresh, "a message that was given back is not taken in")
 	held.remove(first, now)
 	check.That(t, held.bySeq[7] == next, "removing the old delivery removed the new one")
-	check.That(t, held.startHandler(next, time.Now()) && len(held.close()) == 1 && !held.endHandler(next), "an abandoned delivery could be claimed")
+	check.That(t, held.startHandler(next, time.Now()) && len(held.close()) == 1 && !held.endHandler(next),
+		"an abandoned delivery could be claimed")
 	check.That(t, !held.startHandler(copyOf(5), time.Now()), "a handler started after close")
 }
 
@@ -72,7 +73,7 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 	}
 	held.orphan("cook")
 	got, _ := held.arrive(made(7, stored), now)
-	check.Same(t, "from a consumer that was made again", got, arrivedFresh)
+	check.Equal(t, got, arrivedFresh, "from a consumer that was made again")
 }
 
 // The deliveries of a consumer show that it was made again, or has lost count. The jobs held of it are in doubt then, and
@@ -103,14 +104,15 @@ func TestConsumerThatGoesBack(t *testing.T) {
 	} {
 		d := of(a)
 		_, back := held.arrive(d, time.Now())
-		check.Same(t, fmt.Sprintf("arrival %d: gone back", i), back, a.back)
+		check.Equal(t, back, a.back, fmt.Sprintf("arrival %d: gone back", i))
 		delete(held.bySeq, d.info.Sequence)
 		held.bySeq[uint64(1000+i)] = d
 	}
 	held.orphan("a")
 	for i, d := range held.bySeq {
 		old := d.info.Consumer == "a" && i < 1007
-		check.That(t, d.doubted == old && (d.ownership == orphaned) == old, "arrival %d: in doubt is %v, ownership %d; want %v", i-1000, d.doubted, d.ownership, old)
+		check.That(t, d.doubted == old && (d.ownership == orphaned) == old, "arrival %d: in doubt is %v, ownership %d; want %v", i-1000,
+			d.doubted, d.ownership, old)
 	}
 	// Of a consumer that never went back, an orphan is in doubt as well, and has no subject for answers until it comes again.
 	orphan := of(arrival{"c", 1, 1, 20, false})
@@ -121,7 +123,8 @@ func TestConsumerThatGoesBack(t *testing.T) {
 	again := of(arrival{"c", 1, 1, 20, true})
 	again.latest, again.reply = 1, "r2"
 	kind, _ := held.arrive(again, time.Now())
-	check.That(t, kind == arrivedCopy && orphan.doubted && orphan.ownership == owned && orphan.reply == "r2", "came again: %d, %+v", kind, orphan)
+	check.That(t, kind == arrivedCopy && orphan.doubted && orphan.ownership == owned && orphan.reply == "r2", "came again: %d, %+v", kind,
+		orphan)
 }
 
 func TestWaitEndsByTimeAndBySignal(t *testing.T) {

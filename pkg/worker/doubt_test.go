@@ -60,7 +60,7 @@ func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 			s := <-here
 			ends[s.Sequence] = s.Outcome
 		}
-		check.Equal(t, map[uint64]worker.Outcome{1: worker.OutcomeCompleted, 2: worker.OutcomeFenced}, ends)
+		check.Equal(t, ends, map[uint64]worker.Outcome{1: worker.OutcomeCompleted, 2: worker.OutcomeFenced})
 		check.That(t, len(begun) == 0, "the job that waited started")
 	})
 }
@@ -190,7 +190,7 @@ func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
 		}))
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 		check.OK(t, <-reached)
-		check.Same(t, "the step runs", len(ran), 1)
+		check.Equal(t, len(ran), 1, "the step runs")
 		p.Filter(nil)
 		close(release)
 	})

@@ -85,7 +85,7 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 				s = <-g.settled
 				check.That(t, s.Subject == "jobs.1" && s.Outcome == worker.OutcomeUnknown, "%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
 
-				check.Same(t, "messages left", g.left(t), 0)
+				check.Equal(t, g.left(t), 0, "messages left")
 			})
 		})
 	}
@@ -127,7 +127,7 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 		left := g.left(t)
 		check.Require(t, left == 1, "%d left, want the one that somebody else works", left)
 
-		check.Is(t, msg.DoubleAck(t.Context()), nil)
+		check.ErrorIs(t, msg.DoubleAck(t.Context()), nil)
 	})
 }
 
@@ -146,7 +146,7 @@ func TestPurgedStream(t *testing.T) {
 	receive(t, g.settled, "the job that is gone")
 	g.publish(t, "jobs.2", `{"n":2}`)
 
-	check.Same(t, "started", receive(t, g.started, "the next job"), `{"n":2}`)
+	check.Equal(t, receive(t, g.started, "the next job"), `{"n":2}`, "started")
 
 	if s := receive(t, g.settled, "the next job's end"); s.Outcome != worker.OutcomeCompleted || g.left(t) != 0 {
 		t.Errorf("%s, %d left", s.Outcome, g.left(t))
@@ -162,7 +162,7 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	g.nc.Close()
 	close(g.finish)
 
-	check.Is(t, g.run.refuses(), nats.ErrConnectionClosed)
+	check.ErrorIs(t, g.run.refuses(), nats.ErrConnectionClosed)
 
 	s := receive(t, g.settled, "the job's end")
 	check.That(t, s.Outcome == worker.OutcomeUnknown && g.log.count(worker.EventJobUnknown) != 0, "%s, want unknown, and an event", s.Outcome)
@@ -172,7 +172,7 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	_, js := natstest.Connect(t, g.srv)
 	run(t, js, g.config(t), worker.Policy{}, tell(again, theJob))
 
-	check.Same(t, "delivery", receive(t, again, "the job, elsewhere").Deliveries, 2)
+	check.Equal(t, receive(t, again, "the job, elsewhere").Deliveries, 2, "delivery")
 }
 
 // TestLostBucketCostsAttemptsAndNoJob deletes the bucket while jobs are snoozed.
@@ -206,6 +206,6 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 		n := log.count(worker.EventUncountedFailed)
 		check.That(t, n != 0, "nothing tells that the bucket is missing")
 
-		check.Same(t, "dead letters", len(b.letters(t)), 0)
+		check.Equal(t, len(b.letters(t)), 0, "dead letters")
 	})
 }

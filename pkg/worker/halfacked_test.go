@@ -134,7 +134,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 			b.restore()
 			check.Until(t, patience(), "the jobs to be removed", func() bool { return b.left(t) == 0 })
 
-			check.Same(t, "jobs were worked once more", len(settled), 0)
+			check.Equal(t, len(settled), 0, "jobs were worked once more")
 		})
 	}
 }
@@ -166,9 +166,9 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 
 		natstest.Pass(time.Second)
 
-		check.Same(t, "messages left", b.left(t), 1)
+		check.Equal(t, b.left(t), 1, "messages left")
 
-		check.Is(t, held.DoubleAck(t.Context()), nil)
+		check.ErrorIs(t, held.DoubleAck(t.Context()), nil)
 	})
 }
 
@@ -233,11 +233,11 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 		receive(t, b.settled, "the second job")
 		natstest.Pass(time.Second)
 
-		check.Same(t, "runs of two jobs", len(worked), 2)
+		check.Equal(t, len(worked), 2, "runs of two jobs")
 
 		mu.Lock()
 		defer mu.Unlock()
 
-		check.Same(t, "acknowledgements", answered, 2)
+		check.Equal(t, answered, 2, "acknowledgements")
 	})
 }

@@ -97,7 +97,7 @@ func TestLossHoldsAJob(t *testing.T) {
 			insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
 			first, second := <-starts, <-starts
 			within(t, "the next attempt", second.at.Sub(first.at), test.least, test.most)
-			check.Same(t, "attempt", second.job.Attempt, 2)
+			check.Equal(t, second.job.Attempt, 2, "attempt")
 		})
 	}
 }

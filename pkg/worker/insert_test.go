@@ -92,7 +92,7 @@ func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
 
 		check.That(t, (job.ID == "" || r.ID == job.ID) && r.ID != "", "ID %q, want %q", r.ID, job.ID)
 
-		check.Equal(t, job.Header.Get("Tenant"), got.Header.Get("Tenant"))
+		check.Equal(t, got.Header.Get("Tenant"), job.Header.Get("Tenant"))
 	}
 }
 
@@ -154,8 +154,8 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := c.Insert(ended, worker.NewJob{Args: 1, Subject: "jobs.x"})
-	check.Is(t, err, context.Canceled)
-	check.Same(t, "messages stored", b.left(t), 0)
+	check.ErrorIs(t, err, context.Canceled)
+	check.Equal(t, b.left(t), 0, "messages stored")
 
 	_, err = worker.NewClient(nil, worker.ClientConfig{DeadSubject: "a.>", RequestTimeout: -1, Stream: "a.b"})
 	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 4, "NewClient: %v, want four complaints", err)
@@ -241,9 +241,9 @@ func TestUniqueJobInEveryState(t *testing.T) {
 			if test.handler != nil {
 				r := run(t, b.js, b.config(t), worker.Policy{}, test.handler)
 
-				check.Same(t, "first job", receive(t, b.settled, "the job").Outcome, test.outcome)
+				check.Equal(t, receive(t, b.settled, "the job").Outcome, test.outcome, "first job")
 
-				check.Is(t, r.wait(), nil)
+				check.ErrorIs(t, r.wait(), nil)
 			}
 
 			s := jobOf(t, c, mailRef)
@@ -254,7 +254,7 @@ func TestUniqueJobInEveryState(t *testing.T) {
 			check.That(t, second.Duplicate == test.duplicate && (!second.Duplicate || second.ID == first.ID && second.State == test.state),
 				"second: %+v, want duplicate %t of %+v in state %s", second, test.duplicate, first, test.state)
 
-			check.Same(t, "messages of the key", b.left(t), 1)
+			check.Equal(t, b.left(t), 1, "messages of the key")
 		})
 	}
 }
@@ -304,11 +304,11 @@ func race(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), job fu
 			}
 		}
 
-		check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted, 1)
+		check.Equal(t, accepted, 1, fmt.Sprintf("key %d: inserts accepted", k))
 	}
 
 	_, js := connect()
-	check.Same(t, "messages stored", stored(t, js), contested)
+	check.Equal(t, stored(t, js), contested, "messages stored")
 	return receipts
 }
 
@@ -357,5 +357,5 @@ func TestSameIDIsStoredOnce(t *testing.T) {
 	r = insert(t, c, unique)
 	check.That(t, r.Duplicate && r.State == worker.StateQueued, "unique, again: %+v", r)
 
-	check.Same(t, "messages", b.left(t), 2)
+	check.Equal(t, b.left(t), 2, "messages")
 }

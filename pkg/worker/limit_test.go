@@ -206,7 +206,7 @@ func TestFloodOfOneKeyHoldsUpNoOther(t *testing.T) {
 		})
 
 		for range others {
-			check.Same(t, "attempt", receive(t, ran, "a job of another key").Attempt, 1)
+			check.Equal(t, receive(t, ran, "a job of another key").Attempt, 1, "attempt")
 		}
 
 		close(hold)
@@ -227,7 +227,7 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 		began := time.Now()
 
 		run(t, b.js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
-			check.Same(t, "attempt", job.Attempt, 1)
+			check.Equal(t, job.Attempt, 1, "attempt")
 
 			deliveries.Add(int32(job.Deliveries))
 			runs.Add(1)
@@ -239,7 +239,7 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 
 		t.Logf("%d deliveries of %d jobs, %s for %d seconds' work", deliveries.Load(), jobs, time.Since(began), jobs)
 
-		check.Same(t, "runs of jobs: waiting used up the attempt of some", runs.Load(), jobs)
+		check.Equal(t, runs.Load(), jobs, "runs of jobs: waiting used up the attempt of some")
 
 		check.That(t, deliveries.Load() != jobs, "no job was given back")
 	})
@@ -288,7 +288,7 @@ func TestTurnsKeepTheRateOverAllWorkers(t *testing.T) {
 
 		slices.SortFunc(turns, time.Time.Compare)
 
-		check.Same(t, "turns", len(turns), jobs*turnsOfJob)
+		check.Equal(t, len(turns), jobs*turnsOfJob, "turns")
 
 		for i, first := range turns {
 			for n, last := range turns[i:] {
@@ -309,7 +309,7 @@ func TestTurnIsForTheJobsOfItsLimit(t *testing.T) {
 			b.publish(t, subject, `{}`)
 		}
 
-		check.Is(t, worker.Turn(t.Context(), "far"), nil)
+		check.ErrorIs(t, worker.Turn(t.Context(), "far"), nil)
 
 		type turn struct {
 			subject string
@@ -324,7 +324,7 @@ func TestTurnIsForTheJobsOfItsLimit(t *testing.T) {
 		}}}
 
 		run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
-			check.Contains(t, worker.Turn(ctx, "near"), `no limit of that name`)
+			check.ErrorContains(t, worker.Turn(ctx, "near"), `no limit of that name`)
 
 			wait, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
@@ -346,6 +346,6 @@ func TestTurnIsForTheJobsOfItsLimit(t *testing.T) {
 			}
 		}
 
-		check.Same(t, "jobs past the rate", late, 1)
+		check.Equal(t, late, 1, "jobs past the rate")
 	})
 }

@@ -48,7 +48,7 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 
 				done := make(chan struct{}, 1+others)
 				run(t, b.js, b.config(t), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-					check.Failsf(t, held.Err(), "two handlers run under one permit")
+					check.That(t, held.Err() != nil, "two handlers run under one permit")
 
 					again = append(again, job.Subject)
 					done <- struct{}{}
@@ -126,7 +126,7 @@ func TestPermitIsReturned(t *testing.T) {
 		run(t, b.js, cfg, policy, handler)
 		natstest.Pass(time.Second)
 
-		check.Is(t, quiet.wait(), nil)
+		check.ErrorIs(t, quiet.wait(), nil)
 
 		for _, how := range []string{"ok", "error", "panic", "timeout", "snooze", "cancel", "goexit", "undecodable", "ok"} {
 			payload := `{}`
@@ -175,7 +175,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		run(t, b.js, cfg, oneAtATime, tell(done, itsAttempt))
 
 		for range 5 {
-			check.Same(t, "attempt", <-done, 1)
+			check.Equal(t, <-done, 1, "attempt")
 		}
 
 		took := time.Since(stopped)

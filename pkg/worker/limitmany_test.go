@@ -109,7 +109,7 @@ func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 	expect := func(from chan string, want string) {
 		t.Helper()
 
-		check.Same(t, "result", receive(t, from, want), want)
+		check.Equal(t, receive(t, from, want), want, "result")
 	}
 
 	b.publish(t, "jobs.busy", `{}`)
@@ -131,7 +131,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 		events := &strings.Builder{}
 		cfg := b.config(t, func(c *worker.Config) { c.Logger = slog.New(slog.NewTextHandler(events, nil)) })
 		r := run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-			check.Same(t, "attempt", job.Attempt, 1)
+			check.Equal(t, job.Attempt, 1, "attempt")
 			return nil
 		})
 
@@ -151,7 +151,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 
 		ends(t, <-b.settled, worker.OutcomeCompleted)
 
-		check.Is(t, r.wait(), nil)
+		check.ErrorIs(t, r.wait(), nil)
 
 		check.That(t, strings.Contains(events.String(), worker.EventLimitUnreadable), "no event %s in\n%s", worker.EventLimitUnreadable, events)
 	})
@@ -192,7 +192,7 @@ func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
 			starts = append(starts, time.Now())
 			mu.Unlock()
 
-			check.Same(t, "attempt", job.Attempt, 1)
+			check.Equal(t, job.Attempt, 1, "attempt")
 			return nil
 		})
 	}
@@ -263,7 +263,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 		natstest.Pass(time.Minute)
 		nc.Close()
 
-		check.Failsf(t, first.wait(), "the first worker ended without an error")
+		check.That(t, first.wait() != nil, "the first worker ended without an error")
 
 		at := receive(t, begun, "the next job")
 
@@ -290,5 +290,5 @@ func renew(t *testing.T, js jetstream.JetStream, subject string) {
 		return
 	}
 
-	check.Is(t, check.Err(js.Publish(t.Context(), subject, last.Data)), nil)
+	check.ErrorIs(t, check.Err(js.Publish(t.Context(), subject, last.Data)), nil)
 }

@@ -66,7 +66,7 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, how natstest
 
 	natstest.Pass(2 * time.Minute)
 
-	check.Same(t, "runs", runs.Load(), 1)
+	check.Equal(t, runs.Load(), 1, "runs")
 }
 
 func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
@@ -139,9 +139,9 @@ func TestInsertsSurviveRestarts(t *testing.T) {
 		b.restart(t)
 	}
 
-	check.Is(t, receive(t, done, "the inserts"), nil)
+	check.ErrorIs(t, receive(t, done, "the inserts"), nil)
 
-	check.Same(t, "jobs stored", b.left(t), n)
+	check.Equal(t, b.left(t), n, "jobs stored")
 }
 
 // TestInsertsSurviveTheLeadersDeath kills the leader of three nodes under rivals that all
@@ -198,11 +198,11 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 	}
 
 	for k := range keys {
-		check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted[k].Load(), 1)
+		check.Equal(t, accepted[k].Load(), 1, fmt.Sprintf("key %d: inserts accepted", k))
 	}
 
 	_, js := connect()
-	check.Same(t, "jobs stored", stored(t, js), keys)
+	check.Equal(t, stored(t, js), keys, "jobs stored")
 }
 
 // startBehind returns a JetStream context whose stream has a leader that is behind its consumer's, as it happens on three servers:

@@ -80,8 +80,8 @@ func TestJobsOfOneSubjectRunInOrder(t *testing.T) {
 			}
 		}
 		slices.Sort(completed[:3]) // three subjects
-		check.Equal(t, []uint64{4, 6, 8, 1, 2, 3, 5}, completed)
-		check.Same(t, "dead letters", len(b.letters(t)), 1)
+		check.Equal(t, completed, []uint64{4, 6, 8, 1, 2, 3, 5})
+		check.Equal(t, len(b.letters(t)), 1, "dead letters")
 	})
 }
 
@@ -104,7 +104,7 @@ func TestLaterJobGivenBackHidesNoEarlierOne(t *testing.T) {
 		}
 		for next := uint64(2); next <= 4; {
 			if s := <-done; s.Outcome == worker.OutcomeCompleted {
-				check.Equal(t, next, s.Sequence)
+				check.Equal(t, s.Sequence, next)
 				next++
 			}
 		}
@@ -115,7 +115,7 @@ func TestLaterJobGivenBackHidesNoEarlierOne(t *testing.T) {
 func TestOrderNeedsAWorkQueue(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, nil, jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})
-	check.Contains(t, run(t, b.js, b.config(t), worker.Policy{Ordered: true}, complete).refuses(), "retention must be workqueue")
+	check.ErrorContains(t, run(t, b.js, b.config(t), worker.Policy{Ordered: true}, complete).refuses(), "retention must be workqueue")
 }
 
 // TestOrderSurvivesFaults has several workers work many jobs of few subjects while heartbeats and answers are lost, workers are
@@ -255,7 +255,7 @@ func TestLineAfterLostHeartbeats(t *testing.T) {
 		p.Filter(nil)
 		began := time.Now()
 		for want := range uint64(jobs) {
-			check.Same(t, "the next job", <-done, want+1)
+			check.Equal(t, <-done, want+1, "the next job")
 		}
 		check.That(t, time.Since(began) <= 3*ackWait, "%d jobs took %v", jobs, time.Since(began))
 	})

@@ -73,7 +73,7 @@ func TestTheErrorDecides(t *testing.T) {
 		}
 		got := decide(ending{info: info, err: err, interrupted: test.interrupted, started: true}, backoff)
 		got.err = nil // the handler's
-		check.Same(t, test.name, got, test.want)
+		check.Equal(t, got, test.want, test.name)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestDecisionAllocatesNothingForACompletedJob(t *testing.T) {
 	d := &delivery{started: time.Now(), info: Info{MaxAttempts: 2}, policy: Policy{}.withDefaults()}
 	backoff := func(attempt int) time.Duration { return w.backoff(d.policy, attempt) }
 	o := decide(w.endingOf(d, errUnhandled), backoff) // returned by a handler, which had it from a hook
-	check.Same(t, "outcome", o.kind, OutcomeRetried)
+	check.Equal(t, o.kind, OutcomeRetried, "outcome")
 	n := testing.AllocsPerRun(100, func() { _ = decide(w.endingOf(d, nil), backoff) })
 	check.That(t, n == 0, "%v allocations, want none", n)
 }
@@ -173,7 +173,7 @@ func TestSafeText(t *testing.T) {
 		`worker: payload of "jobs.mail" cannot be decoded: see its dead letter`: &DecodeError{Cause: errors.New("hunter2"), Subject: "jobs.mail"},
 		strings.Repeat("x", maxLong): errors.New(strings.Repeat("x", 1000)),
 	} {
-		check.Same(t, "safeText(err)", safeText(err), want)
+		check.Equal(t, safeText(err), want, "safeText(err)")
 	}
 }
 
@@ -186,7 +186,7 @@ func TestRecentAllocatesNothing(t *testing.T) {
 	for range kept {
 		add()
 	}
-	check.Same(t, "allocations for an attempt", testing.AllocsPerRun(1000, add), 0)
+	check.Equal(t, testing.AllocsPerRun(1000, add), 0, "allocations for an attempt")
 }
 
 // The last attempts are kept, the latest first, and all are counted.
@@ -200,7 +200,8 @@ func TestRecentKeepsTheLastAttempts(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	r.add(&delivery{info: Info{ID: long, Pattern: long, Sequence: n, Subject: long}}, OutcomeDead, nil, time.Now())
 	all := r.latest()
-	check.That(t, len(all[0].Job) == maxShort && len(all[0].Pattern) == maxShort && len(all[0].Subject) == maxShort, "not clipped: %+v", all[0])
+	check.That(t, len(all[0].Job) == maxShort && len(all[0].Pattern) == maxShort && len(all[0].Subject) == maxShort, "not clipped: %+v",
+		all[0])
 	check.Require(t, len(all) == maxRecent, "%d attempts", len(all))
 	for i, a := range all {
 		check.Require(t, a.Sequence == uint64(n-i), "place %d has the job %d, want %d", i, a.Sequence, n-i)
@@ -216,7 +217,7 @@ func TestDenialOfInspectionIsToldApart(t *testing.T) {
 		`Permissions Violation for Subscription to "worker.v1.info"`: true, `Permissions Violation for Subscription to "$SRV.PING"`: true,
 		`Permissions Violation for Publish to "$JS.API.STREAM.NAMES"`: false,
 	} {
-		check.Same(t, text, isInspectionDenied(errors.New(text)), want)
+		check.Equal(t, isInspectionDenied(errors.New(text)), want, text)
 	}
 }
 

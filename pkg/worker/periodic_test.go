@@ -72,7 +72,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		<-starts
 
-		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail.digest"), c.Unschedule(t.Context(), "jobs.mail.digest")), nil)
+		check.ErrorIs(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail.digest"), c.Unschedule(t.Context(), "jobs.mail.digest")), nil)
 
 		natstest.Pass(30 * time.Minute)
 
@@ -93,10 +93,10 @@ func TestRunsThatWait(t *testing.T) {
 
 		natstest.Pass(10 * time.Second)
 
-		check.Is(t, r.wait(), nil)
+		check.ErrorIs(t, r.wait(), nil)
 
 		check.Require(t, len(all) == 1, "%d runs, want 1", len(all))
-		check.Same(t, "the run", <-all, "jobs.mail.digest")
+		check.Equal(t, <-all, "jobs.mail.digest", "the run")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestEveryInstanceSchedules(t *testing.T) {
 	for range 16 {
 		group.Go(func() {
 			changed, err := client(t, b.js).Schedule(t.Context(), minutely())
-			check.Is(t, err, nil)
+			check.ErrorIs(t, err, nil)
 
 			if changed {
 				changes.Add(1)
@@ -166,7 +166,7 @@ func TestEveryInstanceSchedules(t *testing.T) {
 
 	group.Wait()
 
-	check.Same(t, "instances stored it", changes.Load(), 1)
+	check.Equal(t, changes.Load(), 1, "instances stored it")
 
 	c := client(t, b.js)
 	r := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "digest"}})

@@ -253,7 +253,7 @@ func TestOnePriorityMayUseEverySlot(t *testing.T) {
 			b.publishClass(t, class, slots+2)
 
 			for range slots {
-				check.Same(t, "a job", receive(t, arrived, "a job in every slot"), class)
+				check.Equal(t, receive(t, arrived, "a job in every slot"), class, "a job")
 			}
 
 			for range slots + 2 {
@@ -265,7 +265,7 @@ func TestOnePriorityMayUseEverySlot(t *testing.T) {
 			}
 		}
 
-		check.Same(t, "jobs at once", most.Load(), slots)
+		check.Equal(t, most.Load(), slots, "jobs at once")
 	})
 }
 
@@ -282,7 +282,7 @@ func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 			r := runClasses(t, b.js, cfg, stepwise(started, leave), threeClasses...)
 
 			for range 5 {
-				check.Same(t, "result", <-started, "low")
+				check.Equal(t, <-started, "low", "result")
 
 				natstest.Pass(after)
 				b.publishClass(t, "high", 1)
@@ -291,7 +291,7 @@ func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 				freed := time.Now()
 				leave <- struct{}{}
 
-				check.Same(t, "started next", <-started, "high")
+				check.Equal(t, <-started, "high", "started next")
 
 				waited := time.Since(freed)
 				check.That(t, waited <= 10*time.Millisecond, "after %s, want at once", waited)

@@ -127,6 +127,6 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 
 		effects.once(t, 3*n)
 		check.That(t, len(attempts.of) == 1, "attempts seen %v; want first ones", attempts.of)
-		check.Same(t, "dead letters", len(b.letters(t)), 0)
+		check.Equal(t, len(b.letters(t)), 0, "dead letters")
 	})
 }

@@ -128,11 +128,11 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 	}
 
 	err := worker.Handle(w, "jobs.a.x", worker.Policy{}, complete)
-	check.Contains(t, err, "publish the jobs of each priority under their own subject")
+	check.ErrorContains(t, err, "publish the jobs of each priority under their own subject")
 
 	long := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) })))(t)
 
-	check.Contains(t, worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, complete), "shorter Config.Consumer")
+	check.ErrorContains(t, worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, complete), "shorter Config.Consumer")
 }
 
 // TestLostPriorityDoesNotStopTheOthers deletes the consumer of one priority. The others go
@@ -223,9 +223,9 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 
 		other := check.Must(b.js.Consumer(t.Context(), stream, durable+"-high"))(t)
 
-		check.Same(t, "the high job was times delivered", other.CachedInfo().Delivered.Consumer, 1)
+		check.Equal(t, other.CachedInfo().Delivered.Consumer, 1, "the high job was times delivered")
 
-		check.Same(t, "messages left", b.left(t), 0)
+		check.Equal(t, b.left(t), 0, "messages left")
 	})
 }
 
@@ -272,5 +272,5 @@ func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
 	b.restart(t)
 	work()
 
-	check.Same(t, "messages left", b.left(t), 0)
+	check.Equal(t, b.left(t), 0, "messages left")
 }

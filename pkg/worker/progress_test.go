@@ -16,7 +16,7 @@ import (
 )
 
 func TestProgressIsReadAndHeard(t *testing.T) {
-	check.Is(t, new(worker.Job[order]).Progress(t.Context(), 1), nil, "outside a worker")
+	check.ErrorIs(t, new(worker.Job[order]).Progress(t.Context(), 1), nil, "outside a worker")
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		heard := make(chan *nats.Msg, 10)
@@ -27,9 +27,9 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			<-next
 
-			check.Is(t, job.Progress(ctx, map[string]int{"done": job.Attempt * 10}), nil)
+			check.ErrorIs(t, job.Progress(ctx, map[string]int{"done": job.Attempt * 10}), nil)
 
-			check.Failsf(t, job.Progress(ctx, strings.Repeat("x", 65<<10)), "progress of 65 KiB was accepted")
+			check.That(t, job.Progress(ctx, strings.Repeat("x", 65<<10)) != nil, "progress of 65 KiB was accepted")
 
 			<-next
 

@@ -136,7 +136,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		second := run(t, b.js, cfg, worker.Policy{}, complete)
 		<-outcomes
 
-		check.Is(t, second.wait(), nil)
+		check.ErrorIs(t, second.wait(), nil)
 
 		natstest.Pass(2 * time.Minute) // the record has expired
 
@@ -183,7 +183,7 @@ func TestKeyIsFreeWhenItsTimeIsUp(t *testing.T) {
 		// A server that ticks for thirty days takes minutes, so its promise to expire the record is enough here.
 		stream := check.Must(b.js.Stream(t.Context(), "JOBS"))(t)
 		record := check.Must(stream.GetMsg(t.Context(), check.Must(stream.Info(t.Context()))(t).State.LastSeq))(t)
-		check.Same(t, "life of the record of a dead job", record.Header.Get("Nats-TTL"), "720h0m0s")
+		check.Equal(t, record.Header.Get("Nats-TTL"), "720h0m0s", "life of the record of a dead job")
 	})
 }
 

@@ -52,10 +52,10 @@ func (c *tally) once(t testing.TB, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	check.Same(t, "jobs with an effect", len(c.of), n)
+	check.Equal(t, len(c.of), n, "jobs with an effect")
 
 	for text, times := range c.of {
-		check.Same(t, fmt.Sprintf("job %s had effects", text), times, 1)
+		check.Equal(t, times, 1, fmt.Sprintf("job %s had effects", text))
 	}
 }
 
@@ -139,12 +139,12 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 			deleted := time.Now()
 			b.publish(t, "jobs.1", fmt.Sprintf(`{"n":%d}`, n))
 			check.That(t, !<-b.ready, "the loss was not reported")
-			check.Same(t, "job", <-jobs, n)
+			check.Equal(t, <-jobs, n, "job")
 			within(t, "the next job", time.Since(deleted), 0, time.Second)
 			check.That(t, <-b.ready, "recovery was not reported")
 
 			// The next consumer would be given a job that is not acknowledged yet once more.
-			check.Same(t, "the job ended as", (<-b.settled).Outcome, worker.OutcomeCompleted)
+			check.Equal(t, (<-b.settled).Outcome, worker.OutcomeCompleted, "the job ended as")
 		}
 	})
 }
@@ -172,8 +172,8 @@ func TestConsumerIsNotServedYet(t *testing.T) {
 		jobs := make(chan int, 1)
 		run(t, js, b.config(t, func(c *worker.Config) { c.Logger = log.logger() }), worker.Policy{}, tell(jobs, itsNumber))
 		b.publish(t, "jobs.1", `{"n":7}`)
-		check.Same(t, "job", receive(t, jobs, "the job"), 7)
-		check.Same(t, "told as lost", log.count(worker.EventLost), losses)
+		check.Equal(t, receive(t, jobs, "the job"), 7, "job")
+		check.Equal(t, log.count(worker.EventLost), losses, "told as lost")
 	}
 }
 
@@ -186,11 +186,12 @@ func TestAFirstProgramNeedsNothingButAutoCreate(t *testing.T) {
 	receive(t, b.ready, "the worker")
 
 	insert(t, client(t, b.js), worker.NewJob{Args: order{N: 7}, Delay: time.Millisecond, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}})
-	check.Same(t, "job", receive(t, jobs, "the job"), 7)
+	check.Equal(t, receive(t, jobs, "the job"), 7, "job")
 
 	check.OK(t, worker.CreateStream(t.Context(), b.js, stream, "jobs.other.>")) // it stays as it is
 	check.OK(t, worker.CreateBucket(t.Context(), b.js, "jobs"))
-	check.Equal(t, check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config.Subjects, worker.StreamConfig(stream, "jobs.>").Subjects)
+	check.Equal(t, worker.StreamConfig(stream, "jobs.>").Subjects,
+		check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config.Subjects)
 }
 
 func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
@@ -203,13 +204,14 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	}
 
 	err := try()
-	check.Contains(t, err, "consumer JOBS/cook", "bucket jobs", "dead.JOBS.>")
+	check.ErrorContains(t, err, "consumer JOBS/cook", "bucket jobs", "dead.JOBS.>")
 
 	_, ok := errors.AsType[*worker.MissingError](err)
 	check.That(t, ok, "%T is no MissingError", err)
 
 	err = try(func(c *worker.Config) { c.Stream = "OTHER" })
-	check.Contains(t, err, "stream OTHER is missing", "create it with worker.CreateStream, or set Config.AutoCreate", "create it with worker.CreateBucket")
+	check.ErrorContains(t, err, "stream OTHER is missing", "create it with worker.CreateStream, or set Config.AutoCreate",
+		"create it with worker.CreateBucket")
 
 	foreign := jetstream.ConsumerConfig{
 		AckWait: 30 * time.Second, BackOff: []time.Duration{time.Second}, Durable: durable, FilterSubject: "jobs.x", HeadersOnly: true, MaxDeliver: 5,
@@ -221,7 +223,8 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	_, ok = errors.AsType[*worker.DriftError](err)
 	check.Require(t, ok, "%v is no DriftError", err)
 
-	check.Contains(t, err, "ack_wait", "backoff", "filter_subjects", "delete and create it", "headers_only", "max_ack_pending", "max_deliver")
+	check.ErrorContains(t, err, "ack_wait", "backoff", "filter_subjects", "delete and create it", "headers_only", "max_ack_pending",
+		"max_deliver")
 
 	// With AutoCreate the same consumer is put right, unless the server cannot change it.
 	push := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: "x", Durable: "push", FilterSubject: "push"}
@@ -232,7 +235,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	for durable, want := range map[string]string{"push": "deliver_subject", "none": "ack_policy"} {
 		w := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer, c.Stream = durable, "PUSH" })))(t)
 		check.OK(t, worker.Handle(w, "push", worker.Policy{}, complete))
-		check.Contains(t, start(t, w).refuses(), want)
+		check.ErrorContains(t, start(t, w).refuses(), want)
 	}
 	done := make(chan string, 1)
 	run(t, b.js, b.config(t), worker.Policy{}, tell(done, itsSubject))
@@ -265,7 +268,7 @@ func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
 	b.publish(t, "jobs.1", `{}`)
 	run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Discard(io.EOF) })
 
-	check.Same(t, "outcome", receive(t, b.settled, "the settlement").Outcome, worker.OutcomeDead)
+	check.Equal(t, receive(t, b.settled, "the settlement").Outcome, worker.OutcomeDead, "outcome")
 
 	if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 {
 		t.Errorf("%d letters, %d left; want 1, 0", len(letters), b.left(t))

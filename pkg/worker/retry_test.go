@@ -43,11 +43,11 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 			<-b.settled
 		}
 
-		check.Is(t, r.wait(), nil)
+		check.ErrorIs(t, r.wait(), nil)
 
 		letters = b.letters(t)
 
-		check.Same(t, "messages left", b.left(t), 0)
+		check.Equal(t, b.left(t), 0, "messages left")
 	})
 	return runs, letters
 }
@@ -57,9 +57,9 @@ func TestFailedAttemptsWaitLongerEachTime(t *testing.T) {
 	runs, letters := script(t, policy, io.EOF, worker.Retry(time.Hour, io.EOF), io.EOF, nil)
 
 	want := []seen{{0, 1, 1}, {2 * time.Second, 2, 2}, {time.Hour + 2*time.Second, 3, 3}, {time.Hour + 10*time.Second, 4, 4}}
-	check.Equal(t, want, runs)
+	check.Equal(t, runs, want)
 
-	check.Same(t, "dead letters", len(letters), 0)
+	check.Equal(t, len(letters), 0, "dead letters")
 }
 
 func TestSnoozeUsesNoAttempt(t *testing.T) {
@@ -76,7 +76,7 @@ func TestSnoozeUsesNoAttempt(t *testing.T) {
 		{30*time.Minute + shortest + time.Second, 2, 5},
 		{30*time.Minute + shortest + time.Second + time.Minute, 2, 6},
 	}
-	check.Equal(t, want, runs)
+	check.Equal(t, runs, want)
 
 	check.That(t, len(letters) == 1 && letters[0].Attempts == 2 && letters[0].Deliveries == 6,
 		"letters: %+v, want one after 2 attempts in 6 deliveries", letters)
@@ -96,7 +96,7 @@ func TestLastAttemptEndsInTheDeadLetters(t *testing.T) {
 		Payload: []byte(`{"n":1}`), Reason: worker.ReasonExhausted, Sequence: 1, Signature: "no answer from <host>",
 		Stream: stream, Subject: "jobs.1", Version: "v1.2.3", Worker: t.Name(),
 	}
-	check.Equal(t, want, got)
+	check.Equal(t, got, want)
 }
 
 func TestUndecodableMessagesBlockNobody(t *testing.T) {
@@ -118,7 +118,7 @@ func TestUndecodableMessagesBlockNobody(t *testing.T) {
 		check.That(t, s.Outcome == worker.OutcomeDead && s.Attempt == 1, "poison: %s at attempt %d, want dead at 1", s.Outcome, s.Attempt)
 	}
 
-	check.Same(t, "the job behind them", receive(t, b.settled, "the good job").Outcome, worker.OutcomeCompleted)
+	check.Equal(t, receive(t, b.settled, "the good job").Outcome, worker.OutcomeCompleted, "the job behind them")
 
 	letters := b.letters(t)
 	for i, payload := range poison {
@@ -171,7 +171,7 @@ func TestDelayedJobStartsWhenDueAndNotBefore(t *testing.T) {
 				t.Errorf("due %s: started %s late as %q; want 0 to %s, %q", due, late, got.id, lateness, r.ID)
 			}
 
-			check.Same(t, fmt.Sprintf("%+v", job), r.State, want)
+			check.Equal(t, r.State, want, fmt.Sprintf("%+v", job))
 		}
 	})
 }
@@ -230,9 +230,9 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 			for range 2 { // the second finds it gone, or done, and does nothing
 				was, err := c.RunNow(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence})
 				if err == nil {
-					check.Same(t, name+": its state before", was.State, worker.StateScheduled)
+					check.Equal(t, was.State, worker.StateScheduled, name+": its state before")
 				} else {
-					check.Is(t, err, worker.ErrNoJob)
+					check.ErrorIs(t, err, worker.ErrNoJob)
 				}
 				if err == nil {
 					got := receive(t, started, name+" to start")
@@ -240,11 +240,11 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 				}
 			}
 			natstest.Pass(3 * time.Minute)
-			check.Same(t, name+": starts until the neighbour is due", len(started), 0)
+			check.Equal(t, len(started), 0, name+": starts until the neighbour is due")
 			natstest.Pass(2 * time.Minute)
-			check.Same(t, name+": the neighbour", receive(t, started, "the neighbour").ID, neighbour.ID)
+			check.Equal(t, receive(t, started, "the neighbour").ID, neighbour.ID, name+": the neighbour")
 		}
 		_, err := c.RunNow(t.Context(), worker.JobRef{Sequence: 999})
-		check.Is(t, err, worker.ErrNoJob)
+		check.ErrorIs(t, err, worker.ErrNoJob)
 	})
 }

@@ -112,7 +112,7 @@ func TestJobsOfManySubjectsAreListedAcrossGaps(t *testing.T) {
 				f.From = page.Next
 			}
 			outside := func(seq uint64) bool { return seq < test.from || seq > last }
-			check.Equal(t, slices.DeleteFunc(slices.Clone(want), outside), slices.DeleteFunc(got, outside))
+			check.Equal(t, slices.DeleteFunc(got, outside), slices.DeleteFunc(slices.Clone(want), outside))
 			check.That(t, asked > 100 && test.lost == nil, "%s: %d messages were asked for one by one; lost %q", name, asked, test.lost)
 		}
 		proxy.Filter(nil)
@@ -159,7 +159,7 @@ func TestMiddleware(t *testing.T) {
 	_, ok := errors.AsType[*worker.PanicError](second.Err)
 	check.That(t, ok, "the second attempt ended with %v, want a panic", second.Err)
 
-	check.Same(t, "the handler saw", receive(t, seen, "the handler"), "jobs.> anna")
+	check.Equal(t, receive(t, seen, "the handler"), "jobs.> anna", "the handler saw")
 
 	if third := receive(t, b.settled, "the third attempt"); third.Outcome != worker.OutcomeCompleted || third.Pattern != "jobs.>" {
 		t.Errorf("the third attempt was %s of %q: %v", third.Outcome, third.Pattern, third.Err)
@@ -181,9 +181,9 @@ func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 
-		check.Is(t, first.wait(), nil)
+		check.ErrorIs(t, first.wait(), nil)
 
-		check.Is(t, cause, worker.ErrShutdown)
+		check.ErrorIs(t, cause, worker.ErrShutdown)
 
 		assertHandedBack(t, b)
 	})
@@ -203,7 +203,7 @@ func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
 		natstest.Pass(100 * time.Millisecond)
 		b.publish(t, "jobs.1", `{}`)
 
-		check.Is(t, r.wait(), nil)
+		check.ErrorIs(t, r.wait(), nil)
 
 		assertHandedBack(t, b)
 	})
@@ -224,9 +224,9 @@ func assertHandedBack(t *testing.T, b *bundle) {
 	check.That(t, job.Attempt == 1 && job.Deliveries == 2,
 		"attempt %d, delivery %d; want 1, 2: a shutdown uses no attempt", job.Attempt, job.Deliveries)
 
-	check.Is(t, r.wait(), nil)
+	check.ErrorIs(t, r.wait(), nil)
 
-	check.Same(t, "messages left", b.left(t), 0)
+	check.Equal(t, b.left(t), 0, "messages left")
 }
 
 // TestStopWithManyInFlightKeepsItsDeadline stops a worker that runs 1,000 jobs. A third of
@@ -274,7 +274,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		check.That(t, errors.As(err, &stuck) && len(stuck.Jobs) == n/3 && strings.HasPrefix(stuck.Jobs[0].Subject, "jobs."),
 			"Run: %v, want a StuckError of %d jobs", err, n/3)
 
-		check.Same(t, "messages left", b.left(t), n-n/3-1)
+		check.Equal(t, b.left(t), n-n/3-1, "messages left")
 
 		// Another worker gets the others at once, each as its first attempt.
 		settled := make(chan worker.Settlement, n)

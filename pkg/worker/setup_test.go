@@ -107,7 +107,8 @@ func offer[T any](to chan T, value T) {
 // ends wants an attempt to have ended in a way, and returns it.
 func ends(t testing.TB, s worker.Settlement, want worker.Outcome) worker.Settlement {
 	t.Helper()
-	check.Require(t, s.Outcome == want, "%s: %s in attempt %d, delivery %d: %v; want %s", s.Subject, s.Outcome, s.Attempt, s.Deliveries, s.Err, want)
+	check.Require(t, s.Outcome == want, "%s: %s in attempt %d, delivery %d: %v; want %s", s.Subject, s.Outcome, s.Attempt, s.Deliveries,
+		s.Err, want)
 	return s
 }
 
@@ -158,7 +159,7 @@ func start(t testing.TB, w *worker.Worker) *running {
 
 	t.Cleanup(func() {
 		if !r.once {
-			check.Is(t, r.wait(), nil)
+			check.ErrorIs(t, r.wait(), nil)
 		}
 	})
 	return r

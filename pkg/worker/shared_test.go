@@ -56,7 +56,7 @@ func TestCancelLeavesTheJobsOfOtherReaders(t *testing.T) {
 					_, err := c.Cancel(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
 					refused, ok := errors.AsType[*worker.SharedError](err)
 					check.Require(t, ok, "Cancel of %s: %v, want it refused", r.Subject, err)
-					check.Equal(t, want, refused.Consumers)
+					check.Equal(t, refused.Consumers, want)
 				}
 			}
 			try("kitchen") // another may come at any time
@@ -64,8 +64,8 @@ func TestCancelLeavesTheJobsOfOtherReaders(t *testing.T) {
 				AckPolicy: jetstream.AckExplicitPolicy, Durable: "audit",
 			})))
 			try("audit", "kitchen")
-			check.Same(t, "messages", b.left(t), messages)
-			check.Same(t, "handlers that have ended", len(ended), 0)
+			check.Equal(t, b.left(t), messages, "messages")
+			check.Equal(t, len(ended), 0, "handlers that have ended")
 		})
 	}
 }
@@ -119,7 +119,7 @@ func TestEachConsumerHasItsOwnState(t *testing.T) {
 			"one": worker.StateRetrying, "two": worker.StateDead, "three": worker.StateRunning, "four": worker.StateDelivered,
 		}
 		listed := all(t, c, worker.JobFilter{})
-		check.Equal(t, lead, states(listed))
+		check.Equal(t, states(listed), lead)
 		for _, j := range listed {
 			for _, j := range []worker.StoredJob{j, jobOf(t, c, worker.JobRef{Sequence: j.Sequence})} {
 				have := at{}
@@ -129,13 +129,13 @@ func TestEachConsumerHasItsOwnState(t *testing.T) {
 					check.That(t, (as.Error == "not yet") == (as.State == worker.StateRetrying), "%s at %s: error %q", j.Subject, as.Consumer, as.Error)
 					check.That(t, (as.DeadLetter != nil) == (as.State == worker.StateDead), "%s at %s: letter %v", j.Subject, as.Consumer, as.DeadLetter)
 				}
-				check.Equal(t, want[j.Subject], have)
+				check.Equal(t, have, want[j.Subject])
 			}
 		}
 		for state, n := range map[worker.State]int{
 			worker.StateDead: 2, worker.StateDone: 1, worker.StateQueued: 1, worker.StateRetrying: 1, worker.StateRunning: 1,
 		} {
-			check.Same(t, "jobs that a consumer has "+string(state), len(all(t, c, worker.JobFilter{States: []worker.State{state}})), n)
+			check.Equal(t, len(all(t, c, worker.JobFilter{States: []worker.State{state}})), n, "jobs that a consumer has "+string(state))
 		}
 	})
 }
@@ -162,12 +162,12 @@ func TestDeadJobsOfOneSubject(t *testing.T) {
 			return s
 		}
 		dead := worker.StateDead
-		check.Equal(t, states(), []worker.State{dead, dead, worker.StateDone, dead})
+		check.Equal(t, []worker.State{dead, dead, worker.StateDone, dead}, states())
 		for n := range uint64(1000) {
 			letter := worker.DeadLetter{ID: "x", Stream: stream, Subject: "jobs.one", Sequence: 100 + n, Consumer: "kitchen"}
 			check.OK(t, check.Err(worker.PublishDeadLetter(t.Context(), b.js, "dead", letter)))
 		}
-		check.Equal(t, states(), []worker.State{dead, dead, worker.StateDelivered, dead})
+		check.Equal(t, []worker.State{dead, dead, worker.StateDelivered, dead}, states())
 	})
 }
 
@@ -187,6 +187,6 @@ func TestUniqueJobEndsForEachConsumer(t *testing.T) {
 		for range 3 {
 			<-b.settled
 		}
-		check.Same(t, "attempts", len(attempts), 2)
+		check.Equal(t, len(attempts), 2, "attempts")
 	})
 }

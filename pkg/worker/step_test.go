@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -38,7 +37,7 @@ func attempts(t testing.TB, b *bundle, hs ...worker.Handler[order]) []worker.Set
 		all = append(all, receive(t, b.settled, "a settlement"))
 	}
 
-	check.Is(t, r.wait(), nil)
+	check.ErrorIs(t, r.wait(), nil)
 	return all
 }
 
@@ -84,13 +83,14 @@ func TestRecordedStepIsNotRunAgain(t *testing.T) {
 	}
 
 	all := attempts(t, b, steps(&first), steps(&again))
-	check.That(t, errors.Is(all[0].Err, io.ErrUnexpectedEOF) && all[0].Outcome == worker.OutcomeRetried && all[1].Outcome == worker.OutcomeCompleted,
+	check.That(t,
+		errors.Is(all[0].Err, io.ErrUnexpectedEOF) && all[0].Outcome == worker.OutcomeRetried && all[1].Outcome == worker.OutcomeCompleted,
 		"settled: %+v", all)
 
-	check.Equal(t, map[string]int{"cook": 1, "serve": 2}, runs)
+	check.Equal(t, runs, map[string]int{"cook": 1, "serve": 2})
 
 	for _, got := range []dish{first, again} { // the first attempt has no more than the second
-		check.Equal(t, want, got, cmp.AllowUnexported(dish{}))
+		check.Equal(t, got, want)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestFailedStepIsNotRecorded(t *testing.T) {
 		check.That(t, (s.Outcome == worker.OutcomeCompleted) == (s.Err == nil) && (s.Err == nil) == (s.Deliveries == 2),
 			"%s, delivery %d: %s, %v", s.Subject, s.Deliveries, s.Outcome, s.Err)
 	}
-	check.Equal(t, []int{2, 2, 2, 2}, ran)
+	check.Equal(t, ran, []int{2, 2, 2, 2})
 }
 
 func TestStepsAtTheSameTime(t *testing.T) {
@@ -222,10 +222,10 @@ func TestStepsAtTheSameTime(t *testing.T) {
 		return errors.Join(errs...)
 	}
 
-	check.Same(t, "settled", attempts(t, b, slices.Repeat([]worker.Handler[order]{fan}, 2)...)[1].Outcome, worker.OutcomeCompleted)
+	check.Equal(t, attempts(t, b, slices.Repeat([]worker.Handler[order]{fan}, 2)...)[1].Outcome, worker.OutcomeCompleted, "settled")
 
 	for i := range n {
-		check.Same(t, fmt.Sprintf("part %d runs", i), runs[i], 1+i%2)
+		check.Equal(t, runs[i], 1+i%2, fmt.Sprintf("part %d runs", i))
 	}
 }
 
@@ -315,22 +315,22 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 
 		natstest.Pass(10 * time.Second)
 
-		check.Same(t, "messages right after completion", b.journals(t), 1)
+		check.Equal(t, b.journals(t), 1, "messages right after completion")
 
 		natstest.Pass(time.Minute)
 
-		check.Same(t, "messages a minute after completion", b.journals(t), 0)
+		check.Equal(t, b.journals(t), 0, "messages a minute after completion")
 
 		b.publish(t, "jobs.2", `{"n":2}`)
 		<-b.settled
 		<-b.settled
 		natstest.Pass(stepTTL - time.Minute)
 
-		check.Same(t, "messages of a job with two attempts", b.journals(t), 2)
+		check.Equal(t, b.journals(t), 2, "messages of a job with two attempts")
 
 		natstest.Pass(2 * time.Minute)
 
-		check.Same(t, "messages after StepTTL", b.journals(t), 0)
+		check.Equal(t, b.journals(t), 0, "messages after StepTTL")
 	})
 }
 

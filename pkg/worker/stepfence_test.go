@@ -109,12 +109,12 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 		t.Errorf("the zombie's step: %v, want a FencedError of delivery 2", err)
 	}
 
-	check.Is(t, <-cause, step.ErrFenced)
+	check.ErrorIs(t, <-cause, step.ErrFenced)
 
-	check.Same(t, "it was", (<-outcomes).Outcome, worker.OutcomeFenced)
+	check.Equal(t, (<-outcomes).Outcome, worker.OutcomeFenced, "it was")
 
 	if early {
-		check.Same(t, "jobs left while the successor works", b.left(t), 1)
+		check.Equal(t, b.left(t), 1, "jobs left while the successor works")
 
 		close(finish)
 
@@ -130,7 +130,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	l.check(t)
 
 	for key, n := range l.runs {
-		check.Same(t, fmt.Sprintf("%s runs", key), n, 1)
+		check.Equal(t, n, 1, fmt.Sprintf("%s runs", key))
 	}
 }
 
@@ -179,7 +179,7 @@ func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 		<-taken
 		nc.Close()
 
-		check.Is(t, second.wait(), nats.ErrConnectionClosed)
+		check.ErrorIs(t, second.wait(), nats.ErrConnectionClosed)
 
 		natstest.Pass(10 * time.Second) // more than AckWait
 		p.Heal()

@@ -43,7 +43,7 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 					l.check(t)
 
 					for key, n := range l.runs {
-						check.Same(t, fmt.Sprintf("%s runs", key), n, 1)
+						check.Equal(t, n, 1, fmt.Sprintf("%s runs", key))
 					}
 				})
 			})
@@ -112,7 +112,7 @@ func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 			}
 
 			if passes == 5 {
-				check.Is(t, b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, durable), nil)
+				check.ErrorIs(t, b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, durable), nil)
 				return errors.New("again")
 			}
 			return nil
@@ -184,16 +184,16 @@ func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
 				<-ctx.Done()
 			}
 
-			check.Is(t, check.Err(l.run(ctx, job, "a")), nil)
+			check.ErrorIs(t, check.Err(l.run(ctx, job, "a")), nil)
 
 			_, err := l.run(ctx, job, "b")
-			check.Is(t, err, worker.ErrShutdown)
+			check.ErrorIs(t, err, worker.ErrShutdown)
 			return err
 		})
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 
-		check.Is(t, first.wait(), nil)
+		check.ErrorIs(t, first.wait(), nil)
 
 		done := make(chan worker.Settlement, 10)
 		l.slow = nil

@@ -27,7 +27,7 @@ func TestResultOverTheLimitIsReturnedWithAnError(t *testing.T) {
 		check.That(t, errors.Is(err, step.ErrTooLarge) && len(got) == len(large), "%d bytes, %v; want all of it and ErrTooLarge", len(got), err)
 		return err
 	}, func(ctx context.Context, job *worker.Job[order]) error {
-		check.Is(t, step.Do(ctx, job, "large", func(context.Context) error { return io.EOF }), io.EOF)
+		check.ErrorIs(t, step.Do(ctx, job, "large", func(context.Context) error { return io.EOF }), io.EOF)
 		return nil
 	})
 }
@@ -39,7 +39,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 
 	nothing := func(context.Context) error { return nil }
 	fail := func(context.Context) error { return io.EOF }
-	check.Is(t, step.Do(t.Context(), &worker.Job[order]{}, "a", nothing), step.ErrNoJournal)
+	check.ErrorIs(t, step.Do(t.Context(), &worker.Job[order]{}, "a", nothing), step.ErrNoJournal)
 
 	late, returned := make(chan error, 1), make(chan struct{})
 	var all []worker.Handler[order]
@@ -49,14 +49,14 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 				defer func() { value = recover() }()
 				return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
 			}
-			check.Same[any](t, "what came out", panicked(), "burnt")
-			check.Is(t, step.Do(ctx, job, "a", fail), io.EOF)
-			check.Is(t, step.Do(ctx, job, "a", nothing), nil)
+			check.Equal[any](t, panicked(), "burnt", "what came out")
+			check.ErrorIs(t, step.Do(ctx, job, "a", fail), io.EOF)
+			check.ErrorIs(t, step.Do(ctx, job, "a", nothing), nil)
 		},
 		func(ctx context.Context, job *worker.Job[order]) {
 			other := *job
 			other.Sequence++
-			check.Is(t, step.Do(ctx, &other, "b", nothing), step.ErrMisuse)
+			check.ErrorIs(t, step.Do(ctx, &other, "b", nothing), step.ErrMisuse)
 		},
 		func(ctx context.Context, job *worker.Job[order]) {
 			why := errors.New("the remote service has gone")
@@ -74,22 +74,22 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 			}()
 		},
 		func(ctx context.Context, job *worker.Job[order]) {
-			check.Is(t, step.Do(ctx, job, "a", fail), nil) // recorded
+			check.ErrorIs(t, step.Do(ctx, job, "a", fail), nil) // recorded
 			for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
-				check.Is(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
+				check.ErrorIs(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
 			}
 			for i := 1; i < step.MaxSteps; i++ {
-				check.Is(t, step.Do(ctx, job, fmt.Sprint(i), fail), io.EOF)
+				check.ErrorIs(t, step.Do(ctx, job, fmt.Sprint(i), fail), io.EOF)
 				check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
 			}
-			check.Is(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
+			check.ErrorIs(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
 		},
 	} {
 		all = append(all, func(ctx context.Context, job *worker.Job[order]) error { attempt(ctx, job); return errors.New("next") })
 	}
 	attempts(t, setup(t, nil), all...)
 	close(returned)
-	check.Is(t, receive(t, late, "the late step"), step.ErrMisuse)
+	check.ErrorIs(t, receive(t, late, "the late step"), step.ErrMisuse)
 }
 
 func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
@@ -199,7 +199,7 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	_, ok = errors.AsType[*worker.DriftError](err)
 	check.Require(t, ok, "%v is no DriftError", err)
 
-	check.Contains(t, err, "max_msgs_per_subject", "subject_delete_marker_ttl", "discard")
+	check.ErrorContains(t, err, "max_msgs_per_subject", "subject_delete_marker_ttl", "discard")
 }
 
 // TestStepsGoIntoTheirBucket gives steps a bucket, and fills it. A refused write is not tried again, and the attempt fails.

@@ -237,7 +237,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 			err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 				return check.Err(publisher.Publish(ctx, fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i))))
 			})
-			check.Is(t, err, nil)
+			check.ErrorIs(t, err, nil)
 		}
 	}()
 
@@ -245,9 +245,9 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 
 	leader := check.Must(cluster.StreamLeader(t.Context(), "KV_jobs"))(t)
 
-	check.Is(t, errors.Join(leader.Kill(), leader.Start(t.Context())), nil)
+	check.ErrorIs(t, errors.Join(leader.Kill(), leader.Start(t.Context())), nil)
 
-	check.Is(t, errors.Join(cluster.WaitReady(t.Context()), cluster.StepDown(t.Context(), "KV_jobs")), nil)
+	check.ErrorIs(t, errors.Join(cluster.WaitReady(t.Context()), cluster.StepDown(t.Context(), "KV_jobs")), nil)
 
 	<-published
 	receive(t, all, "all jobs")

@@ -33,7 +33,7 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 		run(t, other, b.config(t), worker.Policy{}, slow)
 		b.publish(t, "jobs.1", `{}`)
 
-		check.Same(t, "deliveries", <-done, 1)
+		check.Equal(t, <-done, 1, "deliveries")
 
 		natstest.Pass(time.Minute)
 
@@ -58,7 +58,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				crashed := time.Now()
 				close(dead)
 
-				check.Is(t, first.wait(), nats.ErrConnectionClosed)
+				check.ErrorIs(t, first.wait(), nats.ErrConnectionClosed)
 
 				again := make(chan *worker.Job[order], 1)
 				run(t, b.js, b.config(t), worker.Policy{}, tell(again, theJob))
@@ -87,7 +87,8 @@ func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
 		s := <-b.settled
 
 		var timeout *worker.TimeoutError
-		check.That(t, errors.As(s.Err, &timeout) && errors.Is(s.Err, context.DeadlineExceeded) && s.Ran == time.Minute && s.Outcome == worker.OutcomeDead,
+		check.That(t,
+			errors.As(s.Err, &timeout) && errors.Is(s.Err, context.DeadlineExceeded) && s.Ran == time.Minute && s.Outcome == worker.OutcomeDead,
 			"%s after %s: %v; want dead after 1m0s, a TimeoutError", s.Outcome, s.Ran, s.Err)
 	})
 }
@@ -109,7 +110,8 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 		begun := time.Now()
 
 		h := <-stuck
-		check.That(t, h.ID == "JOBS:1" && h.Ran >= time.Minute && strings.Contains(h.Stacks, "natstest.Pass "), "stuck: %+v, want JOBS:1, in Pass", h)
+		check.That(t, h.ID == "JOBS:1" && h.Ran >= time.Minute && strings.Contains(h.Stacks, "natstest.Pass "),
+			"stuck: %+v, want JOBS:1, in Pass", h)
 
 		after := time.Since(begun)
 		check.That(t, after >= 70*time.Second && after <= 75*time.Second, "reported after %s, want 1m10s and at most a heartbeat more", after)

@@ -65,18 +65,19 @@ func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
 
 			c := client(t, b.js)
 			first := insert(t, c, unrecorded("a"))
-			check.That(t, !first.Duplicate && first.ID == "a" && first.State == worker.StateQueued && first.Sequence == contested+1, "first: %+v", first)
-			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
+			check.That(t, !first.Duplicate && first.ID == "a" && first.State == worker.StateQueued && first.Sequence == contested+1,
+				"first: %+v", first)
+			check.Equal(t, insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"}, "second")
 
 			msg := check.Must(check.Must(b.js.Stream(t.Context(), stream))(t).GetMsg(t.Context(), first.Sequence))(t)
-			check.Equal(t, test.want, msg.Header)
+			check.Equal(t, msg.Header, test.want)
 
 			r := run(t, b.js, b.config(t), worker.Policy{}, complete)
 			for range contested + 1 {
 				s := receive(t, b.settled, "the jobs")
 				check.That(t, s.Outcome == worker.OutcomeCompleted && (s.ID == "a") == (s.Sequence == first.Sequence), "settled: %+v", s)
 			}
-			check.Is(t, r.wait(), nil)
+			check.ErrorIs(t, r.wait(), nil)
 
 			third := insert(t, c, unrecorded("c"))
 			check.That(t, !third.Duplicate, "after the end: %+v", third)
@@ -98,7 +99,7 @@ func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
 
 	p.Hit(func(f natstest.Frame) bool { return f.Subject == "jobs.place.7" }, natstest.RefusedApplied, 1)
 
-	check.Same(t, "result", insert(t, c, unrecorded("a")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
+	check.Equal(t, insert(t, c, unrecorded("a")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"}, "result")
 
 	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 

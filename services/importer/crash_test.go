@@ -563,7 +563,7 @@ func TestEnvironmentIsReportedAtOnce(t *testing.T) {
 	err := service.Read(name, map[string]string{
 		"IMPORTER_CONCURRENCY": "many", "IMPORTER_YOUTUBE": "perhaps", "IMPORTER_TYPO": "1", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0", "HOME": "/root",
 	}, io.Discard, &cfg)
-	check.Contains(t, err, "IMPORTER_CONCURRENCY", "IMPORTER_YOUTUBE", "IMPORTER_TYPO", "IMPORTER_ALLOW_NETWORKS")
+	check.ErrorContains(t, err, "IMPORTER_CONCURRENCY", "IMPORTER_YOUTUBE", "IMPORTER_TYPO", "IMPORTER_ALLOW_NETWORKS")
 	cfg = Config{}
 	err = service.Read(name, map[string]string{
 		"IMPORTER_CONCURRENCY": "3", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0/8,fd00::/8", "NATS_URL": "nats://n1",
@@ -583,10 +583,10 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",
 		"IMPORTER_TEMP_DIR nowhere/below: open nowhere",
 	} {
-		check.Contains(t, err, want)
+		check.ErrorContains(t, err, want)
 	}
 	check.That(t, !strings.Contains(err.Error(), secret), "the error holds a token")
-	check.Is(t, (Config{}).withDefaults().validate(), nil)
+	check.ErrorIs(t, (Config{}).withDefaults().validate(), nil)
 }
 
 // The result of one extractor is not taken for another's: the version names all that the recipes depend on.
@@ -647,7 +647,8 @@ func TestLargeSourcesKeepNobodyOut(t *testing.T) {
 		submit("ada", fmt.Sprintf("/%d/cmyk.jpg", n))
 	}
 	text := submit("bob", "/bob/text.vtt")
-	check.Until(t, time.Minute, "the text is imported", func() bool { return ask(t, http.MethodGet, api+"/"+text, "").Status == contracts.ImportReady })
+	check.Until(t, time.Minute, "the text is imported",
+		func() bool { return ask(t, http.MethodGet, api+"/"+text, "").Status == contracts.ImportReady })
 	ask(t, http.MethodPost, api+"/"+first+"/cancel", "")
 	check.Until(t, time.Minute, "the program has ended", func() bool { return unix.Kill(pid, 0) != nil })
 	awaitWork(2)

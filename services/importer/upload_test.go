@@ -144,7 +144,8 @@ func TestAFileIsKept(t *testing.T) {
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Untitled recipe", "it ended as %+v", last)
 	gone := contracts.NewFile("gone.vtt", []byte("never handed in")).URL()
 	last = imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: gone})
-	check.That(t, last.Code == failure.Unavailable && strings.Contains(last.Error, "hand it in again") && last.Attempt == 1, "it ended as %+v", last)
+	check.That(t, last.Code == failure.Unavailable && strings.Contains(last.Error, "hand it in again") && last.Attempt == 1,
+		"it ended as %+v", last)
 }
 
 // Files that arrive slowly keep no other caller out, not even those of two callers. A further one of a caller waits until there is room.
@@ -185,7 +186,7 @@ func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
 	}
 	body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Authorization", "Bearer "+secrets["ada"])
-	check.Same(t, text, resp.StatusCode, http.StatusAccepted)
+	check.Equal(t, resp.StatusCode, http.StatusAccepted, text)
 	end := func(c *bufio.ReadWriter) { check.OK(t, errors.Join(check.Err(c.WriteString("--b--")), c.Flush())) }
 	for _, c := range slices.Concat(files[:4], others[:2]) { // they make room for the others
 		end(c)
@@ -230,10 +231,10 @@ func TestFormsThatAreRefused(t *testing.T) {
 		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", "--y", "Content-Type", contentType)
 		check.That(t, resp.StatusCode == http.StatusBadRequest, "%s: %d: %s", contentType, resp.StatusCode, text)
 	}
-	check.Same(t, "jobs of refused uploads", jobs(t, nc), 0)
+	check.Equal(t, jobs(t, nc), 0, "jobs of refused uploads")
 	// Nor is the file of a submission kept that is refused for another reason.
 	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
-	check.Same(t, "the file is there", imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url}).Code, failure.Unavailable)
+	check.Equal(t, imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url}).Code, failure.Unavailable, "the file is there")
 }
 
 // A photo that no message of the server can hold is handed in, and an extractor sees it as it is.
@@ -244,7 +245,7 @@ func TestALargePhotoIsHandedIn(t *testing.T) {
 	photo := "\xff\xd8\xff" + noise(6<<20)
 	resp, text := upload(t, i, "owner_id", "ada", "@photo.jpg", photo)
 	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
-	check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
+	check.Equal(t, followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady, "it ended as")
 	got := eyes.seen()
 	check.That(t, len(got) == 1 && string(got[0]) == photo, "%d photos were seen: want one, as it was handed in", len(got))
 }
@@ -270,19 +271,21 @@ func TestAUserDoesNotFillTheStore(t *testing.T) {
 	})
 	objects := check.Must(check.Must(jetstream.New(nc))(t).Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps))(t)
 	resp, text := upload(t, i, "owner_id", "mallory", "@photo.jpg", photo(0))
-	check.Same(t, text, resp.StatusCode, http.StatusAccepted)
-	check.Same(t, "the first ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
+	check.Equal(t, resp.StatusCode, http.StatusAccepted, text)
+	check.Equal(t, followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady, "the first ended as")
 	resp, text = upload(t, i, "owner_id", "mallory", "@photo.jpg", photo(1))
 	wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	check.That(t, resp.StatusCode == http.StatusTooManyRequests && strings.Contains(text, "QUOTA_FILES") && err == nil && wait > 3600, "%+v: %s", resp, text)
+	check.That(t, resp.StatusCode == http.StatusTooManyRequests && strings.Contains(text, "QUOTA_FILES") && err == nil && wait > 3600,
+		"%+v: %s", resp, text)
 	before := check.Must(objects.Info(t.Context()))(t).State.Bytes
 	for _, path := range []string{"/a", "/ab", "/abc"} {
-		check.Same(t, path, imported(t, i, contracts.ImportJob{OwnerID: "mallory", SourceType: source.TypePhoto, URL: site.URL + path}).Status, contracts.ImportReady)
+		check.Equal(t, imported(t, i, contracts.ImportJob{OwnerID: "mallory", SourceType: source.TypePhoto, URL: site.URL + path}).Status,
+			contracts.ImportReady, path)
 	}
 	after := check.Must(objects.Info(t.Context()))(t).State.Bytes // the text of a time has 19 to 29 characters
 	check.That(t, after < before+1<<20, "objects grew from %d to %d bytes", before, after)
 	resp, text = upload(t, i, "owner_id", "ada", "@photo.jpg", photo(1))
-	check.Same(t, text, resp.StatusCode, http.StatusAccepted)
+	check.Equal(t, resp.StatusCode, http.StatusAccepted, text)
 }
 
 // jobs returns how many jobs were ever queued.
@@ -363,7 +366,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			asked := &calls{}
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
-				check.Is(t, err, nil)
+				check.ErrorIs(t, err, nil)
 				if r.Header.Get("X-Service-Token") != secret || r.Method == http.MethodPost && r.Header.Get("Content-Type") != "application/json" {
 					t.Errorf("%s %s: headers %v", r.Method, r.URL, r.Header)
 				}
@@ -383,7 +386,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			})
 			address := site.URL + "/pancakes.vtt"
 			job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: source.TypeCaptions, URL: address}
-			check.Same(t, "it ended as", imported(t, i, job).Status, c.state)
+			check.Equal(t, imported(t, i, job).Status, c.state, "it ended as")
 			want := []string{
 				`GET /internal/import-jobs/j1 `,
 				`POST /internal/import-jobs/j1/status {"status":"RUNNING"}`,
@@ -403,7 +406,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			})
 			asked.mu.Lock()
 			defer asked.mu.Unlock()
-			check.Equal(t, want, asked.seen)
+			check.Equal(t, asked.seen, want)
 		})
 	}
 }
@@ -506,7 +509,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 	}
 	for n, c := range cases {
 		c.check(t, i, followed(t, i, c.name))
-		check.Same(t, c.name+": requests for captions", y.Fetches(videoID(n)), c.fetches)
+		check.Equal(t, y.Fetches(videoID(n)), c.fetches, c.name+": requests for captions")
 	}
 	_, js := natstest.Connect(t, srv)
 	check.Until(t, time.Minute, "a job that may succeed another time is a dead letter", func() bool {
@@ -577,7 +580,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		t.Errorf("over NATS: %v %s", reply.Header, reply.Data)
 	}
 	for _, body := range []string{request("streamed", "captions", site.URL+"/gone.vtt"), `{"job_id":"../x"}`} {
-		check.Is(t, check.Err(admin.Publish(t.Context(), "jobs.import.high.streamed", []byte(body))), nil)
+		check.ErrorIs(t, check.Err(admin.Publish(t.Context(), "jobs.import.high.streamed", []byte(body))), nil)
 	}
 	for id, want := range map[string]contracts.ImportState{
 		"over-http": contracts.ImportReady, "over-nats": contracts.ImportReady,
@@ -596,7 +599,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	}
 	resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", "")
 	check.That(t, resp.StatusCode == http.StatusOK, "it is not ready: %s", text)
-	check.Is(t, nc.Flush(), nil)
+	check.ErrorIs(t, nc.Flush(), nil)
 	select {
 	case err := <-denied:
 		t.Errorf("denied: %v", err)
@@ -623,18 +626,18 @@ func wantDenied(t *testing.T, nc *nats.Conn, denied <-chan error) {
 		"$JS.API.STREAM.MSG.DELETE.KV_recipes", "$JS.API.CONSUMER.CREATE.IMPORT_JOBS.mine", "$JS.API.CONSUMER.DELETE.IMPORT_JOBS.importer",
 		"$JS.API.STREAM.MSG.GET.DEAD", "$JS.API.STREAM.MSG.GET.KV_inbox", "$SYS.REQ.SERVER.PING", "_INBOX_admin.a",
 	} {
-		check.Is(t, nc.Publish(subject, []byte("{}")), nil)
+		check.ErrorIs(t, nc.Publish(subject, []byte("{}")), nil)
 		wantRefusal(t, nc, subject, denied)
 	}
 	for _, subject := range []string{">", "_INBOX_admin.>", "rp.enrich.>", "rp.recipes.>", "events.>", "jobs.import.>", "$SYS.>", "$JS.ACK.>"} {
-		check.Is(t, check.Err(nc.SubscribeSync(subject)), nil)
+		check.ErrorIs(t, check.Err(nc.SubscribeSync(subject)), nil)
 		wantRefusal(t, nc, subject, denied)
 	}
 }
 
 func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan error) {
 	t.Helper()
-	check.Is(t, nc.Flush(), nil)
+	check.ErrorIs(t, nc.Flush(), nil)
 	select {
 	case err := <-denied:
 		check.That(t, strings.Contains(err.Error(), `"`+subject+`"`), "%s: %v", subject, err)
@@ -707,7 +710,7 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 	}
 	file, kind := form(t, "owner_id", "ann", "@soup.vtt", "WEBVTT")
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", file, "Authorization", authorization["bob"], "Content-Type", kind)
-	check.Same(t, fmt.Sprintf("a file of bob for ann: %s", text), resp.StatusCode, http.StatusForbidden)
+	check.Equal(t, resp.StatusCode, http.StatusForbidden, fmt.Sprintf("a file of bob for ann: %s", text))
 	taken := `{"job_id":"anns","owner_id":"bob","source_type":"captions","url":"` + v.URL + `/soup.vtt"}`
 	resp, text = call(t, http.MethodPost, i.URL()+"/v1/imports", taken, "Authorization", authorization["bob"])
 	check.That(t, resp.StatusCode == http.StatusConflict && !strings.Contains(text, job.RecipeID),

@@ -58,14 +58,14 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 	tell("evt-001")
 	p.settled(4)
-	check.Same(t, "rows", w.rowsOf("event=evt-001"),
-		"inapp/ delivered, pigeon/ split, pigeon/main failed rejected, pigeon/tower failed rejected")
-	check.Same(t, "rows of the user", w.rowsOf("user=u0&channel=pigeon&address=tower"), "pigeon/tower failed rejected")
-	check.Same(t, "failed rows", w.rowsOf("state=failed"), "pigeon/main failed rejected, pigeon/tower failed rejected")
+	check.Equal(t, w.rowsOf("event=evt-001"), "inapp/ delivered, pigeon/ split, pigeon/main failed rejected, pigeon/tower failed rejected",
+		"rows")
+	check.Equal(t, w.rowsOf("user=u0&channel=pigeon&address=tower"), "pigeon/tower failed rejected", "rows of the user")
+	check.Equal(t, w.rowsOf("state=failed"), "pigeon/main failed rejected, pigeon/tower failed rejected", "failed rows")
 	mood.Store(channel.Kind(""))
-	check.Same(t, "replayed", w.replay("user=u0&channel=pigeon&address=tower").Replayed, 1)
+	check.Equal(t, w.replay("user=u0&channel=pigeon&address=tower").Replayed, 1, "replayed")
 	p.until("the tower has it", func() bool { return w.rowsOf("event=evt-001&address=tower") == "pigeon/tower sent" })
-	check.Same(t, "the others", w.rowsOf("event=evt-001&address=main"), "inapp/ delivered, pigeon/main failed rejected")
+	check.Equal(t, w.rowsOf("event=evt-001&address=main"), "inapp/ delivered, pigeon/main failed rejected", "the others")
 
 	mood.Store(channel.KindUnavailable)
 	tell("evt-002")
@@ -76,8 +76,9 @@ func TestSeveralAddresses(t *testing.T) {
 	var done Cancelled
 	check.OK(t, json.Unmarshal([]byte(body), &done))
 	check.That(t, status == http.StatusOK && done.Suppressed == 2 && done.Sent == 1 && done.Ended == 0, "%d %s", status, body)
-	check.Same(t, "rows", w.rowsOf("event=evt-002&channel=pigeon"),
-		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled")
+	check.Equal(t, w.rowsOf("event=evt-002&channel=pigeon"),
+		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled",
+		"rows")
 
 	// Of a notification whose process died those of the addresses are cancelled before they are stored.
 	mood.Store(channel.Kind(""))
@@ -89,10 +90,11 @@ func TestSeveralAddresses(t *testing.T) {
 	split := check.Must(p.store.Get(t.Context(), key))(t)
 	split.State, split.Reason, split.Addresses = deliveries.Split, "", []string{"main", "tower"}
 	check.OK(t, p.store.Put(t.Context(), key, split))
-	check.Same(t, "rows", w.rowsOf("event=evt-003&channel=pigeon"), "pigeon/ split, pigeon/main pending, pigeon/tower pending")
+	check.Equal(t, w.rowsOf("event=evt-003&channel=pigeon"), "pigeon/ split, pigeon/main pending, pigeon/tower pending", "rows")
 	check.OK(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "evt-003"})))
-	check.Same(t, "rows", w.rowsOf("event=evt-003&channel=pigeon"),
-		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled")
+	check.Equal(t, w.rowsOf("event=evt-003&channel=pigeon"),
+		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled",
+		"rows")
 }
 
 // The owner of a webhook sees its secret, replaces it, sends a test message, and has failed notifications sent again. The secrets and
@@ -129,18 +131,18 @@ func TestSecretsOfAddresses(t *testing.T) {
 	secret := func(method, id, action string) (s api.AddressSecrets) {
 		status, body := w.call(method, at(id, action), "")
 		check.OK(t, json.Unmarshal([]byte(body), &s))
-		check.Same(t, "status", status, http.StatusOK)
+		check.Equal(t, status, http.StatusOK, "status")
 		return s
 	}
 	plain := hooks.Secrets("CUSTOMER", "carla", "", contracts.Endpoint{})[0]
 	main, phone := secret("GET", "main", "secret"), secret("GET", "phone", "secret")
-	check.Same(t, "secret of main", main.Secret, plain)
+	check.Equal(t, main.Secret, plain, "secret of main")
 	check.That(t, phone.Secret != main.Secret && len(phone.Also) == 0, "%+v", phone)
 	for id, was := range map[string]string{"main": main.Secret, "phone": phone.Secret} {
 		is := secret("POST", id, "rotate")
 		check.That(t, is.Secret != was && len(is.Also) == 1 && is.Also[0] == was && !is.RotatedAt.IsZero(), "%s: %+v", id, is)
-		check.Equal(t, is, secret("POST", id, "rotate")) // the answer of the first was lost
-		check.Equal(t, is, secret("GET", id, "secret"))
+		check.Equal(t, secret("POST", id, "rotate"), is) // the answer of the first was lost
+		check.Equal(t, secret("GET", id, "secret"), is)
 	}
 
 	for _, problem := range []string{"", "418"} {
@@ -152,7 +154,7 @@ func TestSecretsOfAddresses(t *testing.T) {
 		code, body := w.call("POST", at("phone", "test"), "")
 		check.OK(t, json.Unmarshal([]byte(body), &sent))
 		check.That(t, code == 200 && strings.Contains(sent.Problem, problem) && (problem == "") == (sent.Problem == ""), "%d %s", code, body)
-		check.Same(t, "signatures", len(strings.Fields(got.Load().Get("Webhook-Signature"))), 2)
+		check.Equal(t, len(strings.Fields(got.Load().Get("Webhook-Signature"))), 2, "signatures")
 	}
 
 	p.publish(event("evt-001", "X", func(e *recipient.Event) { e.UserID = "carla" }))
@@ -193,7 +195,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [pigeon]}}}")
 	})
 	w := newWeb(t, n)
-	check.Same(t, "slots, of which new endpoints that hang take one each", n.slots(n.cfg.Channels[0]), 1024)
+	check.Equal(t, n.slots(n.cfg.Channels[0]), 1024, "slots, of which new endpoints that hang take one each")
 	told := 0
 	tell := func(user string) *deliveries.Delivery {
 		t.Helper()
@@ -247,7 +249,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 		check.That(t, err == nil && status == http.StatusOK && was.State == want, "%d %s, want it to have been %s", status, body, want)
 	}
 	list("ada failing, ", "")
-	check.Same(t, "an endpoint that was enabled", tell("bob").State, deliveries.Sent)
-	check.Same(t, "a failing endpoint", tell("ada").State, deliveries.Sent)
+	check.Equal(t, tell("bob").State, deliveries.Sent, "an endpoint that was enabled")
+	check.Equal(t, tell("ada").State, deliveries.Sent, "a failing endpoint")
 	list("", "")
 }

@@ -99,7 +99,7 @@ func TestEventsOverHTTP(t *testing.T) {
 		{"list", `{"event_id":"evt-001","channel":"pigeon","state":"sent"}`}: `"state":"sent"`,
 	} {
 		reply := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1."+request[0], []byte(request[1])))(t)
-		check.Says(t, string(reply.Data), want)
+		check.Contains(t, string(reply.Data), want)
 	}
 	type answer struct {
 		api.Event
@@ -114,11 +114,12 @@ func TestEventsOverHTTP(t *testing.T) {
 	seen := map[string]bool{}
 	for _, n := range slices.Concat(known.Notifications, rest.Notifications) {
 		seen[n.Channel+" "+n.UserID] = true
-		check.That(t, n.State.Ended() && len(n.Attempts) == 1 && n.EventType == "RESERVATION_REQUESTED" && n.MessageID != "" && !n.CreatedAt.IsZero(),
+		check.That(t,
+			n.State.Ended() && len(n.Attempts) == 1 && n.EventType == "RESERVATION_REQUESTED" && n.MessageID != "" && !n.CreatedAt.IsZero(),
 			"%+v", n)
 	}
 	check.That(t, len(seen) == 6, "%d rows: %v", len(seen), seen)
-	check.Same(t, "rows are stored", len(p.rows()), 6)
+	check.Equal(t, len(p.rows()), 6, "rows are stored")
 	// An id that is a step of a path for clients and proxies.
 	status, body = w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", ".", 1))
 	check.That(t, status == 202, "%d %s", status, body)
@@ -249,7 +250,7 @@ func TestBadRequests(t *testing.T) {
 		reply := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1."+c[0], []byte(c[1])))(t)
 		check.That(t, reply.Header.Get("Nats-Service-Error-Code") == c[2], "%s %s: %v %s", c[0], c[1], reply.Header, reply.Data)
 	}
-	check.Same(t, "result", len(p.rows()), 0)
+	check.Equal(t, len(p.rows()), 0, "result")
 }
 
 func TestNotifierIsWatched(t *testing.T) {
@@ -262,7 +263,7 @@ func TestNotifierIsWatched(t *testing.T) {
 	p.until("ready", func() bool { status, _ := w.call(http.MethodGet, "/readyz", ""); return status == http.StatusOK })
 	_, ready := w.call(http.MethodGet, "/readyz?verbose", "")
 	for _, want := range []string{"[+]nats ok", "[+]store ok", "[+]notifier ok", "[+]notifier-expand ok", "[+]notifier-send-inapp ok", "[+]notifier-send-pigeon ok"} {
-		check.Says(t, ready, want)
+		check.Contains(t, ready, want)
 	}
 	_, version := w.call(http.MethodGet, "/version", "")
 	check.That(t, version == "1.2.3\n", "version %s", version)
@@ -303,7 +304,7 @@ func TestOneTellsTheNews(t *testing.T) {
 			})
 		}
 		all.Wait()
-		check.Same(t, kind+" is news to", news.Load(), 1)
+		check.Equal(t, news.Load(), 1, kind+" is news to")
 	}
 	p.settled(1)
 }

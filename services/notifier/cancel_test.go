@@ -68,7 +68,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 	}
 	for _, again := range []bool{false, true} {
 		want := Cancelled{Again: again, EventID: "evt-001", State: plan.StateCancelled, Suppressed: 6}
-		check.Equal(t, want, w.cancel("/v1/events/evt-001"))
+		check.Equal(t, w.cancel("/v1/events/evt-001"), want)
 	}
 	for key, d := range p.deliveries() {
 		check.That(t, key[:7] != "evt-001" || d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled, "%s: %+v", key, d)
@@ -101,7 +101,7 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 		<-called
 	}
 	done := check.Must(n.Cancel(t.Context(), Cancellation{EventID: "e"}))(t)
-	check.Equal(t, Cancelled{EventID: "e", State: plan.StateCancelled, Sending: 3, Sent: 3}, done)
+	check.Equal(t, done, Cancelled{EventID: "e", State: plan.StateCancelled, Sending: 3, Sent: 3})
 	close(recorded)
 	for key, d := range p.settled(6) {
 		check.That(t, (d.State == deliveries.Delivered || d.State == deliveries.Sent) && len(d.Attempts) == 1, "%s: %+v", key, d)
@@ -141,7 +141,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	p.publish(planned)
 	p.publish(event("other", "RESERVATION_REQUESTED", staff))
 	p.settled(6)
-	check.Same(t, "rows", len(p.rows()), 6)
+	check.Equal(t, len(p.rows()), 6, "rows")
 	for _, id := range []string{"seen", "planned"} {
 		e, err := n.Event(t.Context(), id)
 		check.That(t, err == nil && e.State == plan.StateCancelled, "%+v: %v", e, err)
@@ -196,7 +196,7 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 		}, api.ErrUnknownEvent)
 		flood(t, many, func(i int) error {
 			done, err := one(fmt.Sprint("made-up-", i))
-			check.Same(t, "done", done, Cancelled{EventID: "evt-001", State: plan.StateExpanded})
+			check.Equal(t, done, Cancelled{EventID: "evt-001", State: plan.StateExpanded}, "done")
 			return err
 		}, nil)
 		kept := p.cancellations()
@@ -234,7 +234,7 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 		refused := flood(t, many, func(i int) error { return one(id, fmt.Sprint("made-up-", i)) }, api.ErrNotExpanded)
 		check.That(t, refused >= many-bound-atOnce && refused <= many-bound+1, "%d of %d are refused", refused, many)
 	}
-	check.Is(t, one("other", "u0"), nil)
+	check.ErrorIs(t, one("other", "u0"), nil)
 	problem := api.Problem(one("seen", "one-more"))
 	check.That(t, problem.Status == http.StatusConflict && problem.Code == "EVENT_NOT_EXPANDED", "%+v", problem)
 	p.start(&pigeon{})
@@ -243,7 +243,7 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	}
 	for key, d := range p.settled(12) {
 		mine := strings.HasSuffix(key, ".u1") && !strings.HasPrefix(key, "other") || key[:5] == "other" && strings.HasSuffix(key, ".u0")
-		check.Same(t, fmt.Sprintf("%s: %+v", key, d), d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled, mine)
+		check.Equal(t, d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled, mine, fmt.Sprintf("%s: %+v", key, d))
 	}
 }
 
@@ -281,7 +281,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		told("bob-3", "bob")
 		told("eve-1", "eve")
 		natstest.Pass(time.Minute)
-		check.Is(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"})), api.ErrUnknownEvent)
+		check.ErrorIs(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"})), api.ErrUnknownEvent)
 
 		// An event that is called like a digest, and cancelled, takes nobody else's with it.
 		p.publish(event(two, "Y", func(e *recipient.Event) { e.UserID, e.NotBefore = "fay", time.Now().Add(10*time.Minute) }))
@@ -302,13 +302,13 @@ func TestADigestIsCancelled(t *testing.T) {
 		}
 		slices.Sort(got)
 		want := []string{"ada-4 to ada", "eve-1 to eve", "fay-1 to fay", "fay-2 to fay", "gus-1 to gus"}
-		check.Equal(t, want, got)
+		check.Equal(t, got, want)
 		withdraw(Cancellation{EventID: one}, Cancelled{Sent: 2, Suppressed: 2})
 		for id, in := range map[string]string{"ada-1": one, "ada-2": one, "ada-3": two, "bob-3": two, "ada-4": "digest:c:2000-01-01T00:15:00Z"} {
 			page, err := n.Notifications(t.Context(), Query{EventID: id})
 			check.That(t, err == nil && len(page.Notifications) == 1 && page.Notifications[0].Digest == in,
 				"%s: %+v, want it in %s: %v", id, page, in, err)
 		}
-		check.Is(t, n.Stop(), nil)
+		check.ErrorIs(t, n.Stop(), nil)
 	})
 }

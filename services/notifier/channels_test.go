@@ -25,9 +25,9 @@ func TestEveryListedChannelHasItsSetting(t *testing.T) {
 		}
 	}
 	_ = service.Read(name, environment, t.Output(), &cfg) // the values are of no use to the channels
-	check.Equal(t, strings.Join(cfg.textNames(), " "), strings.Join(texts, " "))
+	check.Equal(t, strings.Join(texts, " "), strings.Join(cfg.textNames(), " "))
 	got := append([]string{"inapp"}, cfg.names()...)
 	slices.Sort(got)
-	check.Equal(t, strings.Join(got, " "), strings.Join(channels.Names(), " "))
-	check.Equal(t, strings.Join(Assume(&ChannelConfig{}, channels.Names()...), " "), "inapp webhook")
+	check.Equal(t, strings.Join(channels.Names(), " "), strings.Join(got, " "))
+	check.Equal(t, "inapp webhook", strings.Join(Assume(&ChannelConfig{}, channels.Names()...), " "))
 }

@@ -207,7 +207,7 @@ func (v *clocked) pass() (notifiers int, lived time.Duration) {
 			}
 		}
 		natstest.Pass(linger)
-		check.Is(v, n.Stop(), nil)
+		check.ErrorIs(v, n.Stop(), nil)
 		lived += time.Since(born)
 	}
 	return notifiers, lived
@@ -231,7 +231,7 @@ func (v *clocked) judge(tales []*tale) {
 			check.That(v, t.user.id == m.user && !m.at.Before(t.due) && !m.at.After(t.due.Add(t.late())),
 				"%s: told %s at %s, want %s", t, m.user, m.at.UTC().Format(time.RFC3339Nano), t.due.Format(time.RFC3339))
 		}
-		check.Same(v, "kinds in "+m.events, len(of), 1)
+		check.Equal(v, len(of), 1, "kinds in "+m.events)
 	}
 	for id, t := range want {
 		check.That(v, times[id] == 1, "%s: told %d times", t, times[id])

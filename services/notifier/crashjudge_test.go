@@ -306,10 +306,10 @@ func (c *cell) judgeStream() {
 	for subject, n := range info.State.Subjects {
 		key, _, _ := keys.OfSubject(subject)
 		rows[key] = true
-		check.Same(c, subject+" is there, times", n, 1)
+		check.Equal(c, n, 1, subject+" is there, times")
 	}
 	unstored := c.judgeUnstored(rows)
-	check.Same(c, "rows are in the streams, or in the inbox", len(rows)+unstored, len(c.wants))
+	check.Equal(c, len(rows)+unstored, len(c.wants), "rows are in the streams, or in the inbox")
 	for n := range c.published {
 		e := c.event(n)
 		var kept *plan.Event

@@ -269,7 +269,7 @@ func (c *cell) freezeOne() {
 // killServer kills a server, and starts it again.
 func (c *cell) killServer() {
 	from := time.Now()
-	check.Is(c, c.on.Disturb(c.Context(), contracts.StreamNotifications), nil)
+	check.ErrorIs(c, c.on.Disturb(c.Context(), contracts.StreamNotifications), nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.accidents.servers = append(c.accidents.servers, span{from, time.Now()})

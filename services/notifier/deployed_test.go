@@ -52,7 +52,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	p.settled(4)
 	counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a")
 	check.That(t, err == nil && counts.Unread == 1, "%+v: %v", counts, err)
-	check.Is(t, check.Err(n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read)), nil)
+	check.ErrorIs(t, check.Err(n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read)), nil)
 	w := newWeb(t, n)
 	for _, body := range []string{reservation, strings.ReplaceAll(reservation, "evt-001", "evt-002"), strings.ReplaceAll(reservation, "evt-001", "evt-002")} {
 		status, answer := w.call(http.MethodPost, "/v1/events", body)
@@ -77,7 +77,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	status, answer := w.call(http.MethodPost, "/v1/events", later)
 	check.That(t, status == http.StatusAccepted, "%d %s", status, answer)
 	p.until("rows wait", func() bool { return len(p.deliveries()) == 12 })
-	check.Same(t, "suppressed", w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER").Suppressed, 2)
+	check.Equal(t, w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER").Suppressed, 2, "suppressed")
 	if msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
 		!strings.Contains(string(msg.Data), `"suppressed":4`) {
 		t.Errorf("%s: %v", msg.Data, err)
@@ -86,20 +86,20 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	p.publish(event("evt-004", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(16)
 	mood.Store(channel.Kind(""))
-	check.Same(t, "replayed", w.replay("reason=rejected").Replayed, 2)
+	check.Equal(t, w.replay("reason=rejected").Replayed, 2, "replayed")
 	p.until("they are sent", func() bool {
 		return p.deliveries()["evt-004.pigeon.RESTAURANT_USER.a"].State == "sent" && p.deliveries()["evt-004.pigeon.RESTAURANT_USER.b"].State == "sent"
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	workers, err := inspect.Workers(ctx, p.js)
-	check.Is(t, err, nil)
-	check.Same(t, "workers that answer", len(workers), 4) // of events, of plans, and of two channels
+	check.ErrorIs(t, err, nil)
+	check.Equal(t, len(workers), 4, "workers that answer") // of events, of plans, and of two channels
 	next, end := w.listen("/v1/users/a/inbox/events?last_event_id=1")
 	_, _, more := next()
 	check.That(t, more, "the inbox has no item")
 	end()
-	check.Is(t, n.Stop(), nil)
+	check.ErrorIs(t, n.Stop(), nil)
 	may.CheckNeeded(t,
 		"$JS.ACK.*.*.EVENTS.notifier.>", "$JS.ACK.*.*.NOTIFICATIONS.>", // acknowledgements with the server's feature js_ack_fc_v2
 		"$JS.API.STREAM.MSG.GET.NOTIFICATIONS", "$JS.API.STREAM.MSG.GET.KV_directory", "$JS.API.STREAM.MSG.GET.KV_inbox", // a lost answer
@@ -232,9 +232,9 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 		"NOTIFIER_ACK_WAIT", "NOTIFIER_CONCURRENCY", "NOTIFIER_INBOX_KEEP", "NOTIFIER_MAX_BYTES", "NOTIFIER_MAX_RECIPIENTS", "NOTIFIER_REPLICAS",
 		`two channels are named "inapp"`, `line 2: events.X.ADMIN.channels has "owl"`,
 	} {
-		check.Contains(t, err, want)
+		check.ErrorContains(t, err, want)
 	}
-	check.Contains(t, check.Err((Config{}).withDefaults().validate()), "NOTIFIER_RULES")
+	check.ErrorContains(t, check.Err((Config{}).withDefaults().validate()), "NOTIFIER_RULES")
 }
 
 func TestWaysOutOfTheEnvironment(t *testing.T) {
@@ -259,7 +259,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	}
 	got := strings.Join(names, " ")
 	check.That(t, err == nil && got == "webhook email sms fcm slack webpush" && len(channels[0].Retries) == 9, "%s: %v", got, err)
-	check.Same(t, "are to be set up", strings.Join(cfg.names(), " "), "webhook email sms webpush fcm slack")
+	check.Equal(t, strings.Join(cfg.names(), " "), "webhook email sms webpush fcm slack", "are to be set up")
 	for _, c := range closers {
 		c.Close()
 	}
@@ -273,16 +273,16 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 		EmailServer: "mail", SMSURL: "http://sms.example", Templates: t.TempDir(), WebhookSecrets: []string{"sesame"}, WebPushKey: "sesame",
 	}.open(tools{})
 	_, _, names := ChannelConfig{Gateways: map[string]string{"sms": "https://x.example", "a.b": "https://x.example", "fcm": "http://x.example"}}.open(tools{})
-	check.Contains(t, names, `"sms" is the name of no gateway`, `"a.b" is the name`, "gateway fcm: URL")
+	check.ErrorContains(t, names, `"sms" is the name of no gateway`, `"a.b" is the name`, "gateway fcm: URL")
 	for _, want := range []string{"webhook: Secrets", "email: Address", "email: From", "sms: URL", "webpush: Subject", "PrivateKey"} {
 		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),
 			"%v does not say %s", err, want)
 	}
 	for _, folder := range []string{"", filepath.Join(t.TempDir(), "none")} {
-		check.Contains(t, check.Err((ChannelConfig{EmailServer: "mail:25", Templates: folder}).texts()), "NOTIFIER_TEMPLATES")
+		check.ErrorContains(t, check.Err((ChannelConfig{EmailServer: "mail:25", Templates: folder}).texts()), "NOTIFIER_TEMPLATES")
 	}
 	_, err = ChannelConfig{EmailServer: "mail:25", Templates: t.TempDir(), TemplatesLanguage: "no-language"}.texts()
-	check.Contains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
+	check.ErrorContains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
 }
 
 // A notification whose recipient cannot be read is not sent, and says why: the opt-outs are not known.

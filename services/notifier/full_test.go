@@ -89,7 +89,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				}
 				err := test.ask(t.Context(), n)
 				problem := service.ErrorMapper(api.Problem).Of(err)
-				check.That(t, test.taken == (err == nil) && (err == nil || problem.Status == http.StatusInsufficientStorage && problem.Code == "STORE_FULL"),
+				check.That(t,
+					test.taken == (err == nil) && (err == nil || problem.Status == http.StatusInsufficientStorage && problem.Code == "STORE_FULL"),
 					"%+v: %v", problem, err)
 				check.That(t, err == nil || strings.Contains(err.Error(), strings.TrimPrefix(test.stream, "KV_")),
 					"the error does not name %s: %v", test.stream, err)
@@ -99,7 +100,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				}
 				p.bound(test.stream, 1<<26)
 				if !test.taken {
-					check.Is(t, test.ask(t.Context(), n), nil)
+					check.ErrorIs(t, test.ask(t.Context(), n), nil)
 				}
 				natstest.Pass(time.Minute)
 				if test.taken {
@@ -239,6 +240,6 @@ func (p *place) tell(number, batch int, rules string) {
 			p.Fatalf("%d of %d are told in a day", told, batch*perEvent)
 		}
 	}
-	check.Is(p, n.Stop(), nil)
+	check.ErrorIs(p, n.Stop(), nil)
 	natstest.Pass(2 * time.Minute) // until the records by which it is ready are gone
 }

@@ -49,7 +49,7 @@ func TestInboxOverHTTP(t *testing.T) {
 			path = "/v1/users/a%2Fb/inbox?limit=2&cursor=" + part.Next
 		}
 	}
-	check.Equal(t, []string{"e4", "e3", "e2", "e1", "e0"}, got)
+	check.Equal(t, got, []string{"e4", "e3", "e2", "e1", "e0"})
 	if status, body := w.call(http.MethodPatch, "/v1/users/a%2Fb/inbox/e1", `{"state":"read"}`); status != 200 || !strings.Contains(body, `"state":"read"`) {
 		t.Errorf("%d %s", status, body)
 	}
@@ -113,7 +113,7 @@ func TestInboxIsLive(t *testing.T) {
 	go func() { stopped <- n.Stop() }()
 	_, _, err = conn.Read(t.Context())
 	check.That(t, websocket.CloseStatus(err) == websocket.StatusGoingAway, "the end is %v", err)
-	check.Is(t, <-stopped, nil)
+	check.ErrorIs(t, <-stopped, nil)
 }
 
 // listen reads server-sent events. more is false at the end of the stream.
@@ -129,7 +129,7 @@ func (w *web) listen(path string, header ...string) (next func() (id string, ite
 					id = after
 				}
 				if after, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
-					check.Is(w, json.Unmarshal(after, &item), nil)
+					check.ErrorIs(w, json.Unmarshal(after, &item), nil)
 					return id, item, true
 				}
 			}
@@ -153,7 +153,7 @@ func (f *follower) sees(want string) {
 	f.Helper()
 	select {
 	case got := <-f.events:
-		check.Same(f, "the next event", got, want)
+		check.Equal(f, got, want, "the next event")
 	case <-time.After(patience):
 		f.Errorf("neither an event nor the end, want %q", want)
 	}
@@ -242,7 +242,7 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 		tell("e2")
 		see("e2", "lasting")
 		see("", "short")
-		check.Is(t, n.Stop(), nil)
+		check.ErrorIs(t, n.Stop(), nil)
 		see("", "lasting")
 	})
 }

@@ -84,7 +84,7 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 		for _, m := range v.heard {
 			got[m.user] = append(got[m.user], m.at.Sub(begin).Truncate(time.Second))
 		}
-		check.Equal(t, want, got)
+		check.Equal(t, got, want)
 		d, err := v.store.Get(t.Context(), "reads.pigeon.CUSTOMER.reads")
 		check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonRead && len(d.Attempts) == 0,
 			"%+v: %v", d, err)
@@ -109,5 +109,5 @@ func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 	check.That(t, cmp.Or(err, cancelErr) == nil && known.Planned == 2 && done.Suppressed == 1 && done.Sent == 1,
 		"%+v, %+v: %v, %v", known, done, err, cancelErr)
 	e.EventID, e.NotBefore = "evt-002", time.Now().Add(rules.MaxDelay-23*time.Hour)
-	check.Is(t, check.Err(n.Publish(t.Context(), e)), plan.ErrTooFar)
+	check.ErrorIs(t, check.Err(n.Publish(t.Context(), e)), plan.ErrTooFar)
 }

@@ -100,8 +100,8 @@ func TestMistakesOfANotification(t *testing.T) {
 		if strings.Contains(body, `"call-3"`) { // it is well-formed
 			want = http.StatusUnprocessableEntity
 		}
-		check.Same(t, "status of "+body[:min(len(body), 99)], status, want)
-		check.Says(t, answer, wants...)
+		check.Equal(t, status, want, "status of "+body[:min(len(body), 99)])
+		check.Contains(t, answer, wants...)
 	}
 	status, answer := w.call(http.MethodPost, "/v1/notify", welcome, "Idempotency-Key", "other")
 	check.That(t, status == http.StatusBadRequest && strings.Contains(answer, "Idempotency-Key"), "%d %s", status, answer)
@@ -109,7 +109,7 @@ func TestMistakesOfANotification(t *testing.T) {
 	twice.Header["Idempotency-Key"] = []string{"call-1", "call-2"}
 	resp := check.Must(w.client.Do(twice))(t)
 	check.OK(t, resp.Body.Close())
-	check.Same(t, "status of two keys", resp.StatusCode, http.StatusBadRequest)
+	check.Equal(t, resp.StatusCode, http.StatusBadRequest, "status of two keys")
 	for _, member := range []string{`"priority":"low","priority":"high"`, `"payload":{"a":1,"a":2}`, `"channels":["inapp"],"event_id":"x"`} {
 		status, answer := w.call(http.MethodPost, "/v1/notify", strings.TrimSuffix(welcome, "}")+","+member+"}")
 		check.That(t, status == http.StatusBadRequest && strings.Contains(answer, "twice"), "%s: %d %s", member, status, answer)
@@ -160,17 +160,17 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 	source, _ := natstest.Connect(t, p.srv, users.As("publisher"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 	js := check.Must(jetstream.New(source))(t)
 	check.OK(t, source.Publish("events./routed.X", []byte(routedEvent)))
-	check.Is(t, <-denied, nats.ErrPermissionViolation)
+	check.ErrorIs(t, <-denied, nats.ErrPermissionViolation)
 	check.OK(t, check.Err(js.Publish(t.Context(), "events.Y.X", []byte(routedEvent))))
 	p.until("it is refused", func() bool { return len(p.letters()) == 1 })
-	check.Says(t, p.letters()[0].Error, "/route is not for a source of events")
+	check.Contains(t, p.letters()[0].Error, "/route is not for a source of events")
 	reply, err := source.RequestWithContext(t.Context(), "notifier.v1.publish", []byte(routedEvent))
 	check.That(t, err == nil && strings.Contains(string(reply.Data), "/route"), "%s: %v", reply.Data, err)
-	check.Is(t, check.Err(source.RequestWithContext(t.Context(), "notifier.v1.notify", []byte(welcome))), nats.ErrNoResponders)
+	check.ErrorIs(t, check.Err(source.RequestWithContext(t.Context(), "notifier.v1.notify", []byte(welcome))), nats.ErrNoResponders)
 	status, answer := newWeb(t, n).call(http.MethodPost, "/v1/notify", strings.Replace(welcome, "24h", "1s", 1))
 	check.That(t, status == http.StatusAccepted, "%d %s", status, answer)
 	all := p.settled(2)
-	check.Same(t, "rows", len(all), 2)
+	check.Equal(t, len(all), 2, "rows")
 	for key := range all {
 		check.That(t, strings.HasPrefix(key, "call-1."), "%s is a row", key)
 	}
@@ -191,19 +191,19 @@ func TestATestMessage(t *testing.T) {
 	check.Require(t, status == http.StatusOK && sent.Problem == "" && strings.HasPrefix(sent.ID, "test_"), "%d %s", status, body)
 	m := <-mails
 	text := check.Must(io.ReadAll(m.Body))(t)
-	check.Same(t, "subject", m.Header.Get("Subject"), "[test] hello 5")
-	check.Same(t, "text", strings.TrimSpace(string(text)), "25/11/2026 23:05 ()")
-	check.Same(t, "link", m.Header.Get("List-Unsubscribe"), "")
+	check.Equal(t, m.Header.Get("Subject"), "[test] hello 5", "subject")
+	check.Equal(t, strings.TrimSpace(string(text)), "25/11/2026 23:05 ()", "text")
+	check.Equal(t, m.Header.Get("List-Unsubscribe"), "", "link")
 
 	status, body = w.call(http.MethodPost, path, `{"template":"Y","channel":"email","to":"ada@example.org"}`)
 	check.That(t, status == http.StatusOK, "%d", status)
-	check.Says(t, body, `"problem":"email: misconfigured: no text`)
+	check.Contains(t, body, `"problem":"email: misconfigured: no text`)
 	status, body = w.call(http.MethodPost, path, `{"channel":"inapp"}`)
 	check.That(t, status == http.StatusBadRequest, "%d", status)
-	check.Says(t, body, "/template", "/to", "/channel")
+	check.Contains(t, body, "/template", "/to", "/channel")
 	status, _ = w.call(http.MethodPost, path, `[]`)
 	check.That(t, status == http.StatusBadRequest, "%d", status)
-	check.Same(t, "rows", len(p.rows())+len(p.deliveries()), 0)
+	check.Equal(t, len(p.rows())+len(p.deliveries()), 0, "rows")
 }
 
 // Acts of operators over HTTP are recorded under the name of the key, whatever the request says, and those over NATS without a
@@ -240,7 +240,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 		status, answer := w.call(c.method, c.path, c.body, append(c.key, "X-Actor", "mallory", "Nats-Request-Info", `{"user":"mallory"}`)...)
 		check.That(t, status == c.want, "%s %s: %d %s", c.method, c.path, status, answer)
 	}
-	check.Is(t, check.Err(p.nc.Request("notifier.v1.cancel", []byte(`{"event_id":"evt-1","actor":"mallory"}`), patience)), nil)
+	check.ErrorIs(t, check.Err(p.nc.Request("notifier.v1.cancel", []byte(`{"event_id":"evt-1","actor":"mallory"}`), patience)), nil)
 	records, err := audit.List(t.Context(), p.js, 10)
 	check.Require(t, err == nil && len(records) == 4, "%+v %v", records, err)
 	for i, want := range []audit.Record{
@@ -253,7 +253,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 		},
 	} {
 		want.ID, want.At, want.Source = records[i].ID, records[i].At, "notifier"
-		check.Same(t, "records[i]", records[i], want)
+		check.Equal(t, records[i], want, "records[i]")
 	}
 
 	tell("evt-2", 8)
@@ -265,7 +265,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 		check.That(t, status == http.StatusServiceUnavailable && strings.Contains(answer, "STORE_UNAVAILABLE"), "%s: %d %s", path, status, answer)
 	}
 	for key, d := range p.deliveries() {
-		check.Same(t, key, d.State.Ended(), strings.HasPrefix(key, "evt-1."))
+		check.Equal(t, d.State.Ended(), strings.HasPrefix(key, "evt-1."), key)
 	}
 }
 
@@ -317,22 +317,22 @@ func TestOneEventByAllWays(t *testing.T) {
 		body := `{"event_id":"` + first + `","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":"5","user_id":"",
 			"recipientType":"","recipients":[{"user_id":"u0","recipient_type":"RESTAURANT_USER","locale":"","odd":1}],"source_version":%s,
 			"payload":{"guests":4.0,"half":"\udc00"},"Route":"no route"}`
-		check.Same(t, first, ways[first](fmt.Sprintf(body, "1")), "new")
+		check.Equal(t, ways[first](fmt.Sprintf(body, "1")), "new", first)
 		for way, publish := range ways {
 			got := publish(fmt.Sprintf(body, "[2]"))
 			check.That(t, got == "duplicate" || first == "publisher" && got == "new", "%s after %s: %s", way, first, got)
 			other := strings.Replace(fmt.Sprintf(body, "1"), `"locale":""`, `"locale":"he"`, 1)
-			check.Same(t, "another by "+way+" after "+first, publish(other), "another")
+			check.Equal(t, publish(other), "another", "another by "+way+" after "+first)
 		}
 	}
 	p.settled(2 * len(ways))
 	birds.mu.Lock()
 	defer birds.mu.Unlock()
-	check.Same(t, "messages", len(birds.sent), len(ways))
+	check.Equal(t, len(birds.sent), len(ways), "messages")
 	for _, sent := range birds.sent {
-		check.Same(t, "payload by "+sent[0].EventID, string(sent[0].Payload), `{"guests":4.0,"half":"\udc00"}`)
+		check.Equal(t, string(sent[0].Payload), `{"guests":4.0,"half":"\udc00"}`, "payload by "+sent[0].EventID)
 	}
-	check.Same(t, "dead letters", len(p.letters()), 0)
+	check.Equal(t, len(p.letters()), 0, "dead letters")
 }
 
 // A payload is carried whole up to its limit, and refused by name beyond it, by whichever way it comes.
@@ -357,7 +357,7 @@ func TestLargePayloads(t *testing.T) {
 			return answer.Header.Get("Nats-Service-Error-Code") + answer.Header.Get("Nats-Service-Error")
 		},
 		"publisher": func(e recipient.Event, _ string) string {
-			check.Is(t, check.Err(publisher.Publish(t.Context(), check.Must(e.Message())(t))), nil)
+			check.ErrorIs(t, check.Err(publisher.Publish(t.Context(), check.Must(e.Message())(t))), nil)
 			return ""
 		},
 		"stream": func(e recipient.Event, _ string) string {
@@ -401,7 +401,7 @@ func TestLargePayloads(t *testing.T) {
 	// More than a message can hold never leaves its sender.
 	huge := event("huge", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.Payload = text(contracts.MaxBody) })
 	large := contracts.Event{EventID: "huge", EventType: huge.EventType, AggregateType: huge.AggregateType, Payload: huge.Payload}
-	check.Contains(t, check.Err(publisher.Publish(t.Context(), large)), "1048576")
+	check.ErrorContains(t, check.Err(publisher.Publish(t.Context(), large)), "1048576")
 	body := check.Must(json.Marshal(huge))(t)
 	status, answer := w.call(http.MethodPost, "/v1/events", string(body))
 	check.That(t, status == http.StatusRequestEntityTooLarge, "%d %.300s", status, answer)

@@ -63,18 +63,18 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	p.settled(16)
 	mood.Store(channel.Kind(""))
 	for _, query := range []string{"event=evt-002", "state=bounced&event=evt-001", "reason=timeout", "channel=inapp", "user=u9"} {
-		check.Same(t, query, w.replay(query), Replayed{})
+		check.Equal(t, w.replay(query), Replayed{}, query)
 	}
 	for _, query := range []string{"event=evt-001&user=u0&type=RESTAURANT_USER", "user=u1&reason=rejected"} {
-		check.Same(t, query, w.replay(query).Replayed, 1)
+		check.Equal(t, w.replay(query).Replayed, 1, query)
 	}
 	sent := func(event, state string) int {
 		page := check.Must(n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: deliveries.State(state)}))(t)
 		return len(page.Notifications)
 	}
 	p.until("two are sent", func() bool { return sent("evt-001", "sent") == 2 })
-	check.Same(t, "replayed", w.replay("reason=rejected").Replayed, 2)
-	check.Same(t, "replayed", w.replay("state=bounced").Replayed, 4)
+	check.Equal(t, w.replay("reason=rejected").Replayed, 2, "replayed")
+	check.Equal(t, w.replay("state=bounced").Replayed, 4, "replayed")
 	p.until("all are sent", func() bool { return sent("evt-001", "sent") == 4 && sent("evt-002", "sent") == 4 })
 	messages, calls := birds.counts()
 	check.That(t, messages == 8 && calls == 16, "%d messages in %d calls", messages, calls)
@@ -83,7 +83,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	for _, row := range page.Notifications {
 		check.That(t, row.Channel != "pigeon" || row.Replays == 1 && len(row.Attempts) == 2, "%+v", row)
 	}
-	check.Same(t, "replayed", w.replay("").Replayed, 0)
+	check.Equal(t, w.replay("").Replayed, 0, "replayed")
 	for _, state := range []string{"sent", "delivered", "pending", "suppressed", "lost"} {
 		status, body := w.call(http.MethodPost, "/v1/notifications/replay?state="+state, "")
 		check.That(t, status == http.StatusBadRequest, "%s: %d %s", state, status, body)
@@ -145,9 +145,9 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 			}
 			check.Require(t, calls <= 3*people, "%d calls", calls)
 		}
-		check.Same(t, fmt.Sprintf("%+v: were sent again", q), replayed, people)
+		check.Equal(t, replayed, people, fmt.Sprintf("%+v: were sent again", q))
 	}
-	check.Failsf(t, check.Err(n.Replay(t.Context(), Query{Cursor: "12"})), "a cursor that is none is taken")
+	check.That(t, check.Err(n.Replay(t.Context(), Query{Cursor: "12"})) != nil, "a cursor that is none is taken")
 	// A notification is a dead letter after it has failed.
 	p.until("each row is a dead letter three times", func() bool { return len(p.letters()) == 3*people })
 }
@@ -203,7 +203,7 @@ func TestRowsAreFound(t *testing.T) {
 						break
 					}
 				}
-				check.Same(t, fmt.Sprintf("rows of %q %q %q by %d", tc.q.UserID, tc.q.EventID, tc.q.State, tc.q.Limit), len(got), tc.want)
+				check.Equal(t, len(got), tc.want, fmt.Sprintf("rows of %q %q %q by %d", tc.q.UserID, tc.q.EventID, tc.q.State, tc.q.Limit))
 			}
 		}
 		got, err := n.Cancel(t.Context(), Cancellation{EventID: "without a plan"})
@@ -246,10 +246,11 @@ func TestRowsOfAnErasedUserEnd(t *testing.T) {
 		p.publish(event("e", "TOLD", func(e *recipient.Event) { e.Recipients = guests }))
 		natstest.Pass(time.Minute)
 		page := check.Must(n.Notifications(t.Context(), Query{EventID: "e"}))(t)
-		check.Same(t, "rows", len(page.Notifications), 4)
+		check.Equal(t, len(page.Notifications), 4, "rows")
 		for _, row := range page.Notifications {
 			erased := row.State == deliveries.Suppressed && row.Reason == deliveries.ReasonErased
-			check.That(t, row.State.Ended() && erased == (row.UserID == guests[0].UserID), "%s by %s: %s %s", row.UserID, row.Channel, row.State, row.Reason)
+			check.That(t, row.State.Ended() && erased == (row.UserID == guests[0].UserID), "%s by %s: %s %s", row.UserID, row.Channel, row.State,
+				row.Reason)
 		}
 	})
 }
@@ -295,7 +296,7 @@ events:
 		}
 		for _, state := range []deliveries.State{deliveries.Pending, deliveries.Deferred, deliveries.Sending} {
 			page := check.Must(n.Notifications(t.Context(), Query{State: state}))(t)
-			check.Same(t, "rows "+string(state), len(page.Notifications), 0)
+			check.Equal(t, len(page.Notifications), 0, "rows "+string(state))
 		}
 	})
 }

@@ -78,7 +78,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() {
-			check.Is(t, s.run(ctx), nil)
+			check.ErrorIs(t, s.run(ctx), nil)
 		})
 		looks := func(n int) {
 			time.Sleep(time.Duration(n) * s.every) //nolint:forbidigo // fake
@@ -112,14 +112,14 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		want("back to the rules in force", "pigeon", 0, 4)
 		check.OK(t, os.Remove(filepath.Join(s.folder, "rules.yaml")))
 		want("no file", "pigeon", -1, 5)
-		check.Says(t, s.Stats().Failed, "no such file")
+		check.Contains(t, s.Stats().Failed, "no such file")
 		s.write("rules.yaml", ruled("inapp, email", ""))
 		want("a file again", "inapp email", 0, 6)
 		cancel()
 		running.Wait()
 		s.write("rules.yaml", ruled("inapp", ""))
 		looks(3)
-		check.Same(t, "in force after its end", s.inForce(), "inapp email")
+		check.Equal(t, s.inForce(), "inapp email", "in force after its end")
 	})
 }
 
@@ -173,7 +173,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 		failed := s.Stats().Failed
 		check.That(t, strings.Contains(failed, want) && strings.Count(failed, "line ") == 3, "%s\ndoes not say\n%s", failed, want)
 	}
-	check.Same(t, "in force", s.inForce(), "inapp")
+	check.Equal(t, s.inForce(), "inapp", "in force")
 	s.write("rules.yaml", ruled("inapp, email", ""))
 	s.write(x+"subject", "s")
 	s.write(x+"txt", "t")
@@ -219,12 +219,12 @@ func TestCheckRules(t *testing.T) {
 	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
 	s.write("rules.yaml", ruled("email, pigeon, inapp", ""))
 	ways := ChannelConfig{EmailServer: "mail", Templates: s.channelConfig.Templates} // no From: that is not checked here
-	check.Is(t, CheckRules(s.path, ways, "pigeon"), nil)
+	check.ErrorIs(t, CheckRules(s.path, ways, "pigeon"), nil)
 	s.write("rules.yaml", ruled("email, pigeon", "  Y:\n    ADMIN: {channels: [email]}\n"))
 	s.write("templates/Z/default.txt", "t")
 	err := CheckRules(s.path, ways)
-	check.Contains(t, err, `line 4: events.X.CUSTOMER.channels has "pigeon"`, "Z: default needs")
-	check.Contains(t, CheckRules(filepath.Join(s.folder, "none.yaml"), ways), "none.yaml")
+	check.ErrorContains(t, err, `line 4: events.X.CUSTOMER.channels has "pigeon"`, "Z: default needs")
+	check.ErrorContains(t, CheckRules(filepath.Join(s.folder, "none.yaml"), ways), "none.yaml")
 }
 
 // An event that was planned keeps the rules it was planned by, also when it comes again after others have come into force.
@@ -246,7 +246,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	told("evt-001")
 	p.settled(2)
 	first := n.Stats().Rules.Version
-	check.Says(t, metrics(), `notifier_rules_info{version="`+first+`"} 1`, "notifier_rules_failed 0")
+	check.Contains(t, metrics(), `notifier_rules_info{version="`+first+`"} 1`, "notifier_rules_failed 0")
 	replace := func(text string) {
 		check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		n.rules.look(t.Context())
@@ -267,6 +267,6 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	status, text := w.call(http.MethodGet, "/readyz?verbose", "")
 	want := "[+]rules ok, but: version " + second + " stays in force: "
 	check.That(t, status == http.StatusOK && strings.Contains(text, want), "%d %s", status, text)
-	check.Says(t, metrics(), "notifier_rules_failed 1", "notifier_rules_loaded_seconds ")
+	check.Contains(t, metrics(), "notifier_rules_failed 1", "notifier_rules_loaded_seconds ")
 	check.That(t, n.Stats().Rules.Failed != "", "the statistics do not say so")
 }

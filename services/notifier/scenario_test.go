@@ -3,6 +3,7 @@ package notifier
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -29,7 +30,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 		check.OK(t, check.Err(p.js.Publish(t.Context(), "events.RESTAURANT.RESERVATION_REQUESTED", []byte(again))))
 	}
 	p.until("both skipped", func() bool { return n.Stats().Duplicates == 2 })
-	check.Same(t, "rows", len(p.rows()), 6)
+	check.Equal(t, len(p.rows()), 6, "rows")
 	messages, calls := birds.counts()
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 	stats := n.Stats()
@@ -70,7 +71,7 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	})
 	_, calls := birds.counts()
 	check.That(t, calls == 10, "%d calls", calls)
-	check.Equal(t, before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{}))
+	check.Equal(t, cmp.Diff(before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{})), "")
 }
 
 // Messages that are no events, and an event of another form.

@@ -136,7 +136,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 	}
 	n := check.Must(Start(p.Context(), nc, cfg))(p)
 	p.Cleanup(func() {
-		check.Is(p, n.Stop(), nil)
+		check.ErrorIs(p, n.Stop(), nil)
 	})
 	return n
 }

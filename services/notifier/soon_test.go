@@ -210,9 +210,9 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	p.publish(event("e", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(6)
 	p.expanded(n, "e")
-	check.Equal(t, []string{"notify.send.inapp.RESTAURANT_USER.u1.e"}, p.inboxRows())
-	check.Same(t, "rows", n.Stats().Notifications, 6)
-	check.Same(t, "delivered", n.Stats().States["delivered"], 2)
+	check.Equal(t, p.inboxRows(), []string{"notify.send.inapp.RESTAURANT_USER.u1.e"})
+	check.Equal(t, n.Stats().Notifications, 6, "rows")
+	check.Equal(t, n.Stats().States["delivered"], 2, "delivered")
 	for name, q := range map[string]Query{"by event": {EventID: "e"}, "by user": {UserID: "u0"}, "all": {}} {
 		var of []Notification
 		for _, row := range check.Must(n.Notifications(t.Context(), q))(t).Notifications {
@@ -235,9 +235,9 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().UTC()
 	}))
 	p.settled(12)
-	check.Same(t, "stored", len(p.stored())-before, 6)
+	check.Equal(t, len(p.stored())-before, 6, "stored")
 	for want, q := range map[int]Query{4: {UserID: "u0"}, 6: {EventID: "may wait"}, 12: {}} {
-		check.Same(t, "rows", len(check.Must(n.Notifications(t.Context(), q))(t).Notifications), want)
+		check.Equal(t, len(check.Must(n.Notifications(t.Context(), q))(t).Notifications), want, "rows")
 	}
 }
 
@@ -252,10 +252,10 @@ func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	p.expanded(n, "e")
 	refused := flood(t, many, func(i int) error {
 		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: "CUSTOMER", UserID: fmt.Sprint("u", i)})
-		check.Same(t, "sent", done.Sent, 1)
+		check.Equal(t, done.Sent, 1, "sent")
 		return err
 	}, nil)
-	check.Same(t, "refused", refused, 0)
+	check.Equal(t, refused, 0, "refused")
 }
 
 // Notifications of the inbox wait while they are paused, and come when they are not.
@@ -268,11 +268,11 @@ func TestThePausedInbox(t *testing.T) {
 		n := p.start(&pigeon{})
 		p.publish(event("e", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
 		natstest.Pass(time.Minute)
-		check.Same(t, "stored", len(p.inboxRows()), 2)
-		check.Same(t, "delivered", n.Stats().States["delivered"], 0)
+		check.Equal(t, len(p.inboxRows()), 2, "stored")
+		check.Equal(t, n.Stats().States["delivered"], 0, "delivered")
 		check.OK(t, check.Err(client.Resume(t.Context(), "notify.send.inapp.>")))
 		natstest.Pass(20 * time.Minute)
-		check.Same(t, "delivered", n.Stats().States["delivered"], 2)
+		check.Equal(t, n.Stats().States["delivered"], 2, "delivered")
 	})
 }
 

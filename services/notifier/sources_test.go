@@ -84,7 +84,8 @@ func (p *place) planned() {
 	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
 	info := check.Must(stream.Info(p.Context()))(p)
 	want := uint64(audience + committed.Pages + 1)
-	check.That(p, info.State.Msgs == want && info.State.LastSeq == want, "%d messages of %d, want %d", info.State.Msgs, info.State.LastSeq, want)
+	check.That(p, info.State.Msgs == want && info.State.LastSeq == want, "%d messages of %d, want %d", info.State.Msgs, info.State.LastSeq,
+		want)
 	kept, err := reader.Event(p.Context(), "large")
 	check.That(p, err == nil && kept.State == plan.StateExpanded, "%+v: %v", kept, err)
 }
@@ -176,7 +177,7 @@ func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 		}
 		e, err := n.Event(t.Context(), "evt-001")
 		check.That(t, err == nil && e.Planned == 3 && e.Recipients == 2, "%+v: %v", e, err)
-		check.Is(t, n.Stop(), nil)
+		check.ErrorIs(t, n.Stop(), nil)
 		check.Require(t, len(source.asked) > len(waits), "asked %d times, want more than %d", len(source.asked), len(waits))
 		for i, wait := range waits {
 			took, want := source.asked[i+1].Sub(source.asked[i]), time.Duration(wait)*time.Second
@@ -226,7 +227,7 @@ func TestPayloadsAreRemembered(t *testing.T) {
 		c.put(strconv.Itoa(i), json.RawMessage("1"))
 	}
 	c.put("0", json.RawMessage("1"))
-	check.Same(t, "payloads", len(c.byID), maxPayloads)
+	check.Equal(t, len(c.byID), maxPayloads, "payloads")
 	c.put("more", json.RawMessage("2"))
 	payload, ok := c.get("more")
 	check.That(t, ok && string(payload) == "2" && len(c.byID) <= maxPayloads, "got %s, %t of %d", payload, ok, len(c.byID))

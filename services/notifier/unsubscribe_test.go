@@ -96,7 +96,8 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	_, choose, _ := strings.Cut(strings.TrimSpace(body), "choose: https://n.example")
 	choose = strings.TrimSuffix(choose, ".")
 	status, form := w.call(http.MethodGet, choose, "")
-	check.That(t, status == http.StatusOK && strings.Contains(form, `value="news email">`) && strings.Contains(form, `value="other email" checked>`),
+	check.That(t,
+		status == http.StatusOK && strings.Contains(form, `value="news email">`) && strings.Contains(form, `value="other email" checked>`),
 		"%d %s", status, form)
 	_, state, _ := strings.Cut(form, `name="state" value="`)
 	state, _, _ = strings.Cut(state, `"`)
@@ -149,7 +150,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 func TestAuthoritiesAndLinksAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{filepath.Join(t.TempDir(), "none"), writeRules(t, "no certificate")} {
-		check.Contains(t, check.Err((ChannelConfig{RootCAs: file}).roots()), "NOTIFIER_ROOT_CAS", file)
+		check.ErrorContains(t, check.Err((ChannelConfig{RootCAs: file}).roots()), "NOTIFIER_ROOT_CAS", file)
 	}
 	for _, ways := range []ChannelConfig{{PublicURL: "https://n.example"}, {LinkSecrets: []string{strings.Repeat("x", 32)}}} {
 		_, err := ways.links()

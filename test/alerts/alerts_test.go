@@ -45,12 +45,12 @@ func TestEachAlertHasARunbook(t *testing.T) {
 		name, body := found[1], found[2]
 		alerts[name] = true
 		for _, part := range []string{"/docs/runbooks.md#" + strings.ToLower(name) + "\n", "severity: ", "summary: "} {
-			check.Same(t, name+" has "+part, strings.Count(body, part), 1)
+			check.Equal(t, strings.Count(body, part), 1, name+" has "+part)
 		}
-		check.Same(t, "tests of "+name, strings.Count(tests, "- name: "+name+"\n"), 1)
+		check.Equal(t, strings.Count(tests, "- name: "+name+"\n"), 1, "tests of "+name)
 		testbed.Queries(t, expr.FindStringSubmatch(body)[1])
 	}
-	check.Equal(t, alerts, sections)
+	check.Equal(t, sections, alerts)
 	check.That(t, len(alerts) >= 20, "%d alerts are too few to be all", len(alerts))
 }
 
@@ -93,7 +93,7 @@ type dashboard struct {
 func TestDashboardsAsk(t *testing.T) {
 	t.Parallel()
 	paths := check.Must(filepath.Glob("../../deploy/grafana/*.json"))(t)
-	check.Same(t, "dashboards", len(paths), 3)
+	check.Equal(t, len(paths), 3, "dashboards")
 	recorded := "groups: [{name: dashboards, rules: [\n"
 	for _, path := range paths {
 		var d dashboard

@@ -55,16 +55,17 @@ func works(t *testing.T, s *consoletest.Site, id, version string) (running <-cha
 func TestWorkersAreShown(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	check.Says(t, s.Get("/workers", http.StatusOK), "No worker answers")
+	check.Contains(t, s.Get("/workers", http.StatusOK), "No worker answers")
 	began := works(t, s, "vm-3", "v1")
 	for _, kind := range []string{"good", "good", "bad"} {
 		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", fmt.Appendf(nil, `{"kind":%q}`, kind))))
-		check.Same(t, "the job that runs", <-began, kind)
+		check.Equal(t, <-began, kind, "the job that runs")
 	}
 	works(t, s, "vm-4", "v1")
 	works(t, s, "vm-5", "v0")
 	page := told(t, s, "/workers", "vm-3", "vm-4", "vm-5", "ready", ">2 / 1<")
-	check.Says(t, page, "IMPORT_JOBS", "! not as the others", "expediter jobs workers", fmt.Sprint(check.Must(os.Hostname())(t), " / ", os.Getpid()))
+	check.Contains(t, page, "IMPORT_JOBS", "! not as the others", "expediter jobs workers",
+		fmt.Sprint(check.Must(os.Hostname())(t), " / ", os.Getpid()))
 	until(s, ` ms <small class="soft">of 3</small>`)
 }
 
@@ -81,12 +82,12 @@ func TestPagesDoNotAskTheWorkers(t *testing.T) {
 	told(t, s, "/workers", "vm-3")
 	before := asked.Load()
 	for range 20 {
-		check.Says(t, s.Get("/workers", http.StatusOK), "vm-3")
+		check.Contains(t, s.Get("/workers", http.StatusOK), "vm-3")
 	}
 	check.That(t, asked.Load() < before+20, "20 pages asked the workers %d times", asked.Load()-before)
 	_, page := s.Post("/workers/one/drain", url.Values{}, http.StatusConflict)
-	check.Says(t, page, "does not answer: it has ended")
-	check.Says(t, s.Get("/workers", http.StatusOK), "ready</span></td>")
+	check.Contains(t, page, "does not answer: it has ended")
+	check.Contains(t, s.Get("/workers", http.StatusOK), "ready</span></td>")
 	last := records(t, s)[0]
 	check.That(t, last.Action == "drain" && last.Outcome != audit.Done, "%+v", last)
 }
@@ -97,12 +98,12 @@ func TestAWorkerIsShown(t *testing.T) {
 	began := works(t, s, "vm-3", "v1")
 	for _, kind := range []string{"good", "bad", "stuck"} {
 		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high."+kind, fmt.Appendf(nil, `{"kind":%q}`, kind))))
-		check.Same(t, "the job that runs", <-began, kind)
+		check.Equal(t, <-began, kind, "the job that runs")
 	}
 	told(t, s, "/workers", "vm-3")
 	path := workerPath(t, s)
 	page := told(t, s, path, "Stuck: it ignores its ended context", "completed", "jobs.import.high.bad", "extract: &lt;b&gt;refused&lt;/b&gt;")
-	check.Says(t, page, "jobs.import.high.&gt;", "works.func", "Remembered: 2", "1 did not complete", "jobs workers", "--recent")
+	check.Contains(t, page, "jobs.import.high.&gt;", "works.func", "Remembered: 2", "1 did not complete", "jobs workers", "--recent")
 	const refused = "extract: &lt;b&gt;refused&lt;/b&gt; by https://host/"
 	page += told(t, s, "/jobs/IMPORT_JOBS?state=delivered,running,retrying", ">retrying<", ">in 59 m<", refused)
 	page += told(t, s, "/jobs/IMPORT_JOBS/2", ">retrying<", "<dd>1 of 2</dd>", "<dt>Next</dt>", refused)
@@ -123,7 +124,7 @@ func TestAWorkerIsShownAsSoonAsItRuns(t *testing.T) {
 	answers("first")
 	told(t, s, "/", "worker first") // asked by the collector
 	answers("second")
-	check.Says(t, s.Get("/workers/second", http.StatusOK), "second")
+	check.Contains(t, s.Get("/workers/second", http.StatusOK), "second")
 }
 
 // workerPath is the path of the only worker.
@@ -144,25 +145,26 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 	for _, bad := range []string{"", "0", "-1", "10081", "x"} {
 		values.Set("minutes", bad)
 		_, page := s.Post("/workers/pause", values, http.StatusBadRequest)
-		check.Says(t, page, "It may be paused for 1 to 10,080 minutes")
+		check.Contains(t, page, "It may be paused for 1 to 10,080 minutes")
 	}
 	values.Set("minutes", "10")
 	to, _ := s.Post("/workers/pause", values, http.StatusSeeOther, "Referer", s.URL+path)
 	page := s.Get(to, http.StatusOK)
-	check.Says(t, page, "jobs.import.high.&gt; is paused until", "expediter jobs pause --stream IMPORT_JOBS &#39;jobs.import.high.&gt;&#39; --for 10m",
+	check.Contains(t, page, "jobs.import.high.&gt; is paused until",
+		"expediter jobs pause --stream IMPORT_JOBS &#39;jobs.import.high.&gt;&#39; --for 10m",
 		"Resume jobs.import.high.&gt;</button>")
 	page = told(t, s, "/workers", "is paused since", ">1 paused<") // the worker has followed
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"good"}`))))
-	check.Says(t, s.Get("/jobs/IMPORT_JOBS/1", http.StatusOK), "is paused since", "Resume jobs.import.high.&gt;</button>")
-	check.Same(t, "jobs that have begun", len(began), 0)
+	check.Contains(t, s.Get("/jobs/IMPORT_JOBS/1", http.StatusOK), "is paused since", "Resume jobs.import.high.&gt;</button>")
+	check.Equal(t, len(began), 0, "jobs that have begun")
 	to, _ = s.Post("/workers/resume", form(t, page, "/workers/resume"), http.StatusSeeOther, "Referer", s.URL+"/workers")
-	check.Says(t, s.Get(to, http.StatusOK), "is resumed", "expediter jobs resume --stream IMPORT_JOBS")
-	check.Same(t, "the job that runs", <-began, "good")
+	check.Contains(t, s.Get(to, http.StatusOK), "is resumed", "expediter jobs resume --stream IMPORT_JOBS")
+	check.Equal(t, <-began, "good", "the job that runs")
 	_, page = s.Post("/workers/resume", values, http.StatusConflict)
-	check.Says(t, page, "is not paused any more")
+	check.Contains(t, page, "is not paused any more")
 	values.Set("pattern", "none.>")
 	_, page = s.Post("/workers/pause", values, http.StatusConflict)
-	check.Says(t, page, "No worker takes such jobs")
+	check.Contains(t, page, "No worker takes such jobs")
 	values.Set("pattern", "a..b")
 	s.Post("/workers/pause", values, http.StatusBadRequest)
 	s.Post("/workers/pause", url.Values{"stream": {"a b"}, "pattern": {"x"}, "minutes": {"1"}}, http.StatusBadRequest)
@@ -176,18 +178,19 @@ func TestAWorkerIsDrainedAndTakesJobsAgain(t *testing.T) {
 	s := consoletest.Start(t)
 	began := works(t, s, "vm-3", "v1")
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"stuck"}`))))
-	check.Same(t, "the job that runs", <-began, "stuck")
+	check.Equal(t, <-began, "stuck", "the job that runs")
 	path := workerPath(t, s)
 	values := form(t, told(t, s, path, "Drain</button>", "What runs now"), path+"/drain")
 	to, _ := s.Post(path+"/drain", values, http.StatusSeeOther, "Referer", s.URL+path)
 	page := s.Get(to, http.StatusOK)
-	check.Says(t, page, "vm-3 takes no more jobs and finishes those that run", "expediter jobs drain ", "draining</span> 1 of 100 slots run", "Take jobs again</button>")
-	check.Says(t, s.Get("/workers", http.StatusOK), "draining")
+	check.Contains(t, page, "vm-3 takes no more jobs and finishes those that run", "expediter jobs drain ",
+		"draining</span> 1 of 100 slots run", "Take jobs again</button>")
+	check.Contains(t, s.Get("/workers", http.StatusOK), "draining")
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.b", []byte(`{"kind":"good"}`))))
-	check.Same(t, "jobs that have begun", len(began), 0)
+	check.Equal(t, len(began), 0, "jobs that have begun")
 	to, _ = s.Post(path+"/resume", form(t, page, path+"/resume"), http.StatusSeeOther, "Referer", s.URL+path)
-	check.Says(t, s.Get(to, http.StatusOK), "vm-3 takes jobs again within seconds", " --resume", "ready</span> 1 of 100 slots run")
-	check.Same(t, "the job that runs", <-began, "good")
+	check.Contains(t, s.Get(to, http.StatusOK), "vm-3 takes jobs again within seconds", " --resume", "ready</span> 1 of 100 slots run")
+	check.Equal(t, <-began, "good", "the job that runs")
 	s.Post("/workers/none/drain", values, http.StatusNotFound)
 	all := records(t, s)
 	for i, action := range []string{"resume", "drain"} {
@@ -206,20 +209,20 @@ func TestAllThatMatchAreThoseOfThePage(t *testing.T) {
 	put(2)
 	const path = "/jobs/" + contracts.StreamImportJobs + "/cancel"
 	_, page := s.Post(path, url.Values{"all": {"1"}, "job": {"1"}, "subject": {"jobs.import.low.>"}}, http.StatusOK)
-	check.Says(t, page, "Cancel 2 jobs?", "Type 2 to cancel", "from 1, jobs.import.low.u1, which is queued, to 2,", "<dt>subject</dt>",
+	check.Contains(t, page, "Cancel 2 jobs?", "Type 2 to cancel", "from 1, jobs.import.low.u1, which is queued, to 2,", "<dt>subject</dt>",
 		"expediter jobs cancel --stream IMPORT_JOBS --subject &#39;jobs.import.low.&gt;&#39; --all --yes")
 	put(3)
 	values := form(t, page, path, "typed", "2")
 	s.Post(path, values, http.StatusSeeOther)
-	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 1)
+	check.Equal(t, s.Messages(contracts.StreamImportJobs), 1, "jobs")
 
 	put(4) // as many as the page counted match again, and none is of the page
 	for _, last := range []string{values.Get("last"), "x"} {
 		values.Set("last", last)
 		_, refused := s.Post(path, values, http.StatusConflict)
-		check.Says(t, refused, "No job matches that could be cancelled. Nothing was done")
+		check.Contains(t, refused, "No job matches that could be cancelled. Nothing was done")
 	}
-	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 2)
+	check.Equal(t, s.Messages(contracts.StreamImportJobs), 2, "jobs")
 }
 
 // None among the messages that were looked at is not none.
@@ -233,9 +236,9 @@ func TestNoneOfTheFirstIsNotNone(t *testing.T) {
 	<-many.PublishAsyncComplete()
 	all := url.Values{"all": {"1"}}
 	_, page := s.Post("/jobs/"+contracts.StreamImportJobs+"/cancel", all, http.StatusOK)
-	check.Says(t, page, "Cancel 1,000 jobs?", "There may be more behind them.")
+	check.Contains(t, page, "Cancel 1,000 jobs?", "There may be more behind them.")
 	_, page = s.Post("/jobs/"+contracts.StreamImportJobs+"/run", all, http.StatusConflict)
-	check.Says(t, page, "No job matches that could be run now. There may be more behind them.")
+	check.Contains(t, page, "No job matches that could be run now. There may be more behind them.")
 }
 
 // A worker that takes no jobs while a server restarts is a warning. One that goes on without is an error.
@@ -249,7 +252,8 @@ func TestOverviewNamesAWorkerThatStaysIdle(t *testing.T) {
 	const text = "worker w of IMPORT_JOBS</b>: it takes no jobs: it waits"
 	for asked.Load() < 6 {
 		_, page, named := strings.Cut(s.Get("/", http.StatusOK), text)
-		check.That(t, !named || strings.HasPrefix(page, ". It may be a restart") || asked.Load() > 7, "it is an error after %d answers", asked.Load())
+		check.That(t, !named || strings.HasPrefix(page, ". It may be a restart") || asked.Load() > 7, "it is an error after %d answers",
+			asked.Load())
 		waitForNews(s)
 	}
 	until(s, text+"</span>")

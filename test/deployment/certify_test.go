@@ -65,7 +65,8 @@ func TestNoFolderPosesAsAnother(t *testing.T) {
 			}
 			_, failed := stolen.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: authority}) // as callers over HTTP do
 			own := address != "" && (host == folder || host == address)
-			check.That(t, (err == nil) == own && (failed == nil) == own, "with the folder of %s somebody poses as %s: %v; %v", folder, host, err, failed)
+			check.That(t, (err == nil) == own && (failed == nil) == own, "with the folder of %s somebody poses as %s: %v; %v", folder, host, err,
+				failed)
 		}
 	}
 }
@@ -92,7 +93,7 @@ func TestAnotherAuthority(t *testing.T) {
 	former, bundle := read("n1/cert.pem"), read("n1/ca.pem")
 
 	move("ca.key", "lost.key")
-	check.Failsf(t, certify(), "without its key the authority was replaced")
+	check.That(t, certify() != nil, "without its key the authority was replaced")
 	check.That(t, bytes.Equal(read("n1/ca.pem"), bundle) && bytes.Equal(read("n1/cert.pem"), former), "a failure has changed the folder")
 
 	move("ca.pem", "former.pem")

@@ -224,7 +224,7 @@ func (s *site) nobodyMakesCertificates() {
 		_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: authority}) // as a server's
 		check.That(s, (err != nil) == people.MatchString(path), "%s: %v, want only people's refused", path, err)
 		chains, err := check.Must(x509.ParseCertificate(forged))(s).Verify(options)
-		check.Failsf(s, err, "with the key of %s another certificate was made: %v", path, chains)
+		check.That(s, err != nil, "with the key of %s another certificate was made: %v", path, chains)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestPage(t *testing.T) {
 	}
 	s.showsItsCertificates()
 	_, err := s.connect()
-	check.Failsf(t, err, "a server lets in a client without a certificate")
+	check.That(t, err != nil, "a server lets in a client without a certificate")
 	s.nobodyMakesCertificates()
 	s.fillDisks()
 	s.follow(blocks[last][1])

@@ -42,11 +42,11 @@ func TestTheTableOfBoundsIsDeclared(t *testing.T) {
 		if c.Discard == jetstream.DiscardOld {
 			want, noticed = "drops the oldest", "gauge, alert"
 		}
-		check.Same(t, c.Name+" when it is full", line[2], want)
+		check.Equal(t, line[2], want, c.Name+" when it is full")
 		check.That(t, c.Name == "KV_"+contracts.BucketLocks || strings.HasPrefix(c.Name, contracts.StreamAudit) || line[3] == noticed,
 			"%s is noticed by %s, want %s", c.Name, line[3], noticed)
 	}
-	check.Same(t, "len(listed)", len(listed), len(declared))
+	check.Equal(t, len(listed), len(declared), "len(listed)")
 }
 
 func size(bytes int64) string {

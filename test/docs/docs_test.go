@@ -172,7 +172,7 @@ func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
 	quoted := map[string]bool{}
 	for path, text := range files(t, ".md") {
 		all := quotation.FindAllStringSubmatch(text, -1)
-		check.Same(t, "programs that "+path+" quotes", len(all), strings.Count(text, "```go\n")+strings.Count(text, "```ts\n"))
+		check.Equal(t, len(all), strings.Count(text, "```go\n")+strings.Count(text, "```ts\n"), "programs that "+path+" quotes")
 		for _, found := range all {
 			quoted[found[1]] = true
 			program, err := os.ReadFile(filepath.Join("..", "..", found[1]))
@@ -245,7 +245,8 @@ func TestProblemsAreListed(t *testing.T) {
 	for file, text := range files(t, "api/openapi.json") {
 		for _, found := range status.FindAllStringSubmatch(text, -1) {
 			statuses++
-			check.That(t, regexp.MustCompile(`(?m)^\|[ \d,]* `+found[1]+`\b`).MatchString(page), "%s has the status %s, and docs/api.md has not", file, found[1])
+			check.That(t, regexp.MustCompile(`(?m)^\|[ \d,]* `+found[1]+`\b`).MatchString(page), "%s has the status %s, and docs/api.md has not",
+				file, found[1])
 		}
 	}
 	check.That(t, statuses >= 100, "%d statuses are too few to be all", statuses)

@@ -106,13 +106,13 @@ func TestCrash(t *testing.T) {
 	wg.Wait()
 	close(errs)
 	for err := range errs {
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 	}
 	again := checkOnce(t, clients, lookUps{before: before, all: far.counts(), killed: q.Instance})
 	check.That(t, slices.Contains(again, victim), "%s was looked up by %s alone, which was killed before it had an answer", victim, q.Instance)
 	now := results(ctx, t, srv)
 	for key, value := range stored { // if its write was not confirmed, the record may have been rewritten with a new TTL
-		check.Same(t, fmt.Sprintf("the result of %s was before the restart, and is after it", key), now[key], value)
+		check.Equal(t, now[key], value, fmt.Sprintf("the result of %s was before the restart, and is after it", key))
 	}
 	resumes := 0
 	for _, c := range clients {

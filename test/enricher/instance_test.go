@@ -239,7 +239,7 @@ func checkOnce(t *testing.T, clients []*client, l lookUps) (again []string) {
 		}
 		for instance := range found {
 			redone, err := l.check(p.Name, instance)
-			check.Is(t, err, nil)
+			check.ErrorIs(t, err, nil)
 			if redone {
 				again = append(again, p.Name)
 			}

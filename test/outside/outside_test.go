@@ -71,7 +71,7 @@ func (o *outside) libraries(t *testing.T) {
 	}
 	// Without -vendor it counts the tests of the libraries, too, which no build of an importer needs.
 	why := o.run("go", "mod", "why", "-vendor", "-m", "github.com/nats-io/nats-server/v2", "go.opentelemetry.io/otel", "github.com/jackc/pgx/v5")
-	check.Same(t, "modules that are not needed", strings.Count(why, "(main module does not need"), 3)
+	check.Equal(t, strings.Count(why, "(main module does not need"), 3, "modules that are not needed")
 }
 
 // The programs that the documents quote print what their last comment says.
@@ -88,7 +88,7 @@ func (o *outside) programs(t *testing.T) {
 		_, want, _ := strings.Cut(text, "\n// Output:")
 		want = strings.TrimSpace(strings.ReplaceAll(want, "\n//", "\n"))
 		said := in.run("go", "run", ".")
-		check.Same(t, "output of "+file, strings.Join(strings.Fields(said), " "), strings.Join(strings.Fields(want), " "))
+		check.Equal(t, strings.Join(strings.Fields(said), " "), strings.Join(strings.Fields(want), " "), "output of "+file)
 	}
 }
 

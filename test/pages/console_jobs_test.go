@@ -122,33 +122,36 @@ func TestJobsAreShown(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)
 	list := s.Get("/jobs", 200)
-	check.Says(t, list, ">WORK<", ">IMPORT_JOBS<")
+	check.Contains(t, list, ">WORK<", ">IMPORT_JOBS<")
 	check.That(t, !strings.Contains(list, ">DEAD<"), "a stream without jobs is listed")
-	check.Says(t, s.Get("/jobs/WORK", 200), "all <b>10</b>", "queued <b>3</b>", "retrying <b>1</b>", "scheduled <b>5</b>", "cancelled <b>1</b>",
+	check.Contains(t, s.Get("/jobs/WORK", 200), "all <b>10</b>", "queued <b>3</b>", "retrying <b>1</b>", "scheduled <b>5</b>",
+		"cancelled <b>1</b>",
 		"expediter jobs list --stream WORK", "10 of 10 messages")
 	for query, want := range map[string]int{
 		"": 8, "state=queued": 3, "state=delivered,running,retrying": 1, "state=scheduled": 3, "state=done,dead,cancelled": 1,
 		"subject=tasks.wait": 3, "key=done": 1, "state=scheduled&subject=tasks.wait": 0, "from=999999": 0,
 	} {
-		check.Same(t, query, strings.Count(s.Get("/jobs/WORK?"+query, 200), `name="job" value`), want)
+		check.Equal(t, strings.Count(s.Get("/jobs/WORK?"+query, 200), `name="job" value`), want, query)
 	}
-	check.Says(t, s.Get("/jobs/WORK?state=gone", 400), "no state")
-	check.Says(t, s.Get("/jobs/WORK?subject=a..b", 400), "not a subject filter")
-	check.Says(t, s.Get("/jobs/WORK?from=soon", 400), "no place in the list")
-	check.Says(t, s.Get("/jobs/NONE", 404), "There is no stream NONE")
-	check.Says(t, s.Get("/jobs/A.B", 400), "no name of a stream")
-	check.Says(t, s.Get("/jobs/WORK/999", 404), "no such job")
-	check.Says(t, s.Get("/jobs/WORK?account=x", 404), "no account")
+	check.Contains(t, s.Get("/jobs/WORK?state=gone", 400), "no state")
+	check.Contains(t, s.Get("/jobs/WORK?subject=a..b", 400), "not a subject filter")
+	check.Contains(t, s.Get("/jobs/WORK?from=soon", 400), "no place in the list")
+	check.Contains(t, s.Get("/jobs/NONE", 404), "There is no stream NONE")
+	check.Contains(t, s.Get("/jobs/A.B", 400), "no name of a stream")
+	check.Contains(t, s.Get("/jobs/WORK/999", 404), "no such job")
+	check.Contains(t, s.Get("/jobs/WORK?account=x", 404), "no account")
 
 	running := s.Get(s.path(s.running), 200)
-	check.Says(t, running, "running", ">vm-3</a>", "<dd>1 of 5</dd>", "4bf92f3577b34da6a3ce929d0e0e4736", "fetch", "&#34;title&#34;: &#34;soup&#34;",
+	check.Contains(t, running, "running", ">vm-3</a>", "<dd>1 of 5</dd>", "4bf92f3577b34da6a3ce929d0e0e4736", "fetch",
+		"&#34;title&#34;: &#34;soup&#34;",
 		"tenant", "Hidden", "<code>owner_id</code>", fmt.Sprintf("expediter jobs cancel --stream WORK %d --yes", s.running.Sequence))
 	done := s.Get(s.path(s.done), 200)
-	check.Says(t, done, "<dt>Ended</dt>", `<th scope="row" class="num">1</th>`, "vm-3")
+	check.Contains(t, done, "<dt>Ended</dt>", `<th scope="row" class="num">1</th>`, "vm-3")
 	waiting := s.Get(s.path(s.waiting), 200)
-	check.Says(t, waiting, "&lt;b&gt;soup", "https://a.example/x")
+	check.Contains(t, waiting, "&lt;b&gt;soup", "https://a.example/x")
 	for _, page := range []string{running, done, waiting} {
-		check.That(t, !strings.Contains(page, "secret@") && !strings.Contains(page, "token=") && !strings.Contains(page, "u7"), "it has secrets: %s", page)
+		check.That(t, !strings.Contains(page, "secret@") && !strings.Contains(page, "token=") && !strings.Contains(page, "u7"),
+			"it has secrets: %s", page)
 	}
 }
 
@@ -156,28 +159,29 @@ func TestJobsAreCancelledAndRun(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)
 	to, _ := s.Post("/jobs/WORK/run", named(s.later), 303)
-	check.Says(t, s.Get(strings.TrimPrefix(to, s.URL), 200), "Queued 1 job.")
-	check.Same(t, "the delayed", s.state(s.later), worker.StateQueued)
-	check.Same(t, "record", s.last(), fmt.Sprintf("anyone run job WORK:%d 1 done", s.later.Sequence))
+	check.Contains(t, s.Get(strings.TrimPrefix(to, s.URL), 200), "Queued 1 job.")
+	check.Equal(t, s.state(s.later), worker.StateQueued, "the delayed")
+	check.Equal(t, s.last(), fmt.Sprintf("anyone run job WORK:%d 1 done", s.later.Sequence), "record")
 
 	both := named(s.running, s.done)
 	_, question := s.Post("/jobs/WORK/cancel", both, 200)
-	check.Says(t, question, "Cancel 2 jobs?", "Type 2 to cancel", fmt.Sprintf("expediter jobs cancel --stream WORK %d --yes", s.running.Sequence))
+	check.Contains(t, question, "Cancel 2 jobs?", "Type 2 to cancel",
+		fmt.Sprintf("expediter jobs cancel --stream WORK %d --yes", s.running.Sequence))
 	both.Set("typed", "2")
 	to, _ = s.Post("/jobs/WORK/cancel", both, 303)
-	check.Says(t, s.Get(to, 200), "Cancelled 1 job. Of the others, 1 had ended.")
-	check.Same(t, "the running", s.state(s.running), worker.StateCancelled)
+	check.Contains(t, s.Get(to, 200), "Cancelled 1 job. Of the others, 1 had ended.")
+	check.Equal(t, s.state(s.running), worker.StateCancelled, "the running")
 
 	filter := url.Values{"all": {"1"}, "subject": {"tasks.later"}, "state": {"scheduled"}}
 	_, question = s.Post("/jobs/WORK/cancel", filter, 200)
-	check.Says(t, question, "Cancel 2 jobs?", "Type 2 to cancel")
+	check.Contains(t, question, "Cancel 2 jobs?", "Type 2 to cancel")
 	filter.Set("typed", "3")
 	_, refused := s.Post("/jobs/WORK/cancel", filter, 409)
-	check.Says(t, refused, "it is 2 now. Nothing was done", "Type 2 to cancel")
+	check.Contains(t, refused, "it is 2 now. Nothing was done", "Type 2 to cancel")
 	filter.Set("typed", "2")
 	s.Post("/jobs/WORK/cancel", filter, 303)
 	check.That(t, strings.HasPrefix(s.last(), "anyone cancel 2 jobs of WORK from "), "record: %s", s.last())
-	check.Same(t, "delayed jobs left", strings.Count(s.Get("/jobs/WORK?state=scheduled", 200), `name="job" value`), 0)
+	check.Equal(t, strings.Count(s.Get("/jobs/WORK?state=scheduled", 200), `name="job" value`), 0, "delayed jobs left")
 	for _, form := range []url.Values{{}, {"job": {"x"}}, {"job": make([]string, 1001)}} {
 		s.Post("/jobs/WORK/cancel", form, 400)
 	}
@@ -220,47 +224,48 @@ func TestJobHasAPartForEachConsumer(t *testing.T) {
 		return strings.Contains(page, "w-audit</a>") && strings.Contains(page, "w-kitchen</a>")
 	})
 	auditing, kitchen, cut := strings.Cut(page, "Consumer kitchen: ")
-	check.Require(t, cut && strings.Contains(auditing, `dead</span></h2>`) && strings.Contains(kitchen, `running</span></h2>`), "parts: %s", page)
+	check.Require(t, cut && strings.Contains(auditing, `dead</span></h2>`) && strings.Contains(kitchen, `running</span></h2>`),
+		"parts: %s", page)
 	for of, other := range map[string]string{auditing: kitchen, kitchen: auditing} {
 		for _, name := range []string{"no paper", "step of audit", "limit-of-audit", "w-audit"} {
 			check.That(t, strings.Contains(of, name) != strings.Contains(other, name), "both consumers have, or lack, %s", name)
 		}
 	}
-	check.Says(t, kitchen, "step of kitchen", "limit-of-kitchen", "chopping", "its consumers (audit, kitchen) and other readers")
+	check.Contains(t, kitchen, "step of kitchen", "limit-of-kitchen", "chopping", "its consumers (audit, kitchen) and other readers")
 	check.That(t, !strings.Contains(page, ">Cancel<"), "it offers to cancel the job for all")
-	check.Says(t, auditing, `href="/dead?job-stream=LOG&amp;subject=log.dish"`)
+	check.Contains(t, auditing, `href="/dead?job-stream=LOG&amp;subject=log.dish"`)
 
 	link := regexp.MustCompile(`href="(/workers/[^"]+)">w-kitchen<`).FindStringSubmatch(kitchen)
 	check.Require(t, link != nil, "no link to the worker: %s", kitchen)
 	to := `href="/jobs/LOG/1?id=` + r.ID + `&amp;subject=log.dish"`
-	check.Says(t, s.Get(link[1], 200), to)
-	check.Says(t, s.Get("/dead/one?seq=1", 200), to)
+	check.Contains(t, s.Get(link[1], 200), to)
+	check.Contains(t, s.Get("/dead/one?seq=1", 200), to)
 	s.Get("/jobs/LOG/1?subject=log.cup", 404)
 	s.Get("/jobs/LOG/1?id=other&subject=log.dish", 404)
-	check.Says(t, s.Get("/jobs/LOG", 200), "dead</span>", "running</span>")
+	check.Contains(t, s.Get("/jobs/LOG", 200), "dead</span>", "running</span>")
 	for _, form := range []url.Values{named(r), {"all": {"1"}, "subject": {"log.dish"}, "typed": {"1"}}} {
 		form.Set("typed", "1")
 		_, body := s.Post("/jobs/LOG/cancel", form, 409)
-		check.Says(t, body, "stream LOG is not a work queue")
+		check.Contains(t, body, "stream LOG is not a work queue")
 	}
-	check.Same(t, "messages", s.Messages("LOG"), 1)
+	check.Equal(t, s.Messages("LOG"), 1, "messages")
 }
 
 func TestSchedulesAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)
-	check.Says(t, s.Get("/schedules", 200), "tasks.report.digest", "0 0 9 * * *", "Asia/Jerusalem", "every 1h0m0s",
+	check.Contains(t, s.Get("/schedules", 200), "tasks.report.digest", "0 0 9 * * *", "Asia/Jerusalem", "every 1h0m0s",
 		"expediter jobs unschedule --stream WORK tasks.report.sweep --yes")
 	form := url.Values{"stream": {"WORK"}, "subject": {"tasks.report.sweep"}}
-	check.Says(t, s.Again("/schedules/remove", form, "/schedules"), "type tasks.report.sweep")
+	check.Contains(t, s.Again("/schedules/remove", form, "/schedules"), "type tasks.report.sweep")
 	form.Set("typed", "tasks.report.sweep")
 	to, _ := s.Post("/schedules/remove", form, 303)
-	check.Says(t, s.Get(to, 200), "Ended the schedule of tasks.report.sweep.")
-	check.Same(t, "record", s.last(), `anyone unschedule schedule "tasks.report.sweep" of WORK 1 done`)
+	check.Contains(t, s.Get(to, 200), "Ended the schedule of tasks.report.sweep.")
+	check.Equal(t, s.last(), `anyone unschedule schedule "tasks.report.sweep" of WORK 1 done`, "record")
 	all := check.Must(s.Schedules(t.Context()))(t)
-	check.Same(t, "schedules left", len(all), 1)
+	check.Equal(t, len(all), 1, "schedules left")
 	_, body := s.Post("/schedules/remove", form, 409)
-	check.Says(t, body, "Nothing was done")
+	check.Contains(t, body, "Nothing was done")
 }
 
 // hold holds a lock that others wait for.
@@ -276,23 +281,23 @@ func (s *jobs) hold(t *testing.T) *kvlock.Lease {
 func TestLocksAreShownAndStolen(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)
-	check.Says(t, s.Get("/keys", 200), "No lock is held")
+	check.Contains(t, s.Get("/keys", 200), "No lock is held")
 	lease := s.hold(t)
-	check.Says(t, s.Get("/keys", 200), "nightly", "vm-3/812", "pg_dump", lease.Token().String(), "expediter locks steal nightly --yes")
-	check.Says(t, s.Get("/keys/limits", 200), "tenant", "1 of 1 keys")
+	check.Contains(t, s.Get("/keys", 200), "nightly", "vm-3/812", "pg_dump", lease.Token().String(), "expediter locks steal nightly --yes")
+	check.Contains(t, s.Get("/keys/limits", 200), "tenant", "1 of 1 keys")
 	s.Get("/keys?bucket=none", 404)
 	form := url.Values{"name": {"nightly"}, "token": {lease.Token().String()}, "typed": {"night"}}
-	check.Says(t, s.Again("/keys/steal", form, "/keys?prefix=night"), "type its name")
+	check.Contains(t, s.Again("/keys/steal", form, "/keys?prefix=night"), "type its name")
 	form.Set("typed", "nightly")
 	form.Set("token", "1-1")
 	_, body := s.Post("/keys/steal", form, 409)
-	check.Says(t, body, "another holder")
+	check.Contains(t, body, "another holder")
 	form.Set("token", lease.Token().String())
 	to, _ := s.Post("/keys/steal", form, 303)
-	check.Says(t, s.Get(to, 200), "Took the lock nightly", "No lock is held")
-	check.Same(t, "record", s.last(), "anyone steal lock nightly of \"vm-3/812\" 1 done")
+	check.Contains(t, s.Get(to, 200), "Took the lock nightly", "No lock is held")
+	check.Equal(t, s.last(), "anyone steal lock nightly of \"vm-3/812\" 1 done", "record")
 	<-lease.Context().Done()
-	check.Is(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 }
 
 // tabTo presses the tab key until the element of a selector has the focus.
@@ -323,7 +328,7 @@ func TestWorkIsDoneByKeyboard(t *testing.T) {
 	s.hold(t)
 	says := func(p *consoletest.Page, words string) {
 		t.Helper()
-		check.Says(t, consoletest.Get(p, chromedp.Text(chromedp.CSS("main .note"))), words)
+		check.Contains(t, consoletest.Get(p, chromedp.Text(chromedp.CSS("main .note"))), words)
 	}
 	wide, narrow := consoletest.View{Width: 1440}, consoletest.View{Width: 360, NoScript: true}
 	p := b.Open(t, s.URL+"/jobs/WORK?state=queued", wide)
@@ -346,11 +351,11 @@ func TestWorkIsDoneByKeyboard(t *testing.T) {
 	p.Submit(kb.Enter)
 	tabTo(p, "button[name=all]") // the filter goes with the person
 	p.Submit(kb.Enter)
-	check.Says(t, consoletest.Get(p, chromedp.Text(chromedp.CSS("main"))), "*.later", "Type 3 to cancel 3 jobs")
+	check.Contains(t, consoletest.Get(p, chromedp.Text(chromedp.CSS("main"))), "*.later", "Type 3 to cancel 3 jobs")
 	p.Press("3")
 	p.Submit(kb.Enter)
 	says(p, "Cancelled 3 jobs.")
-	check.Same(t, "a job that does not match", s.state(s.waiting), worker.StateQueued)
+	check.Equal(t, s.state(s.waiting), worker.StateQueued, "a job that does not match")
 	p = b.Open(t, s.URL+"/keys", wide)
 	tabTo(p, "summary")
 	p.Press(" ")

@@ -67,7 +67,8 @@ func TestConsoleIsLive(t *testing.T) {
 		replay(name)
 		until(p, streamsOf+`.includes("`+name+`") && `+linkSays+`.startsWith("live")`)
 	}
-	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`window.said.some((s) => s.startsWith("connection lost"))`)), "it never says that it was cut off")
+	check.That(t, consoletest.Get(p, chromedp.Evaluate[bool](`window.said.some((s) => s.startsWith("connection lost"))`)),
+		"it never says that it was cut off")
 
 	focus := func(do string) {
 		consoletest.Get(p, chromedp.Evaluate[bool](`document.querySelector("#live a, #live button").`+do+`(); true`))
@@ -91,7 +92,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 		tabTo(p, "input[type=password]")
 		p.Press(strings.Split(secrets["operator"], "")...)
 		p.Submit(kb.Enter)
-		check.Same(t, "the page behind the form", consoletest.Get(p, chromedp.Location()), s.URL+"/dead")
+		check.Equal(t, consoletest.Get(p, chromedp.Location()), s.URL+"/dead", "the page behind the form")
 		if view.NoScript {
 			tabTo(p, "form[action$='/sign-out'] button")
 			p.Submit(kb.Enter)

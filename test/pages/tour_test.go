@@ -165,7 +165,7 @@ func (v *tour) arrive(how string, status int64) {
 		v.Errorf("%s leads to %s with status %d, and the browser complains of %q: %.600s", how, at, status, said, text)
 		return
 	}
-	check.Same(v.T, "filter that "+at+" does not show", consoletest.Get(v.page, chromedp.Evaluate[string](unshownFilter)), "")
+	check.Equal(v.T, consoletest.Get(v.page, chromedp.Evaluate[string](unshownFilter)), "", "filter that "+at+" does not show")
 	if v.pages[kindOf(at)] != "" {
 		return
 	}

@@ -43,9 +43,9 @@ var errActed = errors.New("half of it failed")
 func TestEachActionHasOneRecord(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "shop", direct)
-	check.Same(t, "result", len(listed(t, js, 10)), 0)
-	check.Is(t, log.Do(t.Context(), "cancel", "x", does(3, nil)), nil)
-	check.Is(t, log.Do(t.Context(), "replay", "y", does(2, errActed)), errActed)
+	check.Equal(t, len(listed(t, js, 10)), 0, "result")
+	check.ErrorIs(t, log.Do(t.Context(), "cancel", "x", does(3, nil)), nil)
+	check.ErrorIs(t, log.Do(t.Context(), "replay", "y", does(2, errActed)), errActed)
 	ctx, cancel := context.WithCancel(t.Context())
 	err := log.Do(ctx, "enable", "z", func(ctx context.Context) (int, error) { // its caller goes away, and its process does not
 		cancel()
@@ -53,7 +53,7 @@ func TestEachActionHasOneRecord(t *testing.T) {
 		check.That(t, len(all) == 3 && all[0].Outcome == audit.Begun && all[0].Target == "z", "while it is done: %+v", all)
 		return 0, ctx.Err()
 	})
-	check.Is(t, err, context.Canceled)
+	check.ErrorIs(t, err, context.Canceled)
 	all := listed(t, js, 10)
 	for i, want := range []audit.Record{
 		{Action: "enable", Target: "z", Outcome: audit.Failed},
@@ -94,8 +94,8 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 				done = true
 				return 1, nil
 			})
-			check.Is(t, err, want, away)
-			check.Same(t, "it is done", done, want == nil)
+			check.ErrorIs(t, err, want, away)
+			check.Equal(t, done, want == nil, "it is done")
 		}
 	})
 }
@@ -119,7 +119,7 @@ func (d deaf) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.P
 func TestALostAnswerIsNoSecondRecord(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "shop", func(p jetstream.Publisher) jetstream.Publisher { return deaf{p, map[string]bool{}} })
-	check.Is(t, log.Do(t.Context(), "cancel", "x", does(1, nil)), nil)
+	check.ErrorIs(t, log.Do(t.Context(), "cancel", "x", does(1, nil)), nil)
 	stream, err := js.Stream(t.Context(), contracts.StreamAudit)
 	check.That(t, err == nil && stream.CachedInfo().State.Msgs == 2 && len(listed(t, js, 10)) == 1, "%+v %v", stream.CachedInfo().State, err)
 }
@@ -128,7 +128,7 @@ func TestALostAnswerIsNoSecondRecord(t *testing.T) {
 func TestARecordIsNotForged(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "cli", direct)
-	check.Is(t, log.Do(t.Context(), "steal", "x", does(1, nil)), nil)
+	check.ErrorIs(t, log.Do(t.Context(), "steal", "x", does(1, nil)), nil)
 	genuine := listed(t, js, 10)[0]
 	forged := `{"id":"` + genuine.ID + `","source":"cli","actor":"other","action":"none","target":"y","count":9,"outcome":"failed"}`
 	for _, subject := range []string{"audit.cli.operators", "audit.shop.operators"} {
@@ -149,6 +149,6 @@ func TestListEndsWhenNothingAnswers(t *testing.T) {
 		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
 		check.OK(t, check.Err(js.Publish(t.Context(), "audit.x.y", []byte("{}"))))
 		_, err := audit.List(t.Context(), js, 1)
-		check.Contains(t, err, "no server answers")
+		check.ErrorContains(t, err, "no server answers")
 	})
 }

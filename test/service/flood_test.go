@@ -101,7 +101,8 @@ func newFlooded(t *testing.T, limits service.LimitConfig, change ...func(*servic
 		r.Handle("GET /v1/ping", access.All(access.Read), func(http.ResponseWriter, *http.Request) error {
 			return f.service.Conn.FlushTimeout(time.Minute) // a round trip, as a look into the store
 		})
-		r.Handle("POST /v1/items", access.All(access.Publish), func(w http.ResponseWriter, r *http.Request) error { return check.Err(service.Body(w, r, 1<<20)) })
+		r.Handle("POST /v1/items", access.All(access.Publish),
+			func(w http.ResponseWriter, r *http.Request) error { return check.Err(service.Body(w, r, 1<<20)) })
 		r.HandleStream("GET /v1/events", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
 			_, err := service.OpenStream(w, r, service.Retry)
 			if err == nil {
@@ -121,7 +122,7 @@ func newFlooded(t *testing.T, limits service.LimitConfig, change ...func(*servic
 	nc, _ := natstest.Connect(t, srv)
 	f.nats, _ = natstest.Connect(t, srv)
 	f.service = check.Must(service.Start(t.Context(), nc, spec))(t)
-	t.Cleanup(func() { check.Is(t, f.service.Stop(), nil) })
+	t.Cleanup(func() { check.ErrorIs(t, f.service.Stop(), nil) })
 	t.Cleanup(f.end)
 	return f
 }
@@ -202,10 +203,10 @@ func (f *flooded) reads(n, atOnce int) map[string]int {
 // served checks that the other caller gets all that it asks for.
 func (f *flooded) served() {
 	f.Helper()
-	check.Same(f, "reads", f.reads(keyed, 4)["200"], keyed)
+	check.Equal(f, f.reads(keyed, 4)["200"], keyed, "reads")
 	for _, r := range []string{"POST /v1/items", "GET /v1/events", "GET /readyz", "GET /livez", "GET /metrics"} {
 		method, path, _ := strings.Cut(r, " ")
-		check.Same(f, r, f.read(method, path), "200")
+		check.Equal(f, f.read(method, path), "200", r)
 	}
 }
 
@@ -220,7 +221,7 @@ func TestAConnectionWithARequestStays(t *testing.T) {
 	f.open(1100, f.request("GET /v1/items/7"))
 	f.served()
 	_, _ = io.WriteString(busy[0], strings.Repeat("x", 1000)) // read next
-	check.Same(t, "the oldest connection, with a request", answers(busy)["200"], 1)
+	check.Equal(t, answers(busy)["200"], 1, "the oldest connection, with a request")
 }
 
 // attack is what 16 workers repeat, each on its own connections.
@@ -427,7 +428,7 @@ func TestIdleStreamsHurtNobody(t *testing.T) {
 func TestReadsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, service.LimitConfig{Rate: 100_000, Requests: 1000})
-	check.Same(t, "reads", f.reads(3000, 1000)["200"], 3000)
+	check.Equal(t, f.reads(3000, 1000)["200"], 3000, "reads")
 }
 
 // While every request that the service answers at a time is taken, and every stream, probes are answered, and others are told when to come
@@ -440,15 +441,15 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 	if got := answers(conns); got["100"] != 100 { // each is being answered
 		t.Fatal(got)
 	}
-	check.Same(t, "reads", f.reads(100, 4)["503 after 2"], 100)
+	check.Equal(t, f.reads(100, 4)["503 after 2"], 100, "reads")
 	f.open(300, "GET /livez HTTP/1.1\r\nHost: loc") // the other places
 	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
-		check.Same(t, path, f.read(http.MethodGet, path), "200")
+		check.Equal(t, f.read(http.MethodGet, path), "200", path)
 	}
 	for _, c := range conns {
 		_, _ = io.WriteString(c, strings.Repeat("x", 1000)) // read next
 	}
-	check.Same(t, "flood", answers(conns)["200"], 100)
+	check.Equal(t, answers(conns)["200"], 100, "flood")
 	f.served()
 }
 
@@ -462,11 +463,11 @@ func TestProbesHaveNoQuota(t *testing.T) {
 		check.That(t, got["429 after 1"] > 0, "%v", got)
 		for _, path := range []string{"/livez", "/readyz", "/readyz?verbose", "/version"} {
 			got := answers(f.open(100, strings.Replace(text, "/v1/ping", path, 1)))
-			check.Same(t, path, got["200"], 100)
+			check.Equal(t, got["200"], 100, path)
 		}
 		got = answers(f.open(100, strings.Replace(text, "/v1/ping", "/metrics", 1)))
 		check.That(t, got["200"]+got["401"] > 0 && got["429 after 1"]+got["429 after 2"] > 0, "%v", got)
-		check.Same(t, "metrics", f.read(http.MethodGet, "/metrics"), "200")
+		check.Equal(t, f.read(http.MethodGet, "/metrics"), "200", "metrics")
 	}
 }
 
@@ -582,7 +583,7 @@ func TestAnAnswerOverNATSThatTakesTooLongIsAnError(t *testing.T) {
 	})
 	check.OK(t, err)
 	defer func() {
-		check.Is(t, m.Stop(), nil)
+		check.ErrorIs(t, m.Stop(), nil)
 	}()
 	answer := check.Must(nc.RequestWithContext(t.Context(), "shop.v1.sell", nil))(t)
 	code := answer.Header.Get(micro.ErrorCodeHeader)

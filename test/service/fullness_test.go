@@ -64,7 +64,7 @@ func newStore(t *testing.T, srv *natsrun.Server, works bool) *store {
 	})
 	check.OK(t, err)
 	t.Cleanup(func() {
-		check.Is(t, sh.service.Stop(), nil)
+		check.ErrorIs(t, sh.service.Stop(), nil)
 	})
 	return sh
 }
@@ -163,12 +163,12 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		}
 		sh.fill(jobs, "jobs.import.x", 95)
 		sh.ready("failed", jobs+" is 95 % full")
-		check.Is(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)), nil)
+		check.ErrorIs(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)), nil)
 		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
 		check.OK(sh, s.Purge(sh.Context()))
 		pass()
 		sh.ready("")
-		check.Same(sh, "the gauge", sh.gauge(jobs, "bytes"), "0")
+		check.Equal(sh, sh.gauge(jobs, "bytes"), "0", "the gauge")
 
 		// A stream that drops its oldest messages is full as a rule: the gauge shows it.
 		sh.fill(events, "events.x", 96)
@@ -176,7 +176,7 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		if got := sh.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
 			sh.Errorf("the gauge is %q", got)
 		}
-		check.Same(sh, "the gauge of dead letters", sh.gauge(contracts.StreamDead, "bytes"), "0")
+		check.Equal(sh, sh.gauge(contracts.StreamDead, "bytes"), "0", "the gauge of dead letters")
 
 		// The server's present bounds count, also that of messages.
 		cfg := s.CachedInfo().Config
@@ -187,13 +187,13 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		}
 		pass()
 		sh.ready("note", jobs+" is 90 % full")
-		check.Same(sh, "the gauge", sh.gauge(jobs, "messages"), "0.9")
+		check.Equal(sh, sh.gauge(jobs, "messages"), "0.9", "the gauge")
 
 		// A stream that was deleted is named until it is there again.
 		check.OK(sh, sh.js.DeleteStream(sh.Context(), jobs))
 		pass()
 		sh.ready("failed", jobs+" is missing")
-		check.Same(sh, "the gauge", sh.gauge(jobs, "bytes"), "")
+		check.Equal(sh, sh.gauge(jobs, "bytes"), "", "the gauge")
 		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), s.CachedInfo().Config)))
 		pass()
 		sh.ready("")
@@ -210,7 +210,7 @@ func TestAnOldAnswerIsNotShown(t *testing.T) {
 		sh.ready("failed")      // one lost answer changes nothing
 		time.Sleep(time.Minute) //nolint:forbidigo // fake time
 		sh.ready("note", jobs+": how full it is was not answered for 1m")
-		check.Same(sh, "the gauge", sh.gauge(jobs, "bytes"), "")
+		check.Equal(sh, sh.gauge(jobs, "bytes"), "", "the gauge")
 		if sh.gauge(events, "bytes") == "" {
 			sh.Error("the other streams have no gauge")
 		}

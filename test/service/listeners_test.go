@@ -46,7 +46,7 @@ func start(t *testing.T, spec service.Spec) *service.Service {
 	nc, _ := natstest.Connect(t, natstest.Server(t))
 	s := check.Must(service.Start(t.Context(), nc, spec))(t)
 	t.Cleanup(func() {
-		check.Is(t, s.Stop(), nil)
+		check.ErrorIs(t, s.Stop(), nil)
 	})
 	return s
 }
@@ -112,7 +112,7 @@ func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
 			(err == nil || strings.Contains(err.Error(), "or "+tt.refused+" to an address")),
 			"%s: %v", name, err)
 		if err == nil {
-			check.Is(t, s.Stop(), nil, name)
+			check.ErrorIs(t, s.Stop(), nil, name)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (sh *store) send(subject string, n int) {
 // shows checks values of metrics: each is a name with labels, and the value, "" for none.
 func (sh *store) shows(want string, name string, labels ...string) {
 	sh.Helper()
-	check.Same(sh, fmt.Sprintf("%s %v", name, labels), sh.metric(name, labels...), want)
+	check.Equal(sh, sh.metric(name, labels...), want, fmt.Sprintf("%s %v", name, labels))
 }
 
 // The gauges count the jobs that wait, since when, and those that a worker has.
@@ -168,7 +168,8 @@ func TestJobsThatWaitAreCounted(t *testing.T) {
 		sh.shows("0", "stream_jobs_age_seconds", jobs)
 
 		// Messages for other consumers before a job do not make the job older.
-		check.OK(t, check.Err(sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
+		check.OK(t,
+			check.Err(sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
 		sh.send("jobs.import.nobody", 1)
 		pass()
 		time.Sleep(time.Hour) //nolint:forbidigo // fake time

@@ -52,7 +52,7 @@ func importing(t *testing.T, nc *nats.Conn, replicas int) *service.Service {
 	t.Helper()
 	s := check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{Replicas: replicas})))(t)
 	t.Cleanup(func() {
-		check.Is(t, s.Stop(), nil)
+		check.ErrorIs(t, s.Stop(), nil)
 	})
 	return s
 }
@@ -68,7 +68,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 		check.OK(t, c.WaitReady(t.Context()))
 		return importing(t, nc, 3).Ready()["streams"]
 	}
-	check.Is(t, ready(), nil)
+	check.ErrorIs(t, ready(), nil)
 	away := c.Nodes[2]
 	check.OK(t, away.Stop())
 	err := ready()
@@ -79,7 +79,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 		check.That(t, strings.Contains(err.Error(), want), "%q does not say %q", err, want)
 	}
 	check.OK(t, away.Start(t.Context()))
-	check.Is(t, ready(), nil)
+	check.ErrorIs(t, ready(), nil)
 }
 
 // A consumer that is deleted is named, and the service is ready again when it is there.
@@ -95,10 +95,10 @@ func TestAMissingConsumerIsNamed(t *testing.T) {
 		check.OK(t, js.DeleteConsumer(t.Context(), jobs, "importer"))
 		natstest.Pass(10 * time.Second)
 		err = s.Ready()["imports"]
-		check.Contains(t, err, "consumer "+jobs+"/importer is missing")
+		check.ErrorContains(t, err, "consumer "+jobs+"/importer is missing")
 		check.OK(t, check.Err(js.CreateConsumer(t.Context(), jobs, consumer.CachedInfo().Config)))
 		natstest.Pass(10 * time.Second)
-		check.Is(t, s.Ready()["imports"], nil)
+		check.ErrorIs(t, s.Ready()["imports"], nil)
 	})
 }
 
@@ -111,9 +111,9 @@ func TestCreateAssetsKeepsAConsumer(t *testing.T) {
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
 	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(options), provision.Options{})))
 	err := service.Run(t.Context(), imports(service.BaseConfig{CreateAssets: true, NATSConfig: service.NATSConfig{NATSURL: srv.URL()}}))
-	check.Contains(t, err, jobs+"/importer", "ack_wait is 7s, must be 5s", "apply the declared settings)")
+	check.ErrorContains(t, err, jobs+"/importer", "ack_wait is 7s, must be 5s", "apply the declared settings)")
 	c := check.Must(js.Consumer(t.Context(), jobs, "importer"))(t)
-	check.Equal(t, options.AckWait, c.CachedInfo().Config.AckWait)
+	check.Equal(t, c.CachedInfo().Config.AckWait, options.AckWait)
 }
 
 const (
@@ -186,7 +186,7 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 			sh.Helper()
 			for _, name := range []string{recipes, objects} {
 				s := check.Must(sh.js.Stream(sh.Context(), name))(sh)
-				check.Same(sh, name+" has messages", s.CachedInfo().State.Msgs, want)
+				check.Equal(sh, s.CachedInfo().State.Msgs, want, name+" has messages")
 			}
 		}
 		count(1)
@@ -198,7 +198,7 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 		if all, err := files.List(sh.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
 			sh.Errorf("the object store has %v, %v", all, err)
 		}
-		check.Is(sh, sh.service.Stop(), nil)
+		check.ErrorIs(sh, sh.service.Stop(), nil)
 		natstest.Pass(62 * time.Second)
 		count(0)
 	})
@@ -215,7 +215,7 @@ func TestReadinessCostsNoRequest(t *testing.T) {
 			return natstest.Relay
 		})
 		for range 10_000 {
-			check.Is(sh, sh.service.Ready()["store"], nil)
+			check.ErrorIs(sh, sh.service.Ready()["store"], nil)
 		}
 		sh.stored("")
 		if n := sent.Load(); n > 0 {

@@ -121,7 +121,7 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						declared(t, js, 1)
 					}
 				}
-				check.Equal(t, test.want, got)
+				check.Equal(t, got, test.want)
 			})
 		})
 	}
@@ -144,7 +144,7 @@ func TestALostNodeIsNoMissingInstance(t *testing.T) {
 	check.OK(t, check.Must(c.StreamLeader(t.Context(), "KV_jobs"))(t).Kill())
 	for began := time.Now(); time.Since(began) < 12*time.Second || known == 0; { // a look takes 250 ms
 		roll, err := shop.Look(t.Context(), 0)
-		check.Same(t, "a problem", roll.Problem, "")
+		check.Equal(t, roll.Problem, "", "a problem")
 		if err == nil {
 			known++
 		}

@@ -197,7 +197,7 @@ func TestHTTPOverTLS(t *testing.T) {
 	})
 	check.OK(t, err)
 	t.Cleanup(func() {
-		check.Is(t, s.Stop(), nil)
+		check.ErrorIs(t, s.Stop(), nil)
 	})
 	serial := func() int64 {
 		t.Helper()
@@ -212,21 +212,21 @@ func TestHTTPOverTLS(t *testing.T) {
 	check.That(t, err != nil && strings.Contains(err.Error(), "protocol version"), "TLS 1.2 is spoken: %v", err)
 	first := serial()
 	a.issue(t, "shop")
-	check.Same(t, "certificate", serial(), first+1)
+	check.Equal(t, serial(), first+1, "certificate")
 	a.write(t, "shop.key", []byte("not a key"))
 	for range 3 {
-		check.Same(t, "certificate", serial(), first+1)
+		check.Equal(t, serial(), first+1, "certificate")
 	}
-	check.Same(t, "the mistake was reported, times", log.count("shop: the certificate stays as it was"), 1)
+	check.Equal(t, log.count("shop: the certificate stays as it was"), 1, "the mistake was reported, times")
 	a.issue(t, "shop")
-	check.Same(t, "certificate", serial(), first+2)
+	check.Equal(t, serial(), first+2, "certificate")
 	for variable, change := range map[string]func(*service.BaseConfig){
 		"SHOP_TLS_CERT": func(c *service.BaseConfig) { c.TLSKey = "" },
 		"SHOP_TLS_KEY":  func(c *service.BaseConfig) { c.TLSCert = "" },
 	} {
 		cfg := cfg
 		change(&cfg)
-		check.Contains(t, cfg.Validate("shop"), variable)
+		check.ErrorContains(t, cfg.Validate("shop"), variable)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestMetricsSayWhenCertificatesEnd(t *testing.T) {
 	nc := check.Must(nats.Connect(srv.URL(), check.Must(cfg.Options())(t)...))(t)
 	t.Cleanup(nc.Close)
 	s := check.Must(service.Start(t.Context(), nc, shop(cfg)))(t)
-	t.Cleanup(func() { check.Is(t, s.Stop(), nil) })
+	t.Cleanup(func() { check.ErrorIs(t, s.Stop(), nil) })
 	page := func() string {
 		answer := httptest.NewRecorder()
 		exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
@@ -305,11 +305,11 @@ func TestMetricsSayWhenCertificatesEnd(t *testing.T) {
 		return all
 	}
 	want := map[string]time.Duration{"http": 2 * time.Hour, "client": 3 * time.Hour, "server": time.Hour, "authority": time.Hour}
-	check.Equal(t, want, ends())
+	check.Equal(t, ends(), want)
 	a.issue(t, "http", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(9 * time.Hour) })
 	want["http"] = 9 * time.Hour
-	check.Equal(t, want, ends())
+	check.Equal(t, ends(), want)
 	a.write(t, "http.pem", []byte("none"))
 	delete(want, "http")
-	check.Equal(t, want, ends())
+	check.Equal(t, ends(), want)
 }

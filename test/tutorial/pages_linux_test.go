@@ -162,7 +162,7 @@ func (ty *typist) follow(command string) {
 func commandsOf(t *testing.T, page string, used map[string]bool) (here []string) {
 	t.Helper()
 	text := check.Must(os.ReadFile(filepath.Join(root, page)))(t)
-	check.Same(t, "fences of "+page, 2*len(fenced.FindAllString(string(text), -1)), strings.Count("\n"+string(text), "\n```"))
+	check.Equal(t, 2*len(fenced.FindAllString(string(text), -1)), strings.Count("\n"+string(text), "\n```"), "fences of "+page)
 	for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
 		before, language, lines := block[1], block[2], block[3]
 		all := []string{lines}

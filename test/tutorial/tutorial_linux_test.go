@@ -55,7 +55,7 @@ func TestTutorial(t *testing.T) {
 	ty.env = append(ty.env, "PATH="+bin+":"+os.Getenv("PATH"), "DATABASE_URL="+database)
 	ty.apart()
 	found := fenced.FindAllStringSubmatch(string(text), -1)
-	check.Same(t, "fences", 2*len(found), strings.Count(string(text), "\n```"))
+	check.Equal(t, 2*len(found), strings.Count(string(text), "\n```"), "fences")
 	for _, b := range found {
 		before, content := b[1], b[3]
 		switch b[2] {

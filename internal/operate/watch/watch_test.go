@@ -210,7 +210,8 @@ func TestProblems(t *testing.T) {
 			}
 			got := strings.Join(all, "\n")
 			check.That(t, strings.HasPrefix(got, test.want) && len(all) <= 1 && (test.want != "") == (len(all) == 1), "%q, want %q", got, test.want)
-			check.That(t, test.want == "" || unsure == (certain[0].Severity == watch.Warning && strings.Contains(got, "may be a restart")), "unsure: %t", unsure)
+			check.That(t, test.want == "" || unsure == (certain[0].Severity == watch.Warning && strings.Contains(got, "may be a restart")),
+				"unsure: %t", unsure)
 		})
 	}
 }
@@ -251,6 +252,6 @@ func TestFailuresWithoutARetryLeadToTheirDeadLetters(t *testing.T) {
 	failed(5, 5, 0, time.Second)(&s)
 	for dead, want := range map[int]string{0: "/jobs", 5: "/dead"} {
 		s.Dead = dead
-		check.Same(t, "page", s.Problems()[0].Page[0], any(want))
+		check.Equal(t, s.Problems()[0].Page[0], any(want), "page")
 	}
 }

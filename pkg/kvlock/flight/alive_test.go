@@ -83,7 +83,7 @@ func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 		pass(time.Second)
 		die()
 		all.Wait()
-		check.Same(t, "runs.Load()", runs.Load(), 1)
+		check.Equal(t, runs.Load(), 1, "runs.Load()")
 	})
 }
 
@@ -155,7 +155,7 @@ func TestRestartIsNotADeath(t *testing.T) {
 				pass(3 * time.Second)
 			}
 			all.Wait()
-			check.Same(t, "computed", runs.Load(), 1)
+			check.Equal(t, runs.Load(), 1, "computed")
 		})
 	}
 }
@@ -226,7 +226,7 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 		begin(t, f, "k", flight.BeginOptions{})
 		begin(t, f, "l", flight.BeginOptions{})
 		pass(10 * time.Second)
-		check.Same(t, "probes.Swap(0)", probes.Swap(0), 0)
+		check.Equal(t, probes.Swap(0), 0, "probes.Swap(0)")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var all sync.WaitGroup

@@ -29,18 +29,19 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	check.OK(t, check.Err(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
 	})))
-	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5", "MaxAge", "kvlock.CreateBucket")
+	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5",
+		"MaxAge", "kvlock.CreateBucket")
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
 	})))
-	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "async"})), "PersistMode", "AllowMsgTTL", "AllowDirect")
+	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "async"})), "PersistMode", "AllowMsgTTL", "AllowDirect")
 	for maker, err := range map[string]error{
 		"kvlock.CreateBucket":           check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})),
 		"with kvlock.CreateBucket":      check.Err(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: "nowhere"})),
 		"flight.CreateLargeValueBucket": check.Err(flight.New(t.Context(), setup(t).JS, flight.Config{Bucket: bucket, LargeValueBucket: "nowhere"})),
 	} {
 		wantErr(t, err, jetstream.ErrStreamNotFound)
-		check.Contains(t, err, maker, `"nowhere"`)
+		check.ErrorContains(t, err, maker, `"nowhere"`)
 	}
 }
 
@@ -49,7 +50,7 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 	b := setup(t)
 	complete(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
 	for _, cfg := range []kvlock.BucketConfig{{Bucket: bucket}, {Bucket: bucket, Description: "another"}} {
-		check.Is(t, kvlock.CreateBucket(t.Context(), b.JS, cfg), nil, cfg)
+		check.ErrorIs(t, kvlock.CreateBucket(t.Context(), b.JS, cfg), nil, cfg)
 	}
 	wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Done, "v")
 }
@@ -82,10 +83,10 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	c = check.Must(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}))(t)
 	check.OK(t, c.Renew(ctx, 0))
 	complete(t, c, "v")
-	check.Is(t, testbed.Await(t, waited, "the waiter"), nil)
+	check.ErrorIs(t, testbed.Await(t, waited, "the waiter"), nil)
 	r, err := f.Do(ctx, "k", nil, flight.DoOptions{})
 	check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
-	check.Is(t, f.Invalidate(ctx, "k"), nil)
+	check.ErrorIs(t, f.Invalidate(ctx, "k"), nil)
 }
 
 // documented returns a Flight of a client that has the permissions of README.md, and may do no more: a refused
@@ -104,7 +105,7 @@ func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Fli
 	}))
 	t.Cleanup(func() {
 		check.OK(t, nc.Flush()) // all that the server refused has come
-		check.Same(t, "violations.Load()", violations.Load(), 0)
+		check.Equal(t, violations.Load(), 0, "violations.Load()")
 	})
 	return flightOn(t, js, cfg), b
 }
@@ -120,7 +121,7 @@ func TestJetStreamDomain(t *testing.T) {
 	js := check.Must(jetstream.NewWithDomain(nc, "hub"))(t)
 	f := flightOn(t, js, flight.Config{})
 	c := begin(t, f, "k", flight.BeginOptions{})
-	check.Is(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
+	check.ErrorIs(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 	complete(t, c, "v")
 	s, err := f.Wait(within(t), "k")
 	check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
@@ -191,10 +192,11 @@ func TestBucketsAreMadeOnceTheClusterIsReady(t *testing.T) {
 	started := make(chan error, 1)
 	watched := &transients{js, func() { once.Do(func() { go func() { started <- down.Start(t.Context()) }() }) }}
 	cfg := kvlock.BucketConfig{Bucket: bucket, Replicas: 3}
-	check.Is(t, errors.Join(kvlock.CreateBucket(t.Context(), watched, cfg), flight.CreateLargeValueBucket(t.Context(), js, cfg)), nil)
+	check.ErrorIs(t, errors.Join(kvlock.CreateBucket(t.Context(), watched, cfg), flight.CreateLargeValueBucket(t.Context(), js, cfg)), nil)
 	once.Do(func() {
 		t.Error("the server has refused nothing")
 		started <- nil
 	})
-	check.Is(t, errors.Join(<-started, c.WaitReady(t.Context())), nil) // a node that is stopped while it makes a replica leaves a goroutine
+	check.ErrorIs(t, errors.Join(<-started, c.WaitReady(t.Context())),
+		nil) // a node that is stopped while it makes a replica leaves a goroutine
 }

@@ -119,7 +119,7 @@ func TestCacheKeys(t *testing.T) {
 		_, _, errDo := c.Do(t.Context(), j, nil)
 		_, _, errGet := c.Get(t.Context(), j)
 		for _, err := range []error{errKey, errDo, errGet, c.Invalidate(t.Context(), j)} {
-			check.Is(t, err, flight.ErrInvalidInputs, name)
+			check.ErrorIs(t, err, flight.ErrInvalidInputs, name)
 		}
 	}
 }

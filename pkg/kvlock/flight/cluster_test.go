@@ -163,7 +163,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	close(stop)
 	all.Wait()
 	t.Logf("%d operations on %d keys: %v", len(r.ops), generation.Load(), r.count)
-	check.Same(t, "the history", porcupine.CheckOperationsTimeout(claims, r.ops, time.Minute), porcupine.Ok)
+	check.Equal(t, porcupine.CheckOperationsTimeout(claims, r.ops, time.Minute), porcupine.Ok, "the history")
 }
 
 // contend is one worker's turn with a key. It reports whether the key is still of use.
@@ -208,16 +208,16 @@ func disturbLeader(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, 
 	}
 	switch turn % 3 {
 	case 0:
-		check.Is(t, errors.Join(leader.Kill(), leader.Start(ctx)), nil)
+		check.ErrorIs(t, errors.Join(leader.Kill(), leader.Start(ctx)), nil)
 	case 1:
-		check.Is(t, leader.Pause(), nil)
+		check.ErrorIs(t, leader.Pause(), nil)
 		frozen := time.NewTimer(3 * time.Second)
 		<-frozen.C
-		check.Is(t, leader.Continue(), nil)
+		check.ErrorIs(t, leader.Continue(), nil)
 	default:
-		check.Is(t, cluster.StepDown(ctx, "KV_"+bucket), nil)
+		check.ErrorIs(t, cluster.StepDown(ctx, "KV_"+bucket), nil)
 	}
-	check.Is(t, cluster.WaitReady(ctx), nil)
+	check.ErrorIs(t, cluster.WaitReady(ctx), nil)
 }
 
 // Waiters on a cluster whose leader is killed get the result that is completed after it.

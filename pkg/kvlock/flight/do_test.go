@@ -98,7 +98,8 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 				all.Go(func() {
 					_, err := g.Do(t.Context(), "k", never, flight.DoOptions{})
 					var failed *flight.FailedError
-					check.That(t, errors.As(err, &failed) && errors.Is(err, flight.ErrFailed) && failed.Owner == "f" && strings.Contains(failed.Reason, tt.reason),
+					check.That(t,
+						errors.As(err, &failed) && errors.Is(err, flight.ErrFailed) && failed.Owner == "f" && strings.Contains(failed.Reason, tt.reason),
 						"elsewhere: got %v, want a failure of f with %q", err, tt.reason)
 				})
 			}
@@ -170,11 +171,11 @@ func TestCallbacksMayMisbehave(t *testing.T) {
 				err := testbed.Await(t, done, place)
 				switch {
 				case name == "Goexit":
-					check.Contains(t, err, "Goexit")
+					check.ErrorContains(t, err, "Goexit")
 				case place == "context":
 					check.That(t, errors.As(err, new(*flight.PanicError)), "got %v", err)
 				default:
-					check.Is(t, err, want)
+					check.ErrorIs(t, err, want)
 				}
 				pass(time.Second + lateness)
 				r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
@@ -279,10 +280,10 @@ func TestDoOfAnotherInput(t *testing.T) {
 	wantErr(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
 	wantErr(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	close(end)
-	check.Is(t, testbed.Await(t, first, "the first call returns"), nil)
+	check.ErrorIs(t, testbed.Await(t, first, "the first call returns"), nil)
 	r, err := g.Do(ctx, "k", value(&runs, "two"), other)
 	check.That(t, errors.Is(err, kvlock.ErrMismatch) && r.Value == nil, "got %+v, %v; the value answers another question", r, err)
-	check.Same(t, "runs.Load()", runs.Load(), 0)
+	check.Equal(t, runs.Load(), 0, "runs.Load()")
 }
 
 func TestDoIsInvalidatedInFlight(t *testing.T) {
@@ -338,7 +339,7 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 			"Begin": func() error { return check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})) },
 			"Watch": func() error { return check.Err(f.Watch("k")) },
 		} {
-			check.Is(t, do(), kvlock.ErrClosed, name)
+			check.ErrorIs(t, do(), kvlock.ErrClosed, name)
 		}
 	})
 }

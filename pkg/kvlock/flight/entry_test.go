@@ -32,8 +32,8 @@ func TestStatesAndOutcomesHaveNames(t *testing.T) {
 
 func TestAgeIsNeverNegative(t *testing.T) {
 	t.Parallel()
-	check.Same(t, "created by a clock that is ahead", (Entry{Created: time.Now().Add(time.Hour)}).Age(), 0)
-	check.Same(t, "absent", (Entry{}).Age(), 0)
+	check.Equal(t, (Entry{Created: time.Now().Add(time.Hour)}).Age(), 0, "created by a clock that is ahead")
+	check.Equal(t, (Entry{}).Age(), 0, "absent")
 	got := (Entry{Created: time.Now().Add(-time.Hour)}).Age()
 	check.That(t, got >= time.Hour, "got %s, want at least an hour", got)
 }
@@ -188,7 +188,7 @@ func TestWholeSeconds(t *testing.T) {
 		-time.Second: 0, 0: 0, 1: time.Second, time.Second: time.Second, 1001 * time.Millisecond: 2 * time.Second,
 		kv.MaxTTL: kv.MaxTTL, kv.MaxTTL + 1: kv.MaxTTL, 1<<63 - 1: kv.MaxTTL,
 	} {
-		check.Same(t, d.String(), wholeSeconds(d), want)
+		check.Equal(t, wholeSeconds(d), want, d.String())
 	}
 }
 
@@ -200,9 +200,9 @@ func TestConfigReportsEverythingAtOnce(t *testing.T) {
 	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
 		check.That(t, err != nil && strings.Contains(err.Error(), want), "%s is not named in %v", want, err)
 	}
-	check.Is(t, (Config{Bucket: "b"}).withDefaults().validate(), nil, "defaults")
+	check.ErrorIs(t, (Config{Bucket: "b"}).withDefaults().validate(), nil, "defaults")
 	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
-		check.Failsf(t, (Config{Bucket: bucket}).withDefaults().validate(), "bucket %q was taken", bucket)
+		check.That(t, (Config{Bucket: bucket}).withDefaults().validate() != nil, "bucket %q was taken", bucket)
 	}
 }
 
@@ -282,16 +282,16 @@ func TestBrokenContentIsToldOnce(t *testing.T) {
 func TestReferenceOfAnObject(t *testing.T) {
 	t.Parallel()
 	good := object{Bucket: "attic", Digest: "SHA-256=x", Name: "c-1-n", Size: 1}
-	check.Is(t, good.check(), nil)
+	check.ErrorIs(t, good.check(), nil)
 	for _, name := range []string{"", "c", "c-1", "c-1-", "-1-n", "c--n", "c-1-n-m", "c.d-1-n", "c-*-n", "c-1->", "c-1-n.d", "c-1-n d", "c-1-\n"} {
 		bad := good
 		bad.Name = name
-		check.Failsf(t, bad.check(), "name %q is taken", name)
+		check.That(t, bad.check() != nil, "name %q is taken", name)
 	}
 	for _, size := range []int{0, -1, maxValue + 1} {
 		bad := good
 		bad.Size = size
-		check.Failsf(t, bad.check(), "%d bytes are taken", size)
+		check.That(t, bad.check() != nil, "%d bytes are taken", size)
 	}
 }
 

@@ -92,7 +92,7 @@ func TestEventsOfAFunctionThatFails(t *testing.T) {
 
 		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
 		got = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
-		check.Is(t, got[1].Err, err)
+		check.ErrorIs(t, got[1].Err, err)
 	})
 }
 
@@ -111,7 +111,7 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		pass(time.Second) // the computation that it began ends
 		got = waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
 		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f" && got[1].Elapsed == time.Second, "got %+v", got)
-		check.Same(t, "waits", g.Stats().Waits, 1)
+		check.Equal(t, g.Stats().Waits, 1, "waits")
 
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -138,7 +138,7 @@ func TestEventsOfWhoJoins(t *testing.T) {
 		for range 2 {
 			all.Go(func() {
 				fn := func(context.Context) ([]byte, error) { pass(time.Second); return nil, nil }
-				check.Is(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), nil)
+				check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), nil)
 			})
 		}
 		all.Wait()
@@ -146,7 +146,7 @@ func TestEventsOfWhoJoins(t *testing.T) {
 		for _, e := range o.take() {
 			count[e.Kind]++
 		}
-		check.Same(t, "result", fmt.Sprint(count), "map[acquired:1 coalesced:1 released:1 returned:2 waiting:1]")
+		check.Equal(t, fmt.Sprint(count), "map[acquired:1 coalesced:1 released:1 returned:2 waiting:1]", "result")
 	})
 }
 

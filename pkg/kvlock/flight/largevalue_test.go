@@ -104,7 +104,7 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 	c := begin(t, none, "d", flight.BeginOptions{})
 	_, err := c.Complete(t.Context(), noise(room+200), 0) // the instances' names may differ by some bytes
 	wantErr(t, err, kvlock.ErrTooLarge)
-	check.Contains(t, err, "set Config.LargeValueBucket")
+	check.ErrorContains(t, err, "set Config.LargeValueBucket")
 	completeBytes(t, c, noise(room-200)) // the claim is still held
 }
 
@@ -227,7 +227,7 @@ func TestReferenceIsChecked(t *testing.T) {
 	for as, want := range map[int]flight.State{size - 1: flight.Absent, size: flight.Done, size + 1: flight.Absent} {
 		key := fmt.Sprintf("real%d", as)
 		put(t, b, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, as, object), nil)
-		check.Same(t, fmt.Sprintf("%d bytes as %d", size, as), get(t, f, key).State, want)
+		check.Equal(t, get(t, f, key).State, want, fmt.Sprintf("%d bytes as %d", size, as))
 	}
 	n := log.Count("corrupt record is removed")
 	check.That(t, n == len(bad)+2, "%d of %d are reported:\n%s", n, len(bad)+2, log.String())
@@ -239,14 +239,14 @@ func TestLargeValueBucketIsChecked(t *testing.T) {
 	wantErr(t, check.Err(flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})), jetstream.ErrStreamNotFound)
 	check.OK(t, check.Err(b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour})))
 	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
-	check.Contains(t, err, "AllowMsgTTL is off", "MaxAge is 1h")
+	check.ErrorContains(t, err, "AllowMsgTTL is off", "MaxAge is 1h")
 	sc := flight.LargeValueConfig(kvlock.BucketConfig{Bucket: "other"})
 	sc.MaxMsgsPerSubject, sc.AllowDirect, sc.Discard, sc.MaxBytes = 1, false, jetstream.DiscardOld, 1<<20
 	check.OK(t, check.Err(b.JS.CreateStream(t.Context(), sc)))
 	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "other"})
-	check.Contains(t, err, "MaxMsgsPerSubject", "AllowDirect", "Discard")
+	check.ErrorContains(t, err, "MaxMsgsPerSubject", "AllowDirect", "Discard")
 	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "a.b"})
-	check.Contains(t, err, "LargeValueBucket is")
+	check.ErrorContains(t, err, "LargeValueBucket is")
 }
 
 // A bucket that is full keeps a value from being stored, and not from being returned.

@@ -34,7 +34,7 @@ func TestLostAcknowledgements(t *testing.T) {
 						c = begin(t, f, "k", flight.BeginOptions{})
 					}
 					p.Hit(writes("k"), how, times)
-					check.Is(t, arrows[name](t.Context(), f, c), nil)
+					check.ErrorIs(t, arrows[name](t.Context(), f, c), nil)
 					p.Filter(nil)
 					wantEntry(t, b.Flight(t, flight.Config{}), "k", want, map[flight.State]string{flight.Done: "w"}[want])
 				})
@@ -61,7 +61,7 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 			defer cancel()
 			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
 			p.Filter(nil)
-			check.Is(t, after.do(t.Context(), c), nil)
+			check.ErrorIs(t, after.do(t.Context(), c), nil)
 			wantEntry(t, f, "k", after.want, "")
 		})
 	}
@@ -157,7 +157,7 @@ func TestUnreachableServer(t *testing.T) {
 				return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
 			},
 		} {
-			check.Is(t, do(), kvlock.ErrUnavailable, name)
+			check.ErrorIs(t, do(), kvlock.ErrUnavailable, name)
 		}
 		p.Heal()
 		pass(10 * time.Second)
@@ -194,7 +194,7 @@ func TestCancelledOperation(t *testing.T) {
 		check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "%s: got %v", name, err)
 	}
 	get(t, f, "k") // all earlier requests have arrived before it
-	check.Same(t, "len(requests)", len(requests), 1)
+	check.Equal(t, len(requests), 1, "len(requests)")
 }
 
 // The outcome of a write is unknown, and the leader that is asked about it was deposed long ago. Its answer is not
@@ -223,7 +223,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
 			deposed()
 			p.Hit(writes("k"), natstest.RefusedApplied, 1)
-			check.Is(t, c.Renew(t.Context(), 0), nil)
+			check.ErrorIs(t, c.Renew(t.Context(), 0), nil)
 			p.Filter(nil)
 			complete(t, c, "v")
 		})

@@ -58,15 +58,16 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 		for range 3 {
 			wantEntry(t, f, "a", flight.Done, "1")
 			r, err := f.Do(t.Context(), "a", nil, flight.DoOptions{})
-			check.That(t, err == nil && r.Memory && r.Outcome == flight.Cached && string(r.Value) == "1" && r.Stored && r.Owner != "" && r.Claim != "",
+			check.That(t,
+				err == nil && r.Memory && r.Outcome == flight.Cached && string(r.Value) == "1" && r.Stored && r.Owner != "" && r.Claim != "",
 				"got %+v, %v", r, err)
 		}
-		check.Same(t, "asked()", asked(), 1)
+		check.Equal(t, asked(), 1, "asked()")
 		entries, err := f.GetMany(t.Context(), []string{"b", "a", "absent", "b"})
 		if err != nil || string(entries[0].Value) != "2" || string(entries[1].Value) != "1" || entries[2].State != flight.Absent || string(entries[3].Value) != "2" {
 			t.Errorf("got %+v, %v", entries, err)
 		}
-		check.Same(t, "asked()", asked(), 2)
+		check.Equal(t, asked(), 2, "asked()")
 		wantErr(t, check.Err(f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})), kvlock.ErrMismatch)
 	})
 }
@@ -100,7 +101,7 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 			replace(t, f, "k", v)
 			before := asked()
 			wantEntry(t, f, "k", flight.Done, v)
-			check.Same(t, "reads after a store", asked(), before)
+			check.Equal(t, asked(), before, "reads after a store")
 			check.OK(t, f.Invalidate(t.Context(), "k"))
 			wantEntry(t, f, "k", flight.Absent, "")
 			c := begin(t, f, "k", flight.BeginOptions{})
@@ -124,7 +125,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		overtaken := overtake(p)
 		var read sync.WaitGroup
 		read.Go(func() {
-			check.Same(t, "result", string(get(t, f, "k").Value), "old")
+			check.Equal(t, string(get(t, f, "k").Value), "old", "result")
 		})
 		<-overtaken
 		check.OK(t, g.Invalidate(t.Context(), "k"))
@@ -132,7 +133,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		begin(t, g, "other", flight.BeginOptions{})
 		read.Wait()
 		wantEntry(t, f, "k", flight.Absent, "")
-		check.Same(t, "refused", f.Stats().Memory.Refused, 1)
+		check.Equal(t, f.Stats().Memory.Refused, 1, "refused")
 	})
 }
 
@@ -171,7 +172,7 @@ func TestMemoryOfAReadOfAFormerBucket(t *testing.T) {
 		pass(900 * time.Millisecond) // the leader is asked every second, and a read is repeated after one
 		overtaken := overtake(p)
 		var read sync.WaitGroup
-		read.Go(func() { check.Same(t, "result", string(get(t, f, "k").Value), "old") })
+		read.Go(func() { check.Equal(t, string(get(t, f, "k").Value), "old", "result") })
 		<-overtaken
 		b.MakeBucketAnew(t, 0)
 		pass(200 * time.Millisecond)
@@ -182,7 +183,7 @@ func TestMemoryOfAReadOfAFormerBucket(t *testing.T) {
 		for range 2 {
 			wantEntry(t, f, "k", flight.Done, "new")
 		}
-		check.Same(t, "hits of the new value", f.Stats().Memory.Hits, 1)
+		check.Equal(t, f.Stats().Memory.Hits, 1, "hits of the new value")
 	})
 }
 
@@ -301,7 +302,7 @@ func TestMemoryBelievesTheServersClock(t *testing.T) {
 			get(t, f, key)
 			before := f.Stats().Memory.Hits
 			get(t, f, key)
-			check.Same(t, fmt.Sprintf("TTL of %s: kept", ttl), f.Stats().Memory.Hits > before, ttl > 10*time.Second)
+			check.Equal(t, f.Stats().Memory.Hits > before, ttl > 10*time.Second, fmt.Sprintf("TTL of %s: kept", ttl))
 		}
 	})
 }
@@ -331,9 +332,9 @@ func TestBucketThatDoesNotRepublish(t *testing.T) {
 	check.OK(t, check.Err(js.CreateStream(t.Context(), sc)))
 	cfg := remembering()
 	cfg.Bucket = bucket
-	check.Contains(t, check.Err(flight.New(t.Context(), js, cfg)), "republish")
+	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, cfg)), "republish")
 	f := flightOn(t, js, flight.Config{})
-	check.Contains(t, check.Err(f.Watch("k")), "republish")
+	check.ErrorContains(t, check.Err(f.Watch("k")), "republish")
 	wantEntry(t, f, "k", flight.Absent, "")
 }
 

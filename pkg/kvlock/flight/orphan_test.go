@@ -38,8 +38,8 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 		wantEntry(t, f, "k", flight.Absent, "")
 		check.That(t, largeValueMessages(t, b) != 0, "the object went as soon as the record")
 		pass(gone)
-		check.Same(t, "messages in the Object Store", largeValueMessages(t, b), 0)
-		check.Same(t, "logged", log.String(), "")
+		check.Equal(t, largeValueMessages(t, b), 0, "messages in the Object Store")
+		check.Equal(t, log.String(), "", "logged")
 	})
 }
 
@@ -85,7 +85,7 @@ func TestOrphansGo(t *testing.T) {
 				if m.FromClient && strings.HasPrefix(m.Subject, "$O.") {
 					n++
 					if n == 2 {
-						check.Is(t, other.Invalidate(t.Context(), "k"), nil)
+						check.ErrorIs(t, other.Invalidate(t.Context(), "k"), nil)
 					}
 					if n > 2 {
 						return natstest.Lose
@@ -106,7 +106,7 @@ func TestOrphansGo(t *testing.T) {
 			orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
 			check.Require(t, largeValueMessages(t, b) != 0, "there is no orphan")
 			pass(ttl + gone)
-			check.Same(t, "messages in the Object Store", largeValueMessages(t, b), 0)
+			check.Equal(t, largeValueMessages(t, b), 0, "messages in the Object Store")
 		})
 	}
 }
@@ -235,7 +235,7 @@ func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done 
 	return reads(p, func(f natstest.Frame) natstest.Verdict {
 		if isCheck(f) && !answered.Load() {
 			for range 5 {
-				check.Is(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".other", nil)), nil)
+				check.ErrorIs(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".other", nil)), nil)
 			}
 		}
 		return natstest.Relay

@@ -58,7 +58,7 @@ var (
 	runInBubble = testbed.RunInBubble
 	setup       = testbed.New
 	took        = testbed.Took
-	wantErr     = check.Is
+	wantErr     = check.ErrorIs
 	within      = testbed.Within
 	writes      = testbed.Writes
 )

@@ -261,7 +261,7 @@ func TestUnknownCodecIsLeftAlone(t *testing.T) {
 	before := b.Present(t, "k").Sequence
 	wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrVersion)
 	wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), kvlock.ErrVersion)
-	check.Same(t, "revision", b.Present(t, "k").Sequence, before)
+	check.Equal(t, b.Present(t, "k").Sequence, before, "revision")
 }
 
 // A value above the limit is neither stored nor read, and its record is left to processes that have a greater limit.
@@ -285,5 +285,5 @@ func TestValueConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, MaxValue: 1<<30 + 1})
-	check.Contains(t, err, "MaxValue is 1073741825")
+	check.ErrorContains(t, err, "MaxValue is 1073741825")
 }

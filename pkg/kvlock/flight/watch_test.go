@@ -43,9 +43,9 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	s = next()
 	check.That(t, s.State == flight.Failed && s.Reason == "r", "got %+v, want the failure", s)
 	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Entry{Revision: 4}})
-	check.Same(t, "state", next().State, flight.Pending)
+	check.Equal(t, next().State, flight.Pending, "state")
 	check.OK(t, c.Release(t.Context()))
-	check.Same(t, "state", next().State, flight.Absent)
+	check.Equal(t, next().State, flight.Absent, "state")
 	check.OK(t, g.Invalidate(t.Context(), "done"))
 	s = next()
 	check.That(t, s.Key == "done" && s.State == flight.Absent, "got %+v, want absence", s)
@@ -128,8 +128,8 @@ func TestWaitingComputationHasNoGoroutine(t *testing.T) {
 			synctest.Wait()
 			var stacks strings.Builder
 			check.OK(t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
-			check.Same(t, "waiting callers", strings.Count(stacks.String(), ".(*Flight).obtain("), n)
-			check.Same(t, "waiting computations", strings.Count(stacks.String(), ".(*decision)."), 0)
+			check.Equal(t, strings.Count(stacks.String(), ".(*Flight).obtain("), n, "waiting callers")
+			check.Equal(t, strings.Count(stacks.String(), ".(*decision)."), 0, "waiting computations")
 			for _, c := range claims {
 				check.OK(t, c.Renew(t.Context(), 0))
 			}

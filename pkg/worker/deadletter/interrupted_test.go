@@ -59,9 +59,9 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 				natstest.Pass(later)
 				b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
-				check.Same(t, "times published", int(b.messages(t, "JOBS"))+ran, 1)
+				check.Equal(t, int(b.messages(t, "JOBS"))+ran, 1, "times published")
 
-				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+				check.Equal(t, b.messages(t, "DEAD"), 0, "messages are left in the dead letter stream")
 			})
 		}
 	}
@@ -82,7 +82,7 @@ func TestInterruptedReplayFindsTheJobBehindOthers(t *testing.T) {
 
 		natstest.Pass(48 * time.Hour)
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
-		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
+		check.Equal(t, b.messages(t, "JOBS"), 2, "jobs")
 	})
 }
 
@@ -128,7 +128,7 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 
 				check.That(t, err == nil && result == (deadletter.Result{Done: 1}), "%+v, %v; want one letter", result, err)
 
-				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+				check.Equal(t, b.messages(t, "DEAD"), 0, "messages are left in the dead letter stream")
 			})
 		}
 	}
@@ -181,7 +181,7 @@ func TestUnsettledReplayIsNamed(t *testing.T) {
 		natstest.Pass(time.Minute)
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
-		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
+		check.Equal(t, b.messages(t, "JOBS"), 2, "jobs")
 	})
 }
 
@@ -346,8 +346,8 @@ func TestLetterWithoutAStreamFailsAlone(t *testing.T) {
 			took := time.Since(begun)
 			check.That(t, took < 3*time.Second, "it took %s", took)
 			if c.want != nil {
-				check.Is(t, outcomes[0].Err, c.want)
-				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 1)
+				check.ErrorIs(t, outcomes[0].Err, c.want)
+				check.Equal(t, b.messages(t, "DEAD"), 1, "messages are left in the dead letter stream")
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 
 	b.replay(t, overview.Groups[1].Filter(deadletter.Filter{}), deadletter.ReplayOptions{}, deadletter.Result{Done: 2})
 
-	check.Same(t, "messages left", b.messages(t, "DEAD"), 5)
+	check.Equal(t, b.messages(t, "DEAD"), 5, "messages left")
 }
 
 func TestGroupsAreBounded(t *testing.T) {
@@ -172,11 +172,11 @@ func TestListReadsAcrossGaps(t *testing.T) {
 		}
 	}
 
-	check.Equal(t, want, sequences(b.list(t, deadletter.Filter{}, deadletter.OldestFirst)))
+	check.Equal(t, sequences(b.list(t, deadletter.Filter{}, deadletter.OldestFirst)), want)
 
 	slices.Reverse(want)
 
-	check.Equal(t, want, sequences(b.list(t, deadletter.Filter{}, deadletter.NewestFirst)))
+	check.Equal(t, sequences(b.list(t, deadletter.Filter{}, deadletter.NewestFirst)), want)
 
 	for _, order := range []deadletter.Order{deadletter.NewestFirst, deadletter.OldestFirst} { // a list that is left yields nothing more
 		for _, err := range b.store.List(t.Context(), deadletter.Filter{}, order) {
@@ -220,12 +220,12 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 		check.That(t, err != nil && contains(err, field), "%s is not named: %v", field, err)
 	}
 
-	check.Is(t, check.Err(deadletter.Open(t.Context(), b.js, deadletter.Config{Stream: "NONE"})), deadletter.ErrNoStream)
+	check.ErrorIs(t, check.Err(deadletter.Open(t.Context(), b.js, deadletter.Config{Stream: "NONE"})), deadletter.ErrNoStream)
 	for _, seq := range []uint64{0, 1} {
-		check.Is(t, check.Err(b.store.Get(t.Context(), seq)), deadletter.ErrNotFound, seq)
+		check.ErrorIs(t, check.Err(b.store.Get(t.Context(), seq)), deadletter.ErrNotFound, seq)
 	}
 	outcomes := b.replay(t, deadletter.Filter{Sequences: []uint64{7}}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
-	check.Is(t, outcomes[0].Err, deadletter.ErrNotFound)
+	check.ErrorIs(t, outcomes[0].Err, deadletter.ErrNotFound)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -241,7 +241,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 		t.Error("a negative rate was taken")
 	}
 
-	check.Is(t, check.Err(b.store.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{})), context.Canceled)
+	check.ErrorIs(t, check.Err(b.store.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{})), context.Canceled)
 }
 
 // A group's filter selects its letters, and no others, whatever they are grouped by.
@@ -252,7 +252,7 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 	b.put(t, letter(8, func(l *worker.DeadLetter) { l.Subject = "jobs.import" }))
 	b.put(t, letter(9, func(l *worker.DeadLetter) { l.Worker = "vm-3" }))
 	b.put(t, letter(10, func(l *worker.DeadLetter) { l.Worker = "vm-3" }))
-	check.Same(t, "letters of vm-3", len(b.list(t, deadletter.Filter{Worker: "vm-3"}, deadletter.OldestFirst)), 2)
+	check.Equal(t, len(b.list(t, deadletter.Filter{Worker: "vm-3"}, deadletter.OldestFirst)), 2, "letters of vm-3")
 	for by, want := range map[deadletter.Grouping]int{deadletter.BySignature: 5, deadletter.BySubject: 5, deadletter.ByStream: 4, deadletter.ByWorker: 5} {
 		for _, within := range []deadletter.Filter{{}, {Subject: "jobs.mail.>"}, {Signature: "smtp: code #"}, {Stream: "JOBS"}, {Worker: "vm-3"}} {
 			o := check.Must(b.store.Survey(t.Context(), within, deadletter.SurveyOptions{By: by}))(t)
@@ -264,7 +264,7 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 			}
 			check.That(t, total == o.Total && total == len(b.list(t, within, deadletter.OldestFirst)), "%s of %+v: %+v", by, within, o)
 			if within.Subject+within.Signature+within.Stream+within.Worker == "" {
-				check.Same(t, "groups by "+string(by), len(o.Groups), want)
+				check.Equal(t, len(o.Groups), want, "groups by "+string(by))
 			}
 		}
 	}
@@ -293,10 +293,11 @@ func TestSurveyIsBounded(t *testing.T) {
 	}
 	check.OK(t, check.Err(b.store.Discard(t.Context(), deadletter.Filter{Sequences: remove}, deadletter.DiscardOptions{})))
 	left := b.list(t, deadletter.Filter{}, deadletter.OldestFirst)
-	check.Same(t, "letters left", len(left), 14)
+	check.Equal(t, len(left), 14, "letters left")
 	for newest := uint64(1); newest < 15; newest++ {
 		o := survey(time.Time{}, newest)
-		check.That(t, o.Total <= int(newest) && o.Total >= int(newest-newest/10) && o.Partial == (newest < 14), "newest %d of 14 with gaps: %+v", newest, o)
+		check.That(t, o.Total <= int(newest) && o.Total >= int(newest-newest/10) && o.Partial == (newest < 14),
+			"newest %d of 14 with gaps: %+v", newest, o)
 	}
 	for at, e := range slices.Backward(left) {
 		o := survey(e.StoredAt, 7)

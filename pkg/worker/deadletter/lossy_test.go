@@ -79,7 +79,7 @@ func TestListMissesNothingThatIsLostOnItsWay(t *testing.T) {
 				return lose[seq]
 			}))
 
-			check.Equal(t, want, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst)))
+			check.Equal(t, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst)), want)
 
 			p.Filter(nil)
 			check.That(t, len(lose) == 0, "nothing was lost: %v", lose)
@@ -119,7 +119,7 @@ func TestListWaitsForAReplicaThatLags(t *testing.T) {
 					return f.With(end, len(end))
 				})
 
-				check.Equal(t, want, sequences(listed.list(t, filter, deadletter.OldestFirst)))
+				check.Equal(t, sequences(listed.list(t, filter, deadletter.OldestFirst)), want)
 
 				p.Filter(nil)
 				check.That(t, !lags, "no replica lagged")
@@ -138,7 +138,7 @@ func TestListWaitsForABusyServer(t *testing.T) {
 		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
 			return f.FromClient && strings.Contains(f.Subject, "DIRECT.GET") && time.Since(begun) < 12*time.Second
 		}))
-		check.Equal(t, []uint64{1}, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst)))
+		check.Equal(t, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst)), []uint64{1})
 		p.Filter(nil)
 	})
 }

@@ -50,7 +50,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	diff := cmp.Diff(want, msg.Header)
 	check.That(t, diff == "" && id != "id-1" && id != "", "ID %q, headers (-want +got):\n%s", id, diff)
 
-	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+	check.Equal(t, b.messages(t, "DEAD"), 0, "messages are left in the dead letter stream")
 
 	// It dies again and is replayed again: a new letter, the same job.
 	b.work(t, 1, errors.New("still broken"))
@@ -62,7 +62,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	s := b.work(t, 1, nil)
 	check.That(t, s[0].ID == "id-1" && s[0].Outcome == worker.OutcomeCompleted, "%s: %s", s[0].ID, s[0].Outcome)
 
-	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+	check.Equal(t, b.messages(t, "DEAD"), 0, "messages are left in the dead letter stream")
 }
 
 func TestReplayDropsWhatTheServerReads(t *testing.T) {
@@ -93,7 +93,7 @@ func TestReplayGoesToTheWholeSubject(t *testing.T) {
 	for i, long := range []string{strings.Repeat("x", 3900), strings.Repeat("é", 1950), strings.Repeat("a.", 1900) + "a"} {
 		b.put(t, letter(i+1, func(l *worker.DeadLetter) { l.Subject = "jobs." + long }))
 		outcomes := b.replay(t, deadletter.Filter{Subject: "jobs.>"}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
-		check.Same(t, "subject", b.job(t, outcomes[0].Sequence).Subject, "jobs."+long)
+		check.Equal(t, b.job(t, outcomes[0].Sequence).Subject, "jobs."+long, "subject")
 	}
 }
 
@@ -154,7 +154,7 @@ func TestLettersAreReplayedOrDiscarded(t *testing.T) {
 				if strings.HasPrefix(subject, c.at) && !interrupted {
 					interrupted = true
 					act(b.store, !c.discards, c.second)
-					check.Same(t, "messages in the dead letter stream", b.messages(t, "DEAD"), c.letters)
+					check.Equal(t, b.messages(t, "DEAD"), c.letters, "messages in the dead letter stream")
 				}
 			}
 			w := watched{JetStream: b.js, before: other}
@@ -198,11 +198,11 @@ func TestWorkerThatIsFasterThanAReplay(t *testing.T) {
 			return
 		}
 		b.work(t, 1, nil)
-		check.Same(t, "messages in the dead letter stream: the letter, the record, the note", b.messages(t, "DEAD"), 3)
+		check.Equal(t, b.messages(t, "DEAD"), 3, "messages in the dead letter stream: the letter, the record, the note")
 	}})
 	result, err := fast.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 	check.That(t, err == nil && result == (deadletter.Result{Done: 1}), "%+v, %v; want one letter", result, err)
-	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+	check.Equal(t, b.messages(t, "DEAD"), 0, "messages are left in the dead letter stream")
 }
 
 // TestReplayIsOfSeveralAtOnce has each publication take a second. Letters of one key follow each other.
@@ -231,15 +231,16 @@ func TestReplayIsOfSeveralAtOnce(t *testing.T) {
 			}})
 			want := test.limit
 			outcomes := far.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Limit: test.limit, Rate: -1}, deadletter.Result{Done: want})
-			check.Same(t, "time", time.Since(begun).Truncate(time.Second), test.want)
+			check.Equal(t, time.Since(begun).Truncate(time.Second), test.want, "time")
 
 			jobs := map[string]uint64{}
 			for i, o := range outcomes {
-				check.Same(t, "letter", o.Entry.Sequence, uint64(i+1))
-				check.That(t, o.Sequence > jobs[o.Entry.DeadLetter.Subject], "letter %d became job %d, one before it %d", i+1, o.Sequence, jobs[o.Entry.DeadLetter.Subject])
+				check.Equal(t, o.Entry.Sequence, uint64(i+1), "letter")
+				check.That(t, o.Sequence > jobs[o.Entry.DeadLetter.Subject], "letter %d became job %d, one before it %d", i+1, o.Sequence,
+					jobs[o.Entry.DeadLetter.Subject])
 				jobs[o.Entry.DeadLetter.Subject] = o.Sequence
 			}
-			check.Same(t, "messages left", b.messages(t, "DEAD"), uint64(n-want))
+			check.Equal(t, b.messages(t, "DEAD"), uint64(n-want), "messages left")
 		})
 	}
 }
@@ -271,7 +272,7 @@ func TestLettersCountOnce(t *testing.T) {
 			})
 		}
 		group.Wait()
-		check.Same(t, name+": letters done", done.Load(), n)
+		check.Equal(t, done.Load(), n, name+": letters done")
 		jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD")
 		check.That(t, (jobs == n || discards > 0) && letters == 0, "%s: %d jobs, %d letters; want %d, 0", name, jobs, letters, n)
 	}
@@ -336,14 +337,15 @@ func TestDryRunFindsWhatAReplayFinds(t *testing.T) {
 		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: dry, Rate: -1}, deadletter.Result{Done: 1, Failed: 6, Skipped: 1})
 		for i, want := range wants {
 			got := fmt.Sprint(outcomes[i].Err)
-			check.That(t, strings.Contains(got, want) && (want == "") == (outcomes[i].Err == nil), "letter %d, dry %t: %s, want %s", i+1, dry, got, want)
+			check.That(t, strings.Contains(got, want) && (want == "") == (outcomes[i].Err == nil), "letter %d, dry %t: %s, want %s", i+1, dry,
+				got, want)
 		}
 		done := uint64(1)
 		if dry {
 			done = 0
 		}
-		check.Same(t, "messages in the dead letter stream", b.messages(t, "DEAD"), before-done)
-		check.Same(t, "jobs", b.messages(t, "JOBS"), done)
+		check.Equal(t, b.messages(t, "DEAD"), before-done, "messages in the dead letter stream")
+		check.Equal(t, b.messages(t, "JOBS"), done, "jobs")
 	}
 }
 
@@ -370,10 +372,10 @@ func TestReplayWithEditedPayload(t *testing.T) {
 		return nil, broken
 	}}, deadletter.Result{Done: 1, Failed: 3, Skipped: 1})
 
-	check.Same(t, "published", string(b.job(t, outcomes[0].Sequence).Data), "edited")
+	check.Equal(t, string(b.job(t, outcomes[0].Sequence).Data), "edited", "published")
 
-	check.Contains(t, outcomes[3].Err, "letter 4: ReplayOptions.Edit panicked: no JSON")
-	check.Contains(t, outcomes[4].Err, "runtime.Goexit")
+	check.ErrorContains(t, outcomes[3].Err, "letter 4: ReplayOptions.Edit panicked: no JSON")
+	check.ErrorContains(t, outcomes[4].Err, "runtime.Goexit")
 	if !errors.Is(outcomes[2].Err, broken) || b.messages(t, "DEAD") != 4 {
 		t.Errorf("%v; %d letters left, want 4", outcomes[2].Err, b.messages(t, "DEAD"))
 	}
@@ -408,7 +410,7 @@ func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
 		}
 	}
 
-	check.Same(t, "messages left", b.messages(t, "DEAD"), 3)
+	check.Equal(t, b.messages(t, "DEAD"), 3, "messages left")
 }
 
 // TestUniqueJobIsReplayedInItsKey is a unique job from its insertion to its end.
@@ -439,7 +441,7 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 		t.Errorf("while it waits again: %+v, want job %s", again, first.ID)
 	}
 
-	check.Same(t, "worked", b.work(t, 1, nil)[0].ID, first.ID)
+	check.Equal(t, b.work(t, 1, nil)[0].ID, first.ID, "worked")
 
 	again = insert()
 	check.That(t, again.Duplicate && again.State == worker.StateDone, "when done: %+v", again)

@@ -133,8 +133,8 @@ func (b *bundle) messages(t testing.TB, stream string) uint64 {
 // wantLeft wants so many messages in the streams of the jobs and of the dead letters.
 func (b *bundle) wantLeft(t testing.TB, jobs, dead uint64) {
 	t.Helper()
-	check.Same(t, "jobs", b.messages(t, "JOBS"), jobs)
-	check.Same(t, "messages in the dead letter stream", b.messages(t, "DEAD"), dead)
+	check.Equal(t, b.messages(t, "JOBS"), jobs, "jobs")
+	check.Equal(t, b.messages(t, "DEAD"), dead, "messages in the dead letter stream")
 }
 
 // job returns the message of a stream with a sequence.

@@ -126,5 +126,5 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 func TestSuiteReportsAllThatItLacks(t *testing.T) {
 	t.Parallel()
 	err := Suite{Jobs: 1}.withDefaults().validate()
-	check.Contains(t, err, "Suite.Job is nil", "Suite.Service is nil", "Suite.Jobs is 1")
+	check.ErrorContains(t, err, "Suite.Job is nil", "Suite.Service is nil", "Suite.Jobs is 1")
 }

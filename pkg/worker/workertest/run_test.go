@@ -90,7 +90,7 @@ func TestRunTwiceOnOneServer(t *testing.T) {
 		check.That(t, ok, "error %v, want a panic", r.Err)
 	}
 	workertest.Run(t, worker.Policy{}, func(_ context.Context, job *worker.Job[[]byte]) error {
-		check.Same(t, "bytes", string(job.Args), "x")
+		check.Equal(t, string(job.Args), "x", "bytes")
 		return nil
 	}, []byte("x"), func(o *workertest.Options) { o.Server = srv })
 }

@@ -89,7 +89,7 @@ func Conform(t *testing.T, suite Suite) {
 			if sc.real {
 				t.Parallel() // with the other real scenario; no bubble runs any more
 			}
-			check.Is(t, suite.try(t, sc, role(t)), nil)
+			check.ErrorIs(t, suite.try(t, sc, role(t)), nil)
 		})
 	}
 }

@@ -22,9 +22,9 @@ func TestErrors(t *testing.T) {
 		provider.KindRateLimited: false, provider.KindTimeout: false, provider.KindUnavailable: false, provider.KindUnsupported: true,
 	} {
 		err := fmt.Errorf("search: %w", &provider.Error{Cause: io.ErrUnexpectedEOF, Kind: kind, Provider: "wolt"})
-		check.Same(t, "kind", provider.KindOf(err), kind)
-		check.Is(t, err, io.ErrUnexpectedEOF)
-		check.Same(t, string(kind)+": temporary", provider.Temporary(err), !permanent)
+		check.Equal(t, provider.KindOf(err), kind, "kind")
+		check.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		check.Equal(t, provider.Temporary(err), !permanent, string(kind)+": temporary")
 	}
 }
 
@@ -32,7 +32,7 @@ func TestErrorsOfOtherTypesAreTemporary(t *testing.T) {
 	t.Parallel()
 	check.That(t, provider.Temporary(context.DeadlineExceeded) && !provider.Temporary(nil),
 		"Temporary: want true for any error and false for none")
-	check.Same(t, "kind of another error", provider.KindOf(io.EOF), "")
+	check.Equal(t, provider.KindOf(io.EOF), "", "kind of another error")
 }
 
 func ExampleError() {

@@ -95,7 +95,8 @@ func (s *server) wants(kind provider.Kind) *provider.Error {
 func failure(t *testing.T, err error, kind provider.Kind) *provider.Error {
 	t.Helper()
 	failed, ok := errors.AsType[*provider.Error](err)
-	check.Require(t, ok && failed.Kind == kind && failed.Provider == "wolt" && failed.Detail != "", "error = %v, want %s with a detail", err, kind)
+	check.Require(t, ok && failed.Kind == kind && failed.Provider == "wolt" && failed.Detail != "", "error = %v, want %s with a detail",
+		err, kind)
 	return failed
 }
 
@@ -164,23 +165,23 @@ func TestAPlaceIsPosted(t *testing.T) {
 	var posted match.Place
 	keep := func(w http.ResponseWriter, r *http.Request) {
 		check.OK(t, json.NewDecoder(r.Body).Decode(&posted))
-		check.Same(t, "the key", r.Header.Get("Authorization"), "Bearer s3cr3t")
-		check.Same(t, "type", r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"), "POST /venues application/json")
+		check.Equal(t, r.Header.Get("Authorization"), "Bearer s3cr3t", "the key")
+		check.Equal(t, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"), "POST /venues application/json", "type")
 		text(200, good)(w, r)
 	}
 	far := httptest.NewServer(http.HandlerFunc(keep))
 	defer far.Close()
 	client := check.Must(provider.New(provider.Config{Key: "s3cr3t", Name: "other", URL: far.URL + "/venues"}))(t)
 	got := check.Must(client.Search(t.Context(), pizzaHouse))(t)
-	check.Equal(t, pizzaHouse, posted)
+	check.Equal(t, posted, pizzaHouse)
 	want := []provider.Venue{
 		{ID: "1", URL: "https://example.com/pizza-house", Place: match.Place{
 			Name: "Pizza House", Address: "Dizengoff St 50", City: "Tel Aviv", Phone: "03-1234567", Location: &match.Point{Lat: 32.0801, Lng: 34.7801},
 		}},
 		{URL: "http://example.com/prego", Place: match.Place{Name: "Pizza Prego", Aliases: []string{"פיצה פרגו"}}},
 	}
-	check.Equal(t, want, got)
-	check.Same(t, "name", client.Name(), "other")
+	check.Equal(t, got, want)
+	check.Equal(t, client.Name(), "other", "name")
 }
 
 // TestOnlyAnEmptyListIsNone: no fault becomes an empty list, each is the error that it is, and is over when the fault is.
@@ -238,10 +239,10 @@ func TestOnlyAnEmptyListIsNone(t *testing.T) {
 	} {
 		bubble(t, name, func(s *server) {
 			s.answers(tt.answer)
-			check.Says(s.T, s.wants(tt.kind).Error(), tt.says)
+			check.Contains(s.T, s.wants(tt.kind).Error(), tt.says)
 			s.answers(text(200, good))
 			natstest.Pass(5 * time.Minute)
-			check.Is(s.T, s.search(), nil, "when the fault is over")
+			check.ErrorIs(s.T, s.search(), nil, "when the fault is over")
 		})
 	}
 }
@@ -255,7 +256,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		far := httptest.NewServer(http.RedirectHandler(private.URL, status))
 		client := check.Must(provider.New(provider.Config{Key: "s3cr3t", URL: far.URL + "/s3cr3t"}))(t)
 		_, err := client.Search(t.Context(), pizzaHouse)
-		check.Says(t, failure(t, err, provider.KindMisconfigured).Error(), "redirects are not followed")
+		check.Contains(t, failure(t, err, provider.KindMisconfigured).Error(), "redirects are not followed")
 		far.Close()
 		_, err = client.Search(t.Context(), pizzaHouse) // now that nobody listens there
 		failed := failure(t, err, provider.KindUnavailable)
@@ -272,16 +273,17 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 		s.answers(text(200, good))
 		natstest.Pass(12*time.Second - time.Nanosecond)
 		failed := s.wants(provider.KindRateLimited)
-		check.That(s.T, s.called() == 1 && failed.RetryAfter == time.Second && s.Held(), "%d calls, %v; want none in the pause", s.called(), failed)
+		check.That(s.T, s.called() == 1 && failed.RetryAfter == time.Second && s.Held(), "%d calls, %v; want none in the pause", s.called(),
+			failed)
 		natstest.Pass(time.Nanosecond)
-		check.Is(s.T, s.search(), nil)
+		check.ErrorIs(s.T, s.search(), nil)
 		// Pauses are kept, and the breaker stays closed, however many there are.
 		s.answers(text(429, "", "Retry-After", "1"))
 		for range 8 {
 			_ = s.wants(provider.KindRateLimited)
 			natstest.Pass(time.Second)
 		}
-		check.Same(s.T, "calls", s.called(), 2+8)
+		check.Equal(s.T, s.called(), 2+8, "calls")
 	})
 }
 
@@ -299,18 +301,19 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 			// Open: no call is made, and the error says for how long.
 			natstest.Pass(4 * time.Second)
 			failed := s.wants(provider.KindUnavailable)
-			check.That(s.T, errors.Is(failed, provider.ErrCircuitOpen) && failed.RetryAfter == 26*time.Second && s.Held(), "error = %v, want 26s", failed)
+			check.That(s.T, errors.Is(failed, provider.ErrCircuitOpen) && failed.RetryAfter == 26*time.Second && s.Held(),
+				"error = %v, want 26s", failed)
 			// Half open: one call, which fails, and it is open again.
 			natstest.Pass(27 * time.Second)
 			closed(s.search())
-			check.Is(s.T, s.search(), provider.ErrCircuitOpen)
+			check.ErrorIs(s.T, s.search(), provider.ErrCircuitOpen)
 			// Half open: one call, which succeeds, and it is closed.
 			s.answers(text(200, good))
 			natstest.Pass(31 * time.Second)
 			for range 3 {
-				check.Is(s.T, s.search(), nil)
+				check.ErrorIs(s.T, s.search(), nil)
 			}
-			check.Same(s.T, "calls", s.called(), 5+1+3)
+			check.Equal(s.T, s.called(), 5+1+3, "calls")
 		})
 	}
 }
@@ -326,7 +329,7 @@ func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 		}
 		for range 100 {
 			s.answers(text(200, good))
-			check.Is(s.T, s.search(), nil)
+			check.ErrorIs(s.T, s.search(), nil)
 			s.answers(text(500, ""))
 			for range 10 {
 				check.Require(s.T, !errors.Is(s.search(), provider.ErrCircuitOpen), "a place is held")
@@ -334,17 +337,17 @@ func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 			natstest.Pass(time.Second)
 		}
 		s.answers(text(200, good))
-		check.Is(s.T, s.search(), nil)
+		check.ErrorIs(s.T, s.search(), nil)
 		s.answers(text(500, ""))
 		natstest.Pass(30 * time.Second)
 		for i := range 5 {
 			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), provider.ErrCircuitOpen), "place %d is held", i)
 		}
 		natstest.Pass(31 * time.Second)
-		check.Is(s.T, s.searchFor("bad-0"), provider.ErrCircuitOpen)
+		check.ErrorIs(s.T, s.searchFor("bad-0"), provider.ErrCircuitOpen)
 		s.answers(text(200, good))
-		check.Is(s.T, s.search(), nil)
-		check.Is(s.T, s.searchFor("bad-0"), nil)
+		check.ErrorIs(s.T, s.search(), nil)
+		check.ErrorIs(s.T, s.searchFor("bad-0"), nil)
 	})
 }
 
@@ -361,9 +364,9 @@ func TestCallsInProgressDoNotProlongThePause(t *testing.T) {
 		}
 		s.answers(text(200, good))
 		natstest.Pass(30*time.Second - time.Nanosecond)
-		check.Is(s.T, s.search(), provider.ErrCircuitOpen)
+		check.ErrorIs(s.T, s.search(), provider.ErrCircuitOpen)
 		natstest.Pass(time.Nanosecond)
-		check.Is(s.T, s.search(), nil)
+		check.ErrorIs(s.T, s.search(), nil)
 	})
 }
 
@@ -381,7 +384,7 @@ func TestATrialWhoseCallerGivesUpLeavesItToTheNext(t *testing.T) {
 		_, err := s.Search(ctx, pizzaHouse)
 		failure(s.T, err, provider.KindTimeout)
 		s.answers(text(200, good))
-		check.Is(s.T, s.search(), nil)
+		check.ErrorIs(s.T, s.search(), nil)
 	})
 }
 
@@ -393,15 +396,15 @@ func TestCallersWhoGiveUpAreNoFailures(t *testing.T) {
 			ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 			_, err := s.Search(ctx, pizzaHouse)
 			cancel()
-			check.Says(s.T, failure(s.T, err, provider.KindTimeout).Error(), "the caller's deadline passed")
+			check.Contains(s.T, failure(s.T, err, provider.KindTimeout).Error(), "the caller's deadline passed")
 		}
 		ctx, cancel := context.WithCancel(s.Context())
 		time.AfterFunc(time.Second, cancel)
 		_, err := s.Search(ctx, pizzaHouse)
-		check.Is(s.T, failure(s.T, err, provider.KindCanceled), context.Canceled)
+		check.ErrorIs(s.T, failure(s.T, err, provider.KindCanceled), context.Canceled)
 		_, err = s.Search(ctx, pizzaHouse)
 		failure(s.T, err, provider.KindCanceled)
-		check.Same(s.T, "calls, and none of a caller that had given up", s.called(), 9)
+		check.Equal(s.T, s.called(), 9, "calls, and none of a caller that had given up")
 	})
 }
 
@@ -421,11 +424,11 @@ func TestEachCallTakesATurn(t *testing.T) {
 			s.answers(tt.answer)
 			began, group := time.Now(), sync.WaitGroup{}
 			for range 8 {
-				group.Go(func() { check.Same(s.T, "kind", provider.KindOf(s.search()), tt.kind) })
+				group.Go(func() { check.Equal(s.T, provider.KindOf(s.search()), tt.kind, "kind") })
 			}
 			group.Wait()
-			check.Same(s.T, "calls", s.called(), tt.calls)
-			check.Same(s.T, "took", time.Since(began), 7*time.Second)
+			check.Equal(s.T, s.called(), tt.calls, "calls")
+			check.Equal(s.T, time.Since(began), 7*time.Second, "took")
 		}, paced)
 	}
 	bubble(t, "the caller ends", func(s *server) {
@@ -433,11 +436,12 @@ func TestEachCallTakesATurn(t *testing.T) {
 		defer cancel()
 		_, err := s.Search(ctx, pizzaHouse)
 		failure(s.T, err, provider.KindTimeout)
-		check.Same(s.T, "calls", s.called(), 0)
+		check.Equal(s.T, s.called(), 0, "calls")
 	}, func(c *provider.Config) { c.Turn = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } })
 	bubble(t, "no turn", func(s *server) {
 		failed := s.wants(provider.KindRateLimited)
-		check.That(s.T, errors.Is(failed, io.EOF) && failed.RetryAfter == 5*time.Second && s.called() == 0, "error = %v, want when to retry", failed)
+		check.That(s.T, errors.Is(failed, io.EOF) && failed.RetryAfter == 5*time.Second && s.called() == 0, "error = %v, want when to retry",
+			failed)
 	}, func(c *provider.Config) { c.Turn = func(context.Context) error { return io.EOF } })
 }
 
@@ -454,7 +458,7 @@ func TestLimits(t *testing.T) {
 		{10_000, 0, provider.Limits{Burst: 2, Gap: 100 * time.Microsecond, Searches: 80_000}},
 	} {
 		client := check.Must(provider.New(provider.Config{Rate: tt.rate, Timeout: tt.timeout, URL: "http://127.0.0.1"}))(t)
-		check.Same(t, fmt.Sprint(tt.rate), client.Limits(), tt.want)
+		check.Equal(t, client.Limits(), tt.want, fmt.Sprint(tt.rate))
 	}
 }
 
@@ -462,7 +466,7 @@ func TestNewReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := provider.New(provider.Config{Key: "s3cr3t\n", Rate: math.NaN(), Timeout: time.Minute, URL: "ftp://x"})
 	failed := failure(t, err, provider.KindMisconfigured)
-	check.Says(t, failed.Error(), "BaseURL is not an http", "Rate is NaN", "Timeout is 1m0s", "Token holds")
+	check.Contains(t, failed.Error(), "BaseURL is not an http", "Rate is NaN", "Timeout is 1m0s", "Token holds")
 	check.That(t, !provider.Temporary(failed) && !strings.Contains(failed.Error(), "s3cr3t"), "%v is temporary, or has the key", failed)
 	for url, ok := range map[string]bool{
 		"": false, "https://venues.example.com/v1": true, "http://localhost:8081": true, "http://127.0.0.1:8081/": true, "http://[::1]:8081": true,
@@ -472,8 +476,8 @@ func TestNewReportsEveryMistake(t *testing.T) {
 		_, err := provider.New(provider.Config{URL: url})
 		check.That(t, (err == nil) == ok && (ok || !strings.Contains(err.Error(), "s3cr3t")), "%q: %v", url, err)
 	}
-	check.Is(t, check.Err(provider.New(provider.Config{AllowHTTP: true, URL: "http://venues"})), nil)
+	check.ErrorIs(t, check.Err(provider.New(provider.Config{AllowHTTP: true, URL: "http://venues"})), nil)
 	for _, rate := range []float64{0.09, 10_001, -1, math.Inf(1)} {
-		check.Contains(t, check.Err(provider.New(provider.Config{Rate: rate, URL: "http://localhost"})), "Rate is")
+		check.ErrorContains(t, check.Err(provider.New(provider.Config{Rate: rate, URL: "http://localhost"})), "Rate is")
 	}
 }

@@ -138,7 +138,7 @@ func TestAllocationIsLinear(t *testing.T) {
 				runtime.ReadMemStats(&before)
 				track := makeEverything(t, input, Options{})
 				runtime.ReadMemStats(&after)
-				check.Same(t, name, track.Format, format)
+				check.Equal(t, track.Format, format, name)
 				return after.TotalAlloc - before.TotalAlloc
 			}
 			const times = 2000
@@ -181,7 +181,7 @@ func TestWholeRunes(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "a": "a", "é": "é", "aé": "aé", "a\xc3": "a", "漢": "漢", "\xe6\xbc": "", "x🍞": "x🍞", "x\xf0\x9f\x8d": "x", "x\xf0": "x", "\x80\x80\x80\x80": "\x80\x80\x80\x80",
 	} {
-		check.Same(t, fmt.Sprintf("%q gives", text), string(wholeRunes([]byte(text))), want)
+		check.Equal(t, string(wholeRunes([]byte(text))), want, fmt.Sprintf("%q gives", text))
 	}
 	if text := "漢字🍞"; utf8.ValidString(text) {
 		for i := range len(text) {
@@ -294,7 +294,7 @@ func TestTextWithoutTimesIsRefused(t *testing.T) {
 func TestPlainWebVTT(t *testing.T) {
 	t.Parallel()
 	for _, row := range check.Rows(t, "testdata/plain.tsv") {
-		check.Same(t, row[0], (Cue{Format: FormatWebVTT, Text: unquote(t, row[0])}).Plain(), unquote(t, row[1]))
+		check.Equal(t, (Cue{Format: FormatWebVTT, Text: unquote(t, row[0])}).Plain(), unquote(t, row[1]), row[0])
 	}
 }
 
@@ -321,7 +321,7 @@ func TestCharacterReferences(t *testing.T) {
 		"&#99999999999999999999999;": "\ufffd", "&#x80;": "€", "&#146;": "’", "&#x9F": "Ÿ", "&#x81;": "\u0081", "&#x10FFFF;": "\U0010ffff",
 		"&#00000000000000000065;": "A", "&#xFFFE;": "\ufffe",
 	} {
-		check.Same(t, fmt.Sprintf("%q gives", text), unescape(text), want)
+		check.Equal(t, unescape(text), want, fmt.Sprintf("%q gives", text))
 		got := unescape("x" + text)
 		check.That(t, got == "x"+want, "%q gives %q, want %q", "x"+text, got, "x"+want)
 	}

@@ -34,13 +34,13 @@ func TestTimesAsPeopleWriteThem(t *testing.T) {
 				lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(input, "\r\n", "\n")), "\n")
 				check.Require(t, ok && wrong.Line > 0 && strings.Contains(lines[wrong.Line-1], line), "%s: %q: %v, %+v: want its line", name, input,
 					err, track)
-				check.Contains(t, err, fmt.Sprintf("line %d: ", wrong.Line))
+				check.ErrorContains(t, err, fmt.Sprintf("line %d: ", wrong.Line))
 				continue
 			}
 			check.Require(t, err == nil && len(track.Cues) > 0 && track.Skipped == 0, "%s: %q: %v", name, input, err)
 			last := track.Cues[len(track.Cues)-1]
 			text := strings.ReplaceAll(strings.Trim(last.Text, "\u200e"), "\n", " ")
-			check.Same(t, fmt.Sprintf("%s: %q: %+v", name, input, track.Cues), fmt.Sprintf("%s-%s %s", last.Start, last.End, text), want)
+			check.Equal(t, fmt.Sprintf("%s-%s %s", last.Start, last.End, text), want, fmt.Sprintf("%s: %q: %+v", name, input, track.Cues))
 			check.That(t, len(track.Cues) == 1 || track.Cues[0].Text == "a", "%s: %q: %+v", name, input, track.Cues)
 		}
 	}
@@ -82,12 +82,12 @@ func TestCopiedTranscripts(t *testing.T) {
 	} {
 		track, err := Parse([]byte(input), Options{Timed: want != nil, Lenient: true})
 		if len(want) == 1 && strings.HasPrefix(want[0], "line") {
-			check.Contains(t, err, want[0])
+			check.ErrorContains(t, err, want[0])
 			continue
 		}
 		check.That(t, err == nil && track.Timed == (want != nil) && track.Format == FormatText, "%q: %+v, %v", input, track, err)
 		if want != nil {
-			check.Equal(t, want, linesOf(t, input))
+			check.Equal(t, linesOf(t, input), want)
 		}
 	}
 }
@@ -96,5 +96,5 @@ func TestCopiedTranscripts(t *testing.T) {
 func TestJoinedFiles(t *testing.T) {
 	t.Parallel()
 	track := parse(t, "WEBVTT\n\n00:00.000 --> 00:01.000\na\nWEBVTT\nX-TIMESTAMP-MAP=LOCAL:00:00:00.000,MPEGTS:9\n00:01.000 --> 00:02.000\nb\n", Options{Lenient: true})
-	check.Equal(t, []got{{"", span01, "a"}, {"", "1s-2s", "b"}}, cuesOf(track))
+	check.Equal(t, cuesOf(track), []got{{"", span01, "a"}, {"", "1s-2s", "b"}})
 }

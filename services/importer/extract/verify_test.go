@@ -64,7 +64,7 @@ func TestVerifyKeepsWhatTheSourceSays(t *testing.T) {
 	check.OK(t, extract.Verify(t.Context(), &r, input()))
 	want := honest()
 	want.Warnings = r.Warnings
-	check.Equal(t, want, r)
+	check.Equal(t, r, want)
 	check.That(t, len(r.Warnings) == 1 && r.Warnings[0].Code == extract.WarnInstructions, "warnings are %v", r.Warnings)
 }
 
@@ -97,7 +97,7 @@ func TestVerifyMarks(t *testing.T) {
 			r := honest()
 			c.spoil(&r)
 			check.OK(t, extract.Verify(t.Context(), &r, input()))
-			check.Same(t, "marked", strings.Join(c.where(&r), " "), c.want)
+			check.Equal(t, strings.Join(c.where(&r), " "), c.want, "marked")
 			check.That(t, warned(&r, extract.WarnUnverified), "no warning")
 		})
 	}
@@ -139,13 +139,13 @@ func TestVerifyDoubtsNumbersOfPhotos(t *testing.T) {
 		{Qty: "2", Unit: "cup", Item: "flour"}, {Qty: "5 1/2", Unit: "cup", Item: "milk"},
 	}}
 	check.OK(t, extract.Verify(t.Context(), &r, in))
-	check.Equal(t, []string(nil), r.Ingredients[0].Unverified)
-	check.Equal(t, []string{"qty"}, r.Ingredients[1].Unverified)
+	check.Equal(t, r.Ingredients[0].Unverified, []string(nil))
+	check.Equal(t, r.Ingredients[1].Unverified, []string{"qty"})
 	in.Description, in.Sure = "1 % cups flour\nSalt, to taste", "cups flour\nSalt, to taste"
 	r.Ingredients = []recipe.Ingredient{{Item: "1 % cups flour"}, {Item: "Salt", Note: "to taste"}}
 	check.OK(t, extract.Verify(t.Context(), &r, in))
-	check.Equal(t, []string{"qty"}, r.Ingredients[0].Unverified)
-	check.Equal(t, []string(nil), r.Ingredients[1].Unverified)
+	check.Equal(t, r.Ingredients[0].Unverified, []string{"qty"})
+	check.Equal(t, r.Ingredients[1].Unverified, []string(nil))
 }
 
 func TestVerifyReadsTheTimesOfTheSource(t *testing.T) {
@@ -216,7 +216,7 @@ func TestVerifyKeepsMarksOfUnreadAmounts(t *testing.T) {
 		{Item: "2 c. de sucre", Unverified: []string{"qty"}}, {Item: "sucre", Unverified: []string{"item"}},
 	}}
 	check.OK(t, extract.Verify(t.Context(), &r, extract.Input{Description: "2 c. de sucre"}))
-	check.Equal(t, []string{"qty"}, r.Ingredients[0].Unverified)
+	check.Equal(t, r.Ingredients[0].Unverified, []string{"qty"})
 	check.That(t, r.Ingredients[1].Unverified == nil && warned(&r, extract.WarnUnverified), "%+v", r)
 }
 
@@ -236,10 +236,10 @@ func TestCheckedCleansVerifiesAndValidates(t *testing.T) {
 	r.Details = recipe.Details{Image: "https://evil.example/pixel.gif", Nutrition: map[string]string{"calories": "1"}}
 	r.Ingredients = append(r.Ingredients, recipe.Ingredient{Item: "unobtainium"})
 	got := check.Must(extract.Checked(made{recipe: r}).Extract(t.Context(), input()))(t)
-	check.Equal(t, recipe.Details{}, got.Details)
+	check.Equal(t, got.Details, recipe.Details{})
 	check.That(t, got.Title == "Pancakes" && got.Steps[1].Index == 2, "it was not cleaned: %+v", got)
-	check.Equal(t, []string{"item"}, got.Ingredients[4].Unverified)
-	check.Is(t, check.Err(extract.Checked(made{}).Extract(t.Context(), input())), contracts.ErrInvalid, "an empty recipe")
+	check.Equal(t, got.Ingredients[4].Unverified, []string{"item"})
+	check.ErrorIs(t, check.Err(extract.Checked(made{}).Extract(t.Context(), input())), contracts.ErrInvalid, "an empty recipe")
 	_, err := extract.Checked(made{err: extract.ErrNoRecipe}).Extract(t.Context(), input())
 	check.That(t, errors.Is(err, extract.ErrNoRecipe), "the extractor's error is %v", err)
 }
@@ -253,10 +253,11 @@ func TestARecipeWithoutStepsIsOfAWrittenSource(t *testing.T) {
 		r := recipe.Recipe{Title: extract.Untitled, Ingredients: []recipe.Ingredient{{Qty: "200", Unit: "gram", Item: c.item}}, Steps: []recipe.Step{{Text: " "}}}
 		written := extract.Input{Description: c.text, Untimed: true}
 		got, err := extract.Checked(made{recipe: r}).Extract(t.Context(), written)
-		check.That(t, err == nil && got.Steps != nil && len(got.Steps) == 0 && len(got.Warnings) == 1 && got.Warnings[0].Code == extract.WarnNoSteps,
+		check.That(t,
+			err == nil && got.Steps != nil && len(got.Steps) == 0 && len(got.Warnings) == 1 && got.Warnings[0].Code == extract.WarnNoSteps,
 			"%s: %+v, %v", c.item, got, err)
 		said := extract.Input{Segments: []caption.Segment{{Dur: time.Second, Text: c.text}}, Description: c.text}
-		check.Is(t, check.Err(extract.Checked(made{recipe: r}).Extract(t.Context(), said)), contracts.ErrInvalid, c.item)
+		check.ErrorIs(t, check.Err(extract.Checked(made{recipe: r}).Extract(t.Context(), said)), contracts.ErrInvalid, c.item)
 	}
 }
 
@@ -437,7 +438,7 @@ func TestCleanMakesAnythingValid(t *testing.T) {
 	}
 	extract.Clean(&r)
 	holds(t, &r)
-	check.Equal(t, map[string]string{"fatContent": "9 g"}, r.Details.Nutrition)
+	check.Equal(t, r.Details.Nutrition, map[string]string{"fatContent": "9 g"})
 	check.That(t, warned(&r, extract.WarnCut) && warned(&r, extract.WarnField), "nobody says that it was cut")
 }
 
@@ -454,7 +455,8 @@ func TestCleanDividesLongSteps(t *testing.T) {
 		got := ""
 		for i, s := range r.Steps[1:] {
 			got += s.Text
-			check.That(t, (!strings.HasPrefix(text, "Stir") || strings.HasSuffix(s.Text, "golden.") && len(s.Times) != 0) && (s.Timestamp != nil) == (i == 0),
+			check.That(t,
+				(!strings.HasPrefix(text, "Stir") || strings.HasSuffix(s.Text, "golden.") && len(s.Times) != 0) && (s.Timestamp != nil) == (i == 0),
 				"step %+v", s)
 		}
 		check.That(t, strings.ReplaceAll(got, " ", "") == strings.ReplaceAll(text, " ", "") && len(r.Warnings) == 0,
@@ -514,10 +516,10 @@ func TestCleanMakesTheMarksOfAStepConsistent(t *testing.T) {
 		Temperatures: []recipe.Temperature{{Degrees: 180, Scale: "K", Raw: "180"}, {Degrees: 90}},
 	}}}
 	extract.Clean(&r)
-	check.Equal(t, []recipe.Step{{
+	check.Equal(t, r.Steps, []recipe.Step{{
 		Index: 1, Text: "Bake.", Times: []recipe.Duration{{MinSec: 60, MaxSec: 60, Raw: "a minute"}},
 		Temperatures: []recipe.Temperature{{Degrees: 180, MaxDegrees: 180, Raw: "180"}},
-	}}, r.Steps)
+	}})
 }
 
 func FuzzClean(f *testing.F) {

@@ -56,7 +56,7 @@ func TestSite(t *testing.T) {
 		"http://[0:0::1]:5/": "[::1]:5", "http://127.1/": "", "http://0x7f000001/": "", "http://2130706433:80": "", "http://[fe80::1%25eth0]/": "",
 		"file:a": "",
 	} {
-		check.Same(t, address, Site(address), want)
+		check.Equal(t, Site(address), want, address)
 	}
 }
 
@@ -98,6 +98,6 @@ func TestTitleOf(t *testing.T) {
 		"ni:///sha-256;f4OxZX_x_FO5LcGBSKHWXfwtSx-j1ncoSt3SABJtkGk?name=pea.vtt": "pea",
 		"ni:///sha-256;f4OxZX_x_FO5LcGBSKHWXfwtSx-j1ncoSt3SABJtkGk":              "",
 	} {
-		check.Same(t, fmt.Sprintf("titleOf(%q)", address), titleOf(address), want)
+		check.Equal(t, titleOf(address), want, fmt.Sprintf("titleOf(%q)", address))
 	}
 }

@@ -52,7 +52,7 @@ func TestCookiesLastForOneFetch(t *testing.T) {
 				http.Redirect(w, r, "/flood?x=1", http.StatusFound)
 				return
 			}
-			check.Same(t, "the cookies of a flood", len(r.Cookies()), 200)
+			check.Equal(t, len(r.Cookies()), 200, "the cookies of a flood")
 			text("text/html", recipePage)(w, r)
 		},
 	})
@@ -65,7 +65,7 @@ func TestCookiesLastForOneFetch(t *testing.T) {
 			check.That(t, sets.Load() == 1 || path == "/flood", "%s, fetch %d: the cookie was set %d times, want once", path, n, sets.Load())
 		}
 	}
-	check.Same(t, "cookies sent to another site", others.Load(), 0)
+	check.Equal(t, others.Load(), 0, "cookies sent to another site")
 }
 
 // The setting names the importer to sites that refuse others, and a refusal says what a person can do.
@@ -103,7 +103,7 @@ func TestSitesThatRefusePrograms(t *testing.T) {
 	_, err = sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/busy"}, nil)
 	wantError(t, err, failure.Network, true, "HTTP 503")
 	_, err = source.New(source.Config{UserAgent: "a\r\nX: b"})
-	check.Contains(t, err, "Config.UserAgent", "control characters")
+	check.ErrorContains(t, err, "Config.UserAgent", "control characters")
 }
 
 // Answers that are unusual, and readable, are read.
@@ -148,10 +148,10 @@ func TestUnusualAnswers(t *testing.T) {
 	}
 	for path, want := range map[string]string{"/loop": "No recipe found", "/reload": "No recipe found", "/private": "may not be fetched"} {
 		_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
-		check.Contains(t, err, want)
+		check.ErrorContains(t, err, want)
 	}
 	_, err := s.Fetch(t.Context(), source.Request{Type: source.TypePhoto, URL: server.URL + "/File:cake.jpg"}, nil)
-	check.Contains(t, err, "holds no photo")
+	check.ErrorContains(t, err, "holds no photo")
 }
 
 // A file of a kind that is not read is named, however it arrives, with what to hand in instead.

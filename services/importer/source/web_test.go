@@ -64,7 +64,7 @@ func TestPageWithRecipe(t *testing.T) {
 			},
 		},
 	}
-	check.Equal(t, want, m.Recipe)
+	check.Equal(t, m.Recipe, want)
 	if m.Title != "Lemon cake" || m.Author != "A Cook" || m.Description != "About cakes" || m.Language != "en" || len(m.Transcript.Segments) != 0 {
 		t.Errorf("material %+v", m)
 	}
@@ -87,7 +87,7 @@ func TestTheSiteOfAnOutageIsNamed(t *testing.T) {
 		_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: here.URL + path}, nil)
 		failed, _ := errors.AsType[*source.Error](err)
 		check.Require(t, failed != nil && failed.Outage, "%s: %v", path, err)
-		check.Same(t, path+" is an outage of", failed.Site, want)
+		check.Equal(t, failed.Site, want, path+" is an outage of")
 	}
 }
 
@@ -182,8 +182,9 @@ func TestPageText(t *testing.T) {
 		server := site(t, map[string]http.HandlerFunc{"/bread": text("text/html; charset=utf-8", strings.Replace(c.page, "%s", c.language, 1))})
 		request := source.Request{URL: server.URL + "/bread"}
 		m, err := sources(t, source.Config{PageText: true}).Fetch(t.Context(), request, nil)
-		check.Require(t, err == nil && m.Recipe == nil && m.Description == c.want && m.Title == "Pan" && m.Language == c.language && len(m.Warnings) == 1 &&
-			m.Warnings[0].Code == source.WarnPageText, "%v: %+v", err, m)
+		check.Require(t,
+			err == nil && m.Recipe == nil && m.Description == c.want && m.Title == "Pan" && m.Language == c.language && len(m.Warnings) == 1 &&
+				m.Warnings[0].Code == source.WarnPageText, "%v: %+v", err, m)
 		_, err = sources(t, source.Config{}).Fetch(t.Context(), request, nil)
 		wantError(t, err, failure.ExtractionFailed, false, "a model, where one is configured, reads the text")
 	}
@@ -370,10 +371,10 @@ func TestCaptionFile(t *testing.T) {
 			var out bytes.Buffer
 			check.OK(t, m.Transcript.WriteText(&out))
 			want := "[1.00s] Sift two cups of flour into a bowl.\n[5.00s] Stir in a cup of milk until it is smooth.\n"
-			check.Equal(t, want, out.String())
+			check.Equal(t, out.String(), want)
 			check.That(t, m.ID == id && m.URL == server.URL+path && m.Type == source.TypeCaptions && !m.Truncated && m.Version != "",
 				"material %+v: want id %s and url %s", m, id, server.URL+path)
-			check.Equal(t, []float64{0.8, 1}, shares)
+			check.Equal(t, shares, []float64{0.8, 1})
 		})
 	}
 }
@@ -388,7 +389,7 @@ func TestMaterialThroughJSON(t *testing.T) {
 	data := check.Must(json.Marshal(m))(t)
 	var again source.Material
 	check.OK(t, json.Unmarshal(data, &again))
-	check.Equal(t, m, &again)
+	check.Equal(t, &again, m)
 }
 
 func TestCaptionFileErrors(t *testing.T) {
@@ -571,7 +572,7 @@ func TestPages(t *testing.T) {
 				got = facts(made)
 			}
 			slices.Sort(want)
-			check.Equal(t, want, got)
+			check.Equal(t, got, want)
 		})
 	}
 	check.That(t, count >= 40, "%d pages", count)
@@ -621,7 +622,8 @@ func TestTextIsADescription(t *testing.T) {
 		r, err := rules.New().Extract(t.Context(), extract.Input{
 			Title: m.Title, Description: m.Description, Segments: m.Transcript.Segments, Untimed: !m.Transcript.Timed,
 		})
-		check.That(t, err == nil && r.Title == "Lentil soup" && r.Servings == "4" && len(r.Ingredients) == 3 && len(r.Steps) == 2 && len(r.Warnings) == 0,
+		check.That(t,
+			err == nil && r.Title == "Lentil soup" && r.Servings == "4" && len(r.Ingredients) == 3 && len(r.Steps) == 2 && len(r.Warnings) == 0,
 			"%s: recipe %+v, error %v", name, r, err)
 	}
 }

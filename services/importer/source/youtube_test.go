@@ -141,7 +141,7 @@ func TestYouTubeCaptions(t *testing.T) {
 				"track %+v, language %q, said:\n%s\nwant %+v and %q", m.Track, m.Language, said.String(), test.want, test.words)
 			check.That(t, m.Title == "Lemon cake" && m.Author == "A Cook" && m.ID == "youtube:"+test.id,
 				"title %q, author %q, id %q: want those of the video", m.Title, m.Author, m.ID)
-			check.Same(t, "requests for captions", y.Fetches(test.id), 1)
+			check.Equal(t, y.Fetches(test.id), 1, "requests for captions")
 		})
 	}
 }
@@ -169,11 +169,11 @@ func TestYouTubeDescriptionAndChapters(t *testing.T) {
 	var shares []float64
 	m := check.Must(s.Fetch(t.Context(), watch("chapters000"), func(share float64) { shares = append(shares, share) }))(t)
 	want := []extract.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
-	check.Equal(t, want, m.Chapters)
+	check.Equal(t, m.Chapters, want)
 	if strings.TrimSpace(m.Description) != strings.TrimSpace(description) || m.Duration != 5*time.Minute || !strings.Contains(m.Version, "yt-dlp/20") {
 		t.Errorf("description %q, duration %s, version %q", m.Description, m.Duration, m.Version)
 	}
-	check.Equal(t, []float64{0.5, 0.9, 1}, shares)
+	check.Equal(t, shares, []float64{0.5, 0.9, 1})
 }
 
 func TestYouTubeErrors(t *testing.T) {
@@ -223,7 +223,7 @@ func TestYouTubeErrors(t *testing.T) {
 			t.Parallel()
 			_, err := s.Fetch(t.Context(), watch(id(i)), nil)
 			wantError(t, err, test.code, test.again, test.message)
-			check.Same(t, "requests for captions", y.Fetches(id(i)), test.fetches)
+			check.Equal(t, y.Fetches(id(i)), test.fetches, "requests for captions")
 		})
 	}
 }
@@ -373,7 +373,7 @@ func TestKindOf(t *testing.T) {
 		{"a.vtt", "<html>", source.TypeCaptions},
 		{"a.JPG", "no photo", source.TypePhoto},
 	} {
-		check.Same(t, tc.name, source.KindOf(tc.name, []byte(tc.content)), tc.want)
+		check.Equal(t, source.KindOf(tc.name, []byte(tc.content)), tc.want, tc.name)
 	}
 }
 
@@ -505,9 +505,9 @@ func TestIdentifyIsCanonical(t *testing.T) {
 		"https://example.com/cake?page=2&si=Zk9LqD3oR3c9Xy_8", "https://example.com/cake?page=2&_ga=2.1.2-3&_gl=1*a", "https://example.com/cake?UTM_ID=1&page=2&",
 		"https://example.com/cake?page=2&ttclid=1&yclid=2&_hsenc=3&mkt_tok=4&epik=5",
 	} {
-		check.Same(t, same, identify("", same), page)
+		check.Equal(t, identify("", same), page, same)
 	}
-	check.Same(t, "a name in Unicode", identify("", "BÜCHER.example/x"), identify("", "https://xn--bcher-kva.example/x"))
+	check.Equal(t, identify("", "BÜCHER.example/x"), identify("", "https://xn--bcher-kva.example/x"), "a name in Unicode")
 	seen := map[string]string{page: "the page"}
 	for _, other := range []string{
 		"https://example.com/cake?page=3", "https://example.com/Cake?page=2", "http://example.com/cake?page=2",
@@ -573,7 +573,7 @@ func TestPhotoIsRead(t *testing.T) {
 		}
 		check.That(t, same && m.ImageType == "image/"+ending && m.Type == source.TypePhoto && !m.Transcript.Timed,
 			"type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
-		check.Same(t, "title", m.Title, "Lemon cake")
+		check.Equal(t, m.Title, "Lemon cake", "title")
 		var said strings.Builder
 		if err := m.Transcript.WriteText(&said); err != nil || !strings.Contains(said.String(), "2 cups flour") {
 			t.Errorf("transcript %q, error %v: want the text of the photo", said.String(), err)
@@ -612,7 +612,8 @@ func TestMisreadFractionsAreMarked(t *testing.T) {
 		item := strings.Fields(got.Item)
 		want, known := amounts[item[len(item)-1]]
 		right := string(got.Qty) == want && len(item) == 1
-		check.That(t, known && (right || slices.Contains(got.Unverified, "qty")), "%+v of %q, sure %q: want %s, or a mark", got, m.Description, m.Sure, want)
+		check.That(t, known && (right || slices.Contains(got.Unverified, "qty")), "%+v of %q, sure %q: want %s, or a mark", got,
+			m.Description, m.Sure, want)
 	}
 }
 
@@ -627,8 +628,8 @@ func TestPhotoIsPassedOn(t *testing.T) {
 		check.That(t, err == nil && m.ImageType == "image/"+ending && bytes.Equal(m.Image, photoAs(t, ending)) && len(m.Transcript.Segments) == 0,
 			"material %+v, error %v: want the image alone", m, err)
 	}
-	check.Contains(t, check.Err(source.New(source.Config{Photo: source.Photo{Program: "tesseract"}})), "install tesseract")
-	check.Contains(t, check.Err(source.New(source.Config{YouTube: &source.YouTube{}})), "install yt-dlp")
+	check.ErrorContains(t, check.Err(source.New(source.Config{Photo: source.Photo{Program: "tesseract"}})), "install tesseract")
+	check.ErrorContains(t, check.Err(source.New(source.Config{YouTube: &source.YouTube{}})), "install yt-dlp")
 	for _, languages := range []string{"eng --psm 0", "-l", "eng+", "../x"} {
 		_, err := source.New(source.Config{Photo: source.Photo{Languages: languages}})
 		check.That(t, err != nil && strings.Contains(err.Error(), "Languages"), "languages %q: error %v: want them refused", languages, err)

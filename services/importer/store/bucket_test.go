@@ -53,7 +53,7 @@ func TestManyListsAndABadRecord(t *testing.T) {
 	<-js.PublishAsyncComplete()
 	list, more, err := s.List(t.Context(), store.Query{OwnerID: "eve"})
 	check.That(t, err == nil && len(list) == store.MaxList && more, "%d recipes, %t, %v", len(list), more, err)
-	check.Says(t, log.String(), "owner_id=ada records=1")
+	check.Contains(t, log.String(), "owner_id=ada records=1")
 }
 
 func draft(jobID, owner, title, item string) store.Draft {
@@ -120,6 +120,6 @@ func TestGetOfNothing(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for _, id := range []string{"x", "", "a.b", "*", ">", "../x"} {
-		check.Is(t, check.Err(s.Get(t.Context(), id)), store.ErrNotFound, id)
+		check.ErrorIs(t, check.Err(s.Get(t.Context(), id)), store.ErrNotFound, id)
 	}
 }

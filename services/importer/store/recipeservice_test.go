@@ -80,7 +80,7 @@ func TestCallsAreTheDocumented(t *testing.T) {
 		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportFailed, Code: failure.Private, Error: "no"}),
 		s.SaveTranscript(t.Context(), "a/../b", []caption.Segment{{Start: time.Second, Dur: 2500 * time.Millisecond, Text: "Hi"}}),
 	} {
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 	}
 	status, err := s.Status(t.Context(), "j")
 	check.That(t, err == nil && status.Status == contracts.ImportRunning, "%+v, %v", status, err)
@@ -94,7 +94,7 @@ func TestCallsAreTheDocumented(t *testing.T) {
 		`POST /internal/import-jobs/a%2F..%2Fb/transcript {"segments":[{"start":1,"dur":2.5,"text":"Hi"}]}`,
 		`GET /internal/import-jobs/j`,
 	}
-	check.Equal(t, want, f.seen)
+	check.Equal(t, f.seen, want)
 }
 
 func TestErrorsSayWhetherToTryAgain(t *testing.T) {

@@ -58,8 +58,9 @@ func TestAddresses(t *testing.T) {
 	}
 	kv := check.Must(js.KeyValue(ctx, contracts.BucketDirectory))(t)
 	entry := check.Must(kv.Get(ctx, "CUSTOMER.ada"))(t)
-	check.Equal(t, `{"addresses":{"email":"ada@example.org"},"loyalty":{"points":12345678901234567890},"opt_out":{"news":["email"]},`+
-		`"recipient_type":"CUSTOMER","time_zone":"Asia/Jerusalem","user_id":"ada"}`, string(entry.Value()))
+	check.Equal(t, string(entry.Value()),
+		`{"addresses":{"email":"ada@example.org"},"loyalty":{"points":12345678901234567890},"opt_out":{"news":["email"]},`+
+			`"recipient_type":"CUSTOMER","time_zone":"Asia/Jerusalem","user_id":"ada"}`)
 	revision := entry.Revision()
 	check.OK(t, setAddress(ctx, d, "CUSTOMER", "ada", "email", "ada@example.org"))
 	stream, err := js.Stream(ctx, "KV_"+contracts.BucketDirectory)
@@ -137,24 +138,24 @@ func TestForget(t *testing.T) {
 	check.OK(t, d.Put(ctx, contracts.Recipient{RecipientType: "ADMIN", UserID: "root"}))
 	for _, want := range []bool{true, false} { // again, as after an interruption
 		known := check.Must(d.Forget(ctx, "ADMIN", "ada"))(t)
-		check.Equal(t, want, known)
+		check.Equal(t, known, want)
 	}
 	isForgotten := func() {
 		t.Helper()
-		check.Is(t, getting(ctx, d, "ADMIN", "ada"), recipient.ErrForgotten)
+		check.ErrorIs(t, getting(ctx, d, "ADMIN", "ada"), recipient.ErrForgotten)
 	}
 	isForgotten()
 	all := check.Must(ids(d.Resolve(ctx, recipient.Query{Scope: rules.ScopeAll, Type: "ADMIN"})))(t)
-	check.Equal(t, []string{"ADMIN/root"}, all)
-	check.Is(t, check.Err(kv.Get(ctx, "ADMIN.ada")), jetstream.ErrKeyNotFound)
+	check.Equal(t, all, []string{"ADMIN/root"})
+	check.ErrorIs(t, check.Err(kv.Get(ctx, "ADMIN.ada")), jetstream.ErrKeyNotFound)
 	stream := check.Must(js.Stream(ctx, "KV_"+contracts.BucketDirectory))(t)
 	mark := check.Must(stream.GetLastMsgForSubject(ctx, "$KV.directory.ADMIN.ada"))(t)
-	check.Equal(t, "", string(mark.Data))
-	check.Equal(t, "3456000s", mark.Header.Get(jetstream.MsgTTLHeader)) // 40 days
+	check.Equal(t, string(mark.Data), "")
+	check.Equal(t, mark.Header.Get(jetstream.MsgTTLHeader), "3456000s") // 40 days
 
 	check.OK(t, d.OptOut(ctx, "ADMIN", "ada", "news", "email"))
 	check.OK(t, check.Err(d.Drop(ctx, "ADMIN", "ada", "email", "ada@example.org")))
-	check.Is(t, setAddress(ctx, d, "ADMIN", "ada", "email", ""), recipient.ErrForgotten)
+	check.ErrorIs(t, setAddress(ctx, d, "ADMIN", "ada", "email", ""), recipient.ErrForgotten)
 	isForgotten()
 
 	check.OK(t, setAddress(ctx, d, "ADMIN", "ada", "webpush", "here"))
@@ -176,7 +177,7 @@ func TestForgetRemovesWhatComesBetween(t *testing.T) {
 	check.OK(t, setAddress(ctx, other, "ADMIN", "root", "email", "root@example.org"))
 	d, proxy := through(t, srv)
 	between := sync.OnceFunc(func() {
-		check.Is(t, setAddress(context.WithoutCancel(ctx), other, "ADMIN", "root", "sms", "34"), nil)
+		check.ErrorIs(t, setAddress(context.WithoutCancel(ctx), other, "ADMIN", "root", "sms", "34"), nil)
 	})
 	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
 		if f.FromClient && f.Subject == "$KV.directory.ADMIN.root" {
@@ -185,7 +186,7 @@ func TestForgetRemovesWhatComesBetween(t *testing.T) {
 		return natstest.Relay
 	})
 	known := check.Must(d.Forget(ctx, "ADMIN", "root"))(t)
-	check.Equal(t, true, known)
+	check.Equal(t, known, true)
 	proxy.Filter(nil)
-	check.Is(t, getting(ctx, other, "ADMIN", "root"), recipient.ErrForgotten)
+	check.ErrorIs(t, getting(ctx, other, "ADMIN", "root"), recipient.ErrForgotten)
 }

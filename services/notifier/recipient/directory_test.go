@@ -121,7 +121,7 @@ func TestDirectoryDoesNotEndEarly(t *testing.T) {
 	}
 	check.That(t, n >= 300 || errors.Is(last, recipient.ErrIncomplete), "%d of 300, then %v", n, last)
 	cancel()
-	check.Failsf(t, check.Err(ids(d.Resolve(ctx, recipient.Query{Type: "ADMIN", Scope: rules.ScopeAll}))),
+	check.That(t, check.Err(ids(d.Resolve(ctx, recipient.Query{Type: "ADMIN", Scope: rules.ScopeAll}))) != nil,
 		"a list that never began was taken for an empty one")
 }
 
@@ -151,9 +151,9 @@ func TestTheDirectoryIsWrittenWhileItIsListed(t *testing.T) {
 			check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "ADMIN", UserID: fmt.Sprint("u", i), Locale: locale}))
 		}
 	}
-	check.Same(t, "people", len(times), people+1)
+	check.Equal(t, len(times), people+1, "people")
 	for user, n := range times {
-		check.Same(t, user+" comes, times", n, 1)
+		check.Equal(t, n, 1, user+" comes, times")
 	}
 }
 
@@ -178,7 +178,7 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 		t.Fatal(users, err)
 	}
 	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDirectory))(t)
-	check.Same(t, "consumers are left", stream.CachedInfo().State.Consumers, 0)
+	check.Equal(t, stream.CachedInfo().State.Consumers, 0, "consumers are left")
 }
 
 func TestDirectoryGet(t *testing.T) {
@@ -195,7 +195,7 @@ func TestDirectoryGet(t *testing.T) {
 	_, _, err = d.Get(t.Context(), "ADMIN", "broken")
 	e, ok := errors.AsType[*recipient.Error](err)
 	check.That(t, ok && e.Permanent && errors.Is(err, contracts.ErrInvalid), "a broken record: %v", err)
-	check.Is(t, d.Put(t.Context(), contracts.Recipient{UserID: "u"}), contracts.ErrInvalid)
+	check.ErrorIs(t, d.Put(t.Context(), contracts.Recipient{UserID: "u"}), contracts.ErrInvalid)
 }
 
 // An unreadable record may have opt-outs, so nothing replaces it until it is deleted.
@@ -203,9 +203,9 @@ func TestAnUnreadableRecordIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	d, js := open(t)
 	spoiled := check.Must(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"opt_out":5}`)))(t).Sequence
-	check.Is(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "ADMIN", UserID: "broken"}), recipient.ErrUnreadable)
+	check.ErrorIs(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "ADMIN", UserID: "broken"}), recipient.ErrUnreadable)
 	edit := recipient.Edit{Body: json.RawMessage(`{"opt_out":{"news":["email"]}}`), Revision: &spoiled}
-	check.Is(t, check.Err(d.Write(t.Context(), "ADMIN", "broken", edit)), recipient.ErrUnreadable)
+	check.ErrorIs(t, check.Err(d.Write(t.Context(), "ADMIN", "broken", edit)), recipient.ErrUnreadable)
 	check.OK(t, d.Remove(t.Context(), "ADMIN", "broken", nil))
 	edit.Revision = nil
 	check.OK(t, check.Err(d.Write(t.Context(), "ADMIN", "broken", edit)))

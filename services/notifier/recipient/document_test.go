@@ -55,7 +55,7 @@ func TestWritersAtATime(t *testing.T) {
 			if err == nil {
 				won.Add(1)
 			} else {
-				check.Is(t, err, recipient.ErrChanged)
+				check.ErrorIs(t, err, recipient.ErrChanged)
 			}
 		})
 		wg.Go(func() {
@@ -67,10 +67,11 @@ func TestWritersAtATime(t *testing.T) {
 	wg.Wait()
 	is := check.Must(d.Read(t.Context(), "CUSTOMER", "ada"))(t)
 	for i := range 16 {
-		check.Says(t, string(is.Body), fmt.Sprintf(`"n%d":1`, i))
+		check.Contains(t, string(is.Body), fmt.Sprintf(`"n%d":1`, i))
 	}
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
-	check.That(t, err == nil && len(r.OptOut) == 16 && len(r.Addresses) == 16 && won.Load() <= 1, "%+v, %d edits of one revision: %v", r, won.Load(), err)
+	check.That(t, err == nil && len(r.OptOut) == 16 && len(r.Addresses) == 16 && won.Load() <= 1, "%+v, %d edits of one revision: %v", r,
+		won.Load(), err)
 }
 
 // Reads that begin while one is under way share the next round trip, and each gets its own recipient: also when the caller gives up that
@@ -87,7 +88,7 @@ func TestReadsShareRoundTrips(t *testing.T) {
 		get := func(ctx context.Context, user, fax string, want error) {
 			all.Go(func() {
 				r, _, err := d.Get(ctx, "ADMIN", user)
-				check.Is(t, err, want)
+				check.ErrorIs(t, err, want)
 				check.That(t, r.Addresses["fax"] == fax, "%.10s: %+v, %v", user, r, err)
 			})
 		}
@@ -113,7 +114,7 @@ func TestReadsShareRoundTrips(t *testing.T) {
 			get(t.Context(), fmt.Sprint("u", i), fmt.Sprint(i), nil)
 		}
 		all.Wait()
-		check.Same(t, "requests, of which the first was lost and sent again", *requests, 3)
+		check.Equal(t, *requests, 3, "requests, of which the first was lost and sent again")
 
 		lose(1)
 		get(t.Context(), "u0", "0", nil)
@@ -165,15 +166,15 @@ func TestWhatAWriteKeeps(t *testing.T) {
 			d, _ := open(t)
 			was := write(t, d, recipient.Edit{Body: json.RawMessage(first)})
 			is, err := d.Write(t.Context(), "CUSTOMER", "ada", test.edit)
-			check.Is(t, err, test.err)
+			check.ErrorIs(t, err, test.err)
 			read := check.Must(d.Read(t.Context(), "CUSTOMER", "ada"))(t)
 			if test.err != nil {
-				check.Equal(t, was, read)
+				check.Equal(t, read, was)
 				return
 			}
-			check.Same(t, "answer", string(is.Body), test.want)
-			check.Same(t, "record", string(read.Body), test.want)
-			check.Same(t, "revision", is.Revision, read.Revision)
+			check.Equal(t, string(is.Body), test.want, "answer")
+			check.Equal(t, string(read.Body), test.want, "record")
+			check.Equal(t, is.Revision, read.Revision, "revision")
 		})
 	}
 }
@@ -190,15 +191,15 @@ func TestPreferencesAddNobody(t *testing.T) {
 	check.OK(t, d.OptOut(t.Context(), "CUSTOMER", "ada", "news", "email"))
 	check.OK(t, check.Err(d.Write(t.Context(), "CUSTOMER", "ada", recipient.Edit{Body: json.RawMessage(`{"mute":{"x":"2030-01-01T00:00:00Z"}}`), Merge: true, Own: true})))
 	check.OK(t, d.Prefer(t.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve", Digest: map[string]string{"*": "1h"}}, 0))
-	check.Same(t, "listed", listed(), 0)
+	check.Equal(t, listed(), 0, "listed")
 	lines, _, err := d.Page(t.Context(), "", 0, 10)
 	check.That(t, err == nil && len(lines) == 2 && strings.Contains(string(lines[0]), `"unlisted":true`), "%s %v", lines, err)
 	entry := check.Must(recipient.ParseEntry(lines[0]))(t)
 	check.OK(t, d.PutMany(t.Context(), []recipient.Entry{entry})[0].Err)
-	check.Same(t, "listed", listed(), 0)
+	check.Equal(t, listed(), 0, "listed")
 	put(t, d, "CUSTOMER", "ada")
-	check.Same(t, "listed", listed(), 1)
+	check.Equal(t, listed(), 1, "listed")
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
 	check.That(t, err == nil && len(r.OptOut) == 1 && len(r.Mute) == 1, "%+v %v", r, err)
-	check.Is(t, d.Prefer(t.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve"}, 0), recipient.ErrChanged)
+	check.ErrorIs(t, d.Prefer(t.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve"}, 0), recipient.ErrChanged)
 }

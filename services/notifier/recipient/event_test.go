@@ -54,10 +54,10 @@ func TestEventNamesEveryField(t *testing.T) {
 		AggregateID: long, RecipientType: "a b", RestaurantID: json.RawMessage(`1.5`), UserID: long, OccurredAt: never, Payload: twice,
 		Recipients: []contracts.Recipient{{UserID: "u"}}, Route: twice,
 	}.Validate()
-	check.Equal(t, pathsOf(err), []string{
+	check.Equal(t, []string{
 		"/event_id", "/event_type", "/aggregate_type", "/aggregate_id", "/recipientType", "/restaurant_id", "/user_id", "/occurred_at",
 		"/payload/a", "/route/a", "/recipients/0/recipient_type",
-	})
+	}, pathsOf(err))
 	for body, want := range map[string]string{
 		`,"recipientType":"A B"}`:                                  "/recipientType",
 		`,"recipientType":5}`:                                      "/recipientType",
@@ -76,7 +76,7 @@ func TestEventNamesEveryField(t *testing.T) {
 		if err == nil { // what this refuses, too, is no event for anybody
 			_, err = recipient.Of(generic)
 			check.That(t, slices.Contains(pathsOf(err), want), "%.80s: Of: %v, want a problem at %s", body, err, want)
-			check.Is(t, check.Err(recipient.PublisherConfig().Subject(generic)), contracts.ErrInvalid)
+			check.ErrorIs(t, check.Err(recipient.PublisherConfig().Subject(generic)), contracts.ErrInvalid)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestSchemaDescribesTheEvent(t *testing.T) {
 	for name := range described.Properties {
 		check.That(t, written[name] != nil, "%s is described, and not read", name)
 	}
-	check.Same(t, "members", len(written), len(described.Properties))
+	check.Equal(t, len(written), len(described.Properties), "members")
 
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
@@ -137,18 +137,18 @@ func TestEventIsTheSameByAllWays(t *testing.T) {
 		generic := check.Must(contracts.Decode[contracts.Event]([]byte(body)))(t)
 		message := check.Must(want.Message())(t)
 		for way, m := range map[string]contracts.Event{"with all members": generic, "with those that are read": message} {
-			check.Same(t, way, string(check.Must(contracts.Encode(check.Must(recipient.Of(m))(t)))(t)), written)
+			check.Equal(t, string(check.Must(contracts.Encode(check.Must(recipient.Of(m))(t)))(t)), written, way)
 			msg := check.Must(m.Msg("/source"))(t)
-			check.Same(t, way, check.Must(config.Fingerprint(msg.Data))(t), mark)
-			check.Same(t, way, check.Must(config.Subject(m))(t), check.Must(want.Subject())(t))
+			check.Equal(t, check.Must(config.Fingerprint(msg.Data))(t), mark, way)
+			check.Equal(t, check.Must(config.Subject(m))(t), check.Must(want.Subject())(t), way)
 			read := check.Must(contracts.Decode[recipient.Event](msg.Data))(t)
-			check.Same(t, way, string(check.Must(contracts.Encode(read))(t)), written)
+			check.Equal(t, string(check.Must(contracts.Encode(read))(t)), written, way)
 		}
 		var direct, through map[string]any
 		check.OK(t, json.Unmarshal([]byte(written), &direct))
 		check.OK(t, json.Unmarshal(check.Must(contracts.Encode(message))(t), &through))
-		check.Equal(t, direct, through)
+		check.Equal(t, through, direct)
 	}
 	routed := recipient.Event{EventType: "b", AggregateType: "a", Route: []byte("{}")}
-	check.Same(t, "subject", check.Must(routed.Subject())(t), "events./routed.b")
+	check.Equal(t, check.Must(routed.Subject())(t), "events./routed.b", "subject")
 }

@@ -137,11 +137,11 @@ func TestAddressesAreMerged(t *testing.T) {
 	check.OK(t, err)
 	phone := r.Endpoint("webhook", "phone")
 	check.That(t, phone.Address == "https://p.example" && phone.Disabled && phone.Takes("AB") && !phone.Takes("B"), "%+v", phone)
-	check.Same(t, "addresses", strings.Join(r.EndpointIDs("webhook"), " "), "main phone")
+	check.Equal(t, strings.Join(r.EndpointIDs("webhook"), " "), "main phone", "addresses")
 	_, err = d.Write(t.Context(), "CUSTOMER", "ada", recipient.Edit{
 		Body: json.RawMessage(`{"endpoints":{"webhook":{"main":{"address":"x"},"7":{"address":""}}}}`), Merge: true,
 	})
-	check.Contains(t, err, "/endpoints/webhook/main/address", "/endpoints/webhook/7", "/endpoints/webhook/7/address")
+	check.ErrorContains(t, err, "/endpoints/webhook/main/address", "/endpoints/webhook/7", "/endpoints/webhook/7/address")
 }
 
 // No edit, import or address of an old name brings back a secret that was replaced, and none changes one that is in use.
@@ -156,7 +156,7 @@ func TestSecretsOnlyGoOn(t *testing.T) {
 		`{"phone":{"generation":null},"main":null}`, `{"phone":{"generation":1,"previous":3},"main":{"generation":6,"previous":1}}`,
 	} {
 		patch(t, d, edit)
-		check.Equal(t, was, hooks(t, d))
+		check.Equal(t, hooks(t, d), was)
 	}
 	entry, err := recipient.ParseEntry([]byte(`{"recipient_type":"CUSTOMER","user_id":"ada",
 		"endpoints":{"webhook":{"phone":{"address":"https://p.example"},"new":{"address":"https://n.example"}}}}`))
@@ -164,12 +164,12 @@ func TestSecretsOnlyGoOn(t *testing.T) {
 	for _, changed := range []bool{true, false} {
 		done := d.PutMany(t.Context(), []recipient.Entry{entry})[0]
 		check.OK(t, done.Err)
-		check.Same(t, "changed", done.Changed, changed)
+		check.Equal(t, done.Changed, changed, "changed")
 	}
 	is := hooks(t, d)
 	check.That(t, is["new"].Generation > 0 && is["phone"].Generation == was["phone"].Generation, "%+v", is)
 	check.OK(t, check.Err(d.Write(t.Context(), "CUSTOMER", "ada", recipient.Edit{Body: json.RawMessage(`{}`)})))
-	check.Same(t, "ids that are left", strings.Join(slices.Sorted(maps.Keys(hooks(t, d))), " "), "main")
+	check.Equal(t, strings.Join(slices.Sorted(maps.Keys(hooks(t, d))), " "), "main", "ids that are left")
 	patch(t, d, `{"phone":{"address":"https://p.example"}}`)
 	again := hooks(t, d)
 	check.That(t, again["phone"].Generation > was["phone"].Generation && again["main"].Generation == 7, "%+v after %+v", again, was)
@@ -188,7 +188,7 @@ func TestAddressesAreExported(t *testing.T) {
 		entry := check.Must(recipient.ParseEntry(line))(t)
 		check.OK(t, other.PutMany(t.Context(), []recipient.Entry{entry})[0].Err)
 	}
-	check.Equal(t, hooks(t, d), hooks(t, other))
+	check.Equal(t, hooks(t, other), hooks(t, d))
 }
 
 // An address that is gone is dropped by its value: one that has replaced it stays, and so do others.
@@ -204,11 +204,11 @@ func TestOneOfSeveralAddressesIsDropped(t *testing.T) {
 	}
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
 	check.OK(t, err)
-	check.Same(t, "addresses", strings.Join(r.EndpointIDs("webhook"), " "), "main work")
+	check.Equal(t, strings.Join(r.EndpointIDs("webhook"), " "), "main work", "addresses")
 	for _, address := range []string{"https://m.example", "https://w.example"} {
 		check.OK(t, check.Err(d.Drop(t.Context(), "CUSTOMER", "ada", "webhook", address)))
 	}
 	r, _, err = d.Get(t.Context(), "CUSTOMER", "ada")
 	check.OK(t, err)
-	check.Same(t, "addresses", strings.Join(r.EndpointIDs("webhook"), " "), "")
+	check.Equal(t, strings.Join(r.EndpointIDs("webhook"), " "), "", "addresses")
 }

@@ -49,11 +49,11 @@ func TestRules(t *testing.T) {
 		},
 		"CUSTOMER": {Channels: []string{"inapp"}, Priority: "critical", Scope: rules.ScopeUser},
 	}
-	check.Equal(t, want, r.For("RESERVATION_REQUESTED"))
+	check.Equal(t, r.For("RESERVATION_REQUESTED"), want)
 	admins := map[contracts.RecipientType]rules.Route{
 		"ADMIN": {Channels: []string{"inapp"}, Priority: "low", Scope: rules.ScopeAll},
 	}
-	check.Equal(t, admins, r.For("WHATEVER"))
+	check.Equal(t, r.For("WHATEVER"), admins)
 }
 
 func TestJSONIsReadToo(t *testing.T) {
@@ -114,7 +114,7 @@ line 16: events.RESERVATION_REQUESTED.RESTAURANT_USER.channels must be a list of
 line 17: events.RESERVATION_REQUESTED is there twice, first in line 4
 line 21: events.Y is an alias: write it out`
 	check.Require(t, err != nil, "accepted")
-	check.Equal(t, want, err.Error())
+	check.Equal(t, err.Error(), want)
 	all, ok := errors.AsType[*rules.Error](err)
 	check.That(t, ok && len(all.Mistakes) == 16, "%T", err)
 }
@@ -137,10 +137,10 @@ func TestNotEvenYAML(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	check.Is(t, check.Err(rules.Load(file, channels)), os.ErrNotExist)
+	check.ErrorIs(t, check.Err(rules.Load(file, channels)), os.ErrNotExist)
 	check.OK(t, os.WriteFile(file, []byte(good), 0o600))
-	check.Is(t, check.Err(rules.Load(file, channels)), nil)
-	check.Contains(t, check.Err(rules.Load(file, channels[:1])), file, "line 6: ")
+	check.ErrorIs(t, check.Err(rules.Load(file, channels)), nil)
+	check.ErrorContains(t, check.Err(rules.Load(file, channels[:1])), file, "line 6: ")
 }
 
 // FuzzParse: whatever the file holds, the answer is rules or mistakes.
@@ -216,12 +216,12 @@ events:
 		hebrew, _ := c.Title("he-IL")
 		got = append(got, fmt.Sprintf("%s%v%v %s %s %s %s", c.Name, c.Channels, c.Digest, english, british, tag, hebrew))
 	}
-	check.Equal(t, []string{
+	check.Equal(t, got, []string{
 		"chat[inapp]false Talk Talk  Talk", "last_calls[sms]false Last calls Last calls  Last calls", "news[email inapp sms]true Latest News en-gb חדשות",
 		"*[email inapp sms webhook]true * *  *",
-	}, got)
+	})
 	_, err = rules.Parse([]byte("version: 1\nevents: {}\ncategories: {a b: x, c: {en: [y], f g: z}, d: \"a\\nb\", e: }"), channels)
-	check.Contains(t, err, "categories.a b is no category", "categories.c.en must be a text", "categories.c.f g is no locale",
+	check.ErrorContains(t, err, "categories.a b is no category", "categories.c.en must be a text", "categories.c.f g is no locale",
 		"categories.d must be one line", "categories.e must be a text")
 }
 
@@ -238,10 +238,10 @@ events:
 `), known)
 	check.OK(t, err)
 	route := r.For("X")["CUSTOMER"]
-	check.Equal(t, []string{"inapp", "push", "email", "sms"}, route.Starts())
-	check.Equal(t, rules.Later{After: 30 * time.Minute, Channels: []string{"email"}, Unread: true}, route.LaterOn("email"))
-	check.Equal(t, rules.Later{}, route.LaterOn("inapp"))
-	check.Same(t, "longest", route.Longest(), 504*time.Hour)
+	check.Equal(t, route.Starts(), []string{"inapp", "push", "email", "sms"})
+	check.Equal(t, route.LaterOn("email"), rules.Later{After: 30 * time.Minute, Channels: []string{"email"}, Unread: true})
+	check.Equal(t, route.LaterOn("inapp"), rules.Later{})
+	check.Equal(t, route.Longest(), 504*time.Hour, "longest")
 }
 
 // Every mistake is reported at once, each with its line.
@@ -260,7 +260,8 @@ events:
     H: {later: [{after: 1h, channels: [email]}]}
 `), []string{"email", "inapp", "sms"})
 	check.Require(t, err != nil, "mistakes are taken")
-	check.Equal(t, strings.Split(`line 4: events.X.A.later must be a list such as [{after: 30m, unread: true, channels: [email]}]
+	check.Equal(t, strings.Split(err.Error(), "\n"),
+		strings.Split(`line 4: events.X.A.later must be a list such as [{after: 30m, unread: true, channels: [email]}]
 line 5: events.X.B.later must be a list such as [{after: 30m, unread: true, channels: [email]}]
 line 6: events.X.C.later[0].unread is "maybe": want true, false
 line 6: events.X.C.later[0].after is missing
@@ -274,7 +275,7 @@ line 8: events.X.E.later[1].channels has "email", which the route has elsewhere
 line 8: events.X.E.later[1].channels has "inapp", which the route has elsewhere
 line 9: events.X.F.later[0].unread needs inapp among the channels of the route, in no digest: nothing else knows what is read
 line 10: events.X.G.later[0].unread needs inapp among the channels of the route, in no digest: nothing else knows what is read
-line 11: events.X.H.channels is missing: want a list of email, inapp, sms`, "\n"), strings.Split(err.Error(), "\n"))
+line 11: events.X.H.channels is missing: want a list of email, inapp, sms`, "\n"))
 }
 
 func TestDigestsAndThrottles(t *testing.T) {
@@ -366,5 +367,5 @@ line 29: events.A.K7.throttle cannot be with priority critical, which is deliver
 line 32: events.B.K8.digest.template is "other", and category c has "c.digest" elsewhere: its rows are delivered together
 line 33: events.B.K9.digest.at has 0 times of day: want 1 to 24`
 	check.Require(t, err != nil, "accepted")
-	check.Equal(t, want, err.Error())
+	check.Equal(t, err.Error(), want)
 }

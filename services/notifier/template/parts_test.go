@@ -110,7 +110,7 @@ func TestTimesOfTheReader(t *testing.T) {
 		check.That(t, err == nil && got.Subject == want[0] && got.Text == want[1], "%q: %q %q %v", where, got.Subject, got.Text, err)
 	}
 	m.Payload = json.RawMessage(`{"at":5}`)
-	check.Contains(t, check.Err(set.Render(m, "email", "")), "x/default.subject:1:")
+	check.ErrorContains(t, check.Err(set.Render(m, "email", "")), "x/default.subject:1:")
 }
 
 // Mistakes that would fail when a message is sent are found before, with their lines.
@@ -223,12 +223,12 @@ func TestSharedTexts(t *testing.T) {
 			want.HTML = got.HTML
 		}
 		check.OK(t, err)
-		check.Equal(t, want, got)
+		check.Equal(t, got, want)
 	}
-	check.Equal(t, []string{"x"}, set.Names())
+	check.Equal(t, set.Names(), []string{"x"})
 	for on, want := range map[string]template.Text{"sms": {Subject: "[test] he", Text: "[test] he"}, "webpush": {Subject: "[test] he", Text: "he"}} {
 		got := check.Must(set.Render(channel.Message{Template: "x", Locale: "he", Test: true}, on, ""))(t)
-		check.Equal(t, want, got)
+		check.Equal(t, got, want)
 	}
 }
 
@@ -245,7 +245,8 @@ func TestMistakesOfSharedTexts(t *testing.T) {
 		"x/default.email.subject": `{{template "a"}}`, "_shared/default.sms.f.txt": "",
 	}
 	_, err := template.Parse(files(texts), template.Config{})
-	check.Equal(t, `_shared/1.a.txt: "1" is no locale: want a language tag such as en-GB, or default
+	check.Equal(t, regexp.MustCompile("contexts: .*").ReplaceAllString(err.Error(), "contexts"),
+		`_shared/1.a.txt: "1" is no locale: want a language tag such as en-GB, or default
 _shared/default.a.txt:3: template "b" is not defined
 _shared/default.c.txt:1: missing value for if
 _shared/default.content.txt: want <locale>.<name>.txt or <locale>.<name>.html, or <locale>.<channel>.<name> with one of these; no name is content
@@ -258,13 +259,13 @@ _shared/default.sms.a.html: html is not for sms
 _shared/default.txt: want <locale>.<name>.txt or <locale>.<name>.html, or <locale>.<channel>.<name> with one of these; no name is content
 _shared/sub: want <locale>.<name>.txt or <locale>.<name>.html, or <locale>.<channel>.<name> with one of these; no name is content
 x/default.subject:1: template "layout" is not defined
-x/default.txt:1: template "e" is not defined`, regexp.MustCompile("contexts: .*").ReplaceAllString(err.Error(), "contexts"))
+x/default.txt:1: template "e" is not defined`)
 	set := parse(t, map[string]string{
 		"_shared/default.layout.txt": "{{template \"content\" .}}\n{{template \"a\" .}}", "_shared/default.a.txt": "\n{{.Payload.x}}",
 		"x/default.subject": "", "x/default.txt": "{{range 1000000}}{{end}}", "y/default.subject": "", "y/default.txt": "",
 	})
-	check.Contains(t, check.Err(set.Render(channel.Message{Template: "x"}, "email", "")), "template x/default.txt: it takes more than")
-	check.Contains(t, check.Err(set.Render(channel.Message{Template: "y"}, "email", "")), "_shared/default.a.txt:2:")
+	check.ErrorContains(t, check.Err(set.Render(channel.Message{Template: "x"}, "email", "")), "template x/default.txt: it takes more than")
+	check.ErrorContains(t, check.Err(set.Render(channel.Message{Template: "y"}, "email", "")), "_shared/default.a.txt:2:")
 }
 
 // Numbers are those of the reader's language, and plurals those of the language that the text is in.
@@ -292,13 +293,13 @@ func TestNumbersAndPlurals(t *testing.T) {
 	} {
 		got, err := test.set.Render(channel.Message{Template: "x", Locale: test.locale, Payload: json.RawMessage(test.payload)}, "email", "")
 		check.OK(t, err)
-		check.Equal(t, test.want, got.Text)
+		check.Equal(t, got.Text, test.want)
 	}
 	for text, want := range map[string]string{
 		`{{.Plural 1 "one" "a"}}`: "always other", `{{.Plural 5 "on" "a" "other" "b"}}`: "want forms", `{{.Plural 5 "other"}}`: "want forms",
 		`{{.Number .Payload.v}}`: "no number", `{{.Plural .Payload.v "other" ""}}`: "no number", `{{.Number true}}`: "no number", `{{.Number 1e300}}`: "no number",
 	} {
 		_, err := one(t, text, `{"v":"0x10"}`)
-		check.Contains(t, err, want)
+		check.ErrorContains(t, err, want)
 	}
 }

@@ -66,7 +66,7 @@ func TestRender(t *testing.T) {
 	got, err = set.Render(m, "email", "")
 	check.That(t, err == nil && got.Subject == "by type", "by type of event: %+v %v", got, err)
 	m.Template = "nobody"
-	check.Is(t, check.Err(set.Render(m, "email", "")), template.ErrNotFound)
+	check.ErrorIs(t, check.Err(set.Render(m, "email", "")), template.ErrNotFound)
 	diff = cmp.Diff([]string{"X", "reservation.requested"}, set.Names())
 	check.That(t, diff == "" && set.Has("X") && !set.Has("Y"), "%v", diff)
 }
@@ -262,7 +262,7 @@ func TestMistakesAreToldAtOnce(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	check.Is(t, check.Err(template.Load(filepath.Join(folder, "none"), template.Config{})), os.ErrNotExist)
+	check.ErrorIs(t, check.Err(template.Load(filepath.Join(folder, "none"), template.Config{})), os.ErrNotExist)
 	check.OK(t, os.Mkdir(filepath.Join(folder, "x"), 0o700))
 	for _, name := range []string{"default.subject", "default.txt"} {
 		check.OK(t, os.WriteFile(filepath.Join(folder, "x", name), []byte("hello"), 0o600))

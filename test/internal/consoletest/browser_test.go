@@ -16,6 +16,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestAxeIsAsPublished(t *testing.T) {
 	t.Parallel()
 	sum := sha256.Sum256([]byte(axe))
-	check.Same(t, "the sum of axe.min.js of axe-core 4.14.1", hex.EncodeToString(sum[:]),
-		"29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c")
+	check.Equal(t, hex.EncodeToString(sum[:]), "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c",
+		"the sum of axe.min.js of axe-core 4.14.1")
 }

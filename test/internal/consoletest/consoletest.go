@@ -149,7 +149,7 @@ func (s *Site) Again(path string, form url.Values, from string) string {
 	check.OK(s.T, err)
 	check.That(s.T, again.Path == want.Path && query.Encode() == want.Query().Encode(), "it leads to %s, want %s", to, from)
 	page := s.Get(to, http.StatusOK)
-	check.Says(s.T, page, `<p class="note bad" role="alert">You typed`)
+	check.Contains(s.T, page, `<p class="note bad" role="alert">You typed`)
 	return page
 }
 

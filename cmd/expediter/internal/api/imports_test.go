@@ -95,9 +95,9 @@ func TestFollowGoesOnAfterALostConnection(t *testing.T) {
 	states, err := follow(t.Context(), c)
 	want := []contracts.ImportState{contracts.ImportQueued, contracts.ImportRunning, contracts.ImportReady}
 	check.OK(t, err)
-	check.Equal(t, want, states)
+	check.Equal(t, states, want)
 	const path = "/v1/imports/a%2Fb/events "
-	check.Equal(t, []string{path, path + "2", path + "2", path + "2"}, s.requests())
+	check.Equal(t, s.requests(), []string{path, path + "2", path + "2", path + "2"})
 }
 
 // A job that ended as it was told last has ended.
@@ -125,8 +125,8 @@ func TestFollowGivesUp(t *testing.T) {
 		s, c := newStub(t, tc.answer)
 		c.Patience = time.Nanosecond
 		err := c.Follow(t.Context(), "j", func(importer.Job) error { return stop })
-		check.Is(t, err, tc.want, name)
-		check.Same(t, name+": requests", len(s.requests()), 1)
+		check.ErrorIs(t, err, tc.want, name)
+		check.Equal(t, len(s.requests()), 1, name+": requests")
 	}
 	_, c := newStub(t, says(event(1, contracts.ImportRunning)))
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -134,7 +134,7 @@ func TestFollowGivesUp(t *testing.T) {
 		cancel(stop)
 		return nil
 	})
-	check.Is(t, err, stop)
+	check.ErrorIs(t, err, stop)
 }
 
 func TestRefusals(t *testing.T) {
@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 		"an abort":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		_, c := newStub(t, answer)
-		check.Is(t, check.Err(c.Job(t.Context(), "j")), ErrUnavailable, name)
+		check.ErrorIs(t, check.Err(c.Job(t.Context(), "j")), ErrUnavailable, name)
 	}
 }
 
@@ -167,9 +167,9 @@ func TestRedirectGetsNoKey(t *testing.T) {
 		c.Key = "secret"
 		_, err := c.Do(t.Context(), http.MethodGet, "/v1/imports", nil, nil, &struct{}{})
 		check.That(t, errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrBusy), "%d: %v", status, err)
-		check.Contains(t, err, thief.URL+"/v1/imports")
-		check.Contains(t, check.Err(c.Open(t.Context(), "/v1/imports/1/events", "")), "not followed")
-		check.Same(t, "requests to the other port", len(thief.requests()), 0)
+		check.ErrorContains(t, err, thief.URL+"/v1/imports")
+		check.ErrorContains(t, check.Err(c.Open(t.Context(), "/v1/imports/1/events", "")), "not followed")
+		check.Equal(t, len(thief.requests()), 0, "requests to the other port")
 	}
 	_, c := newStub(t, http.RedirectHandler("/v1/there", http.StatusSeeOther).ServeHTTP, func(w http.ResponseWriter, _ *http.Request) {
 		check.OK(t, check.Err(io.WriteString(w, "{}")))

@@ -37,10 +37,10 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 		file = fmt.Appendf(file, "00:00.000 --> 00:01.000\n%d\n\n", n)
 	}
 	cfg, stdout, stderr := captionsConfig(string(file))
-	check.Same(t, "exits with", Run(t.Context(), cfg, []string{"captions", "-o", "jsonl", "-"}), ExitFailure)
+	check.Equal(t, Run(t.Context(), cfg, []string{"captions", "-o", "jsonl", "-"}), ExitFailure, "exits with")
 	got, want := stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n"
 	check.That(t, got == want, "stderr %q, want %q", got, want)
-	check.Same(t, "segments", strings.Count(stdout.String(), "\n"), caption.DefaultMaxCues)
+	check.Equal(t, strings.Count(stdout.String(), "\n"), caption.DefaultMaxCues, "segments")
 }
 
 // TestCaptionsEndWithAnInterrupt: also of a file that would never end.
@@ -64,7 +64,7 @@ func TestFollowedImportIsNotAskedForFirst(t *testing.T) {
 	mux.HandleFunc("GET /v1/imports/j1/events", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, err := io.WriteString(w, "id: 1\nevent: status\ndata: {\"job_id\":\"j1\",\"status\":\"FAILED\",\"code\":\"network\",\"error\":\"cut off\"}\n\n")
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	server := httptest.NewServer(mux)
@@ -101,7 +101,7 @@ func TestCaptionsOutputFails(t *testing.T) {
 	for _, format := range []string{"jsonl", "text", "json"} {
 		cfg, _, stderr := captionsConfig("WEBVTT\n\n00:00.000 --> 00:01.000\na\n")
 		cfg.Stdout = closedPipe{}
-		check.Same(t, format+": exits with", Run(t.Context(), cfg, []string{"captions", "-o", format, "-"}), ExitFailure)
+		check.Equal(t, Run(t.Context(), cfg, []string{"captions", "-o", format, "-"}), ExitFailure, format+": exits with")
 		got, want := stderr.String(), "error: writing the output: closed pipe\n"
 		check.That(t, got == want, "%s: stderr %q, want %q", format, got, want)
 	}
@@ -160,20 +160,21 @@ func TestPreview(t *testing.T) {
 	check.OK(t, json.Unmarshal(data, &cfg.Data))
 	path, failed, err := cfg.writeTo(t.TempDir())
 	check.OK(t, err)
-	check.Same(t, "failures", len(failed), 0)
+	check.Equal(t, len(failed), 0, "failures")
 	read := func(path string) string {
 		data := check.Must(os.ReadFile(path))(t)
 		return string(data)
 	}
-	check.Says(t, read(path), `srcdoc="&lt;!doctype`, `dir=&#34;rtl&#34;`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample",
+	check.Contains(t, read(path), `srcdoc="&lt;!doctype`, `dir=&#34;rtl&#34;`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample",
 		"<strong dir=\"auto\">A table for 4 guests, 2026-01-16 18:30 UTC</strong>", "token=sample", "digest (built in)",
 		"leads to https://cucina.example/reservations/r-17")
 	cfg.Data = map[string]json.RawMessage{"reservations.digest": cfg.Data["reservations.digest"], "nobody": nil}
 	cfg.Locales = []string{"it"}
 	path, failed, err = cfg.writeTo(t.TempDir())
 	check.OK(t, err)
-	check.Same(t, "failures", len(failed), 4)
-	check.Says(t, failed[0].Template+failed[1].Problem+read(path), "nobody", "RESERVATION_REQUESTED/default.subject:1:", "2 requests for tables")
+	check.Equal(t, len(failed), 4, "failures")
+	check.Contains(t, failed[0].Template+failed[1].Problem+read(path), "nobody", "RESERVATION_REQUESTED/default.subject:1:",
+		"2 requests for tables")
 }
 
 func TestRecipeCard(t *testing.T) {
@@ -228,7 +229,7 @@ Note: Keeps for two days.
 ! It was long.
 ! What is marked (?) was not found in the source.
 `
-	check.Equal(t, want, newRecipeCard(&r, "https://example.com/tart"))
+	check.Equal(t, newRecipeCard(&r, "https://example.com/tart"), want)
 }
 
 // Texts of strangers cannot move the cursor.
@@ -243,5 +244,5 @@ func TestRecipeCardOfStrangers(t *testing.T) {
 		Steps: []recipe.Step{{Text: evil}}, Warnings: []recipe.Warning{{Code: "x\x07"}},
 	}, "a\x00b")
 	check.That(t, !strings.ContainsAny(out, "\x1b\x07\x00\r\u202e"), "%q", out)
-	check.Says(t, out, "Makes 1 loaf", "2 Tasse\ufffd ")
+	check.Contains(t, out, "Makes 1 loaf", "2 Tasse\ufffd ")
 }

@@ -67,7 +67,7 @@ func TestLinesHaveTheirFilters(t *testing.T) {
 		for _, f := range filter.Fields() {
 			if flag := cmd.Flags().Lookup(f.Name); *f.Value != "" || flag != nil {
 				check.Require(t, flag != nil, "%s has no flag --%s", command, f.Name)
-				check.Same(t, line+": --"+f.Name, flag.Value.String(), *f.Value)
+				check.Equal(t, flag.Value.String(), *f.Value, line+": --"+f.Name)
 			}
 		}
 	}

@@ -116,7 +116,7 @@ func TestLongTextsAreCut(t *testing.T) {
 		for cell := range strings.FieldsSeq(line) {
 			widths = append(widths, utf8.RuneCountInString(cell))
 		}
-		check.Equal(t, "["+c.want+"]", fmt.Sprint(widths))
+		check.Equal(t, fmt.Sprint(widths), "["+c.want+"]")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestNextOfAJob(t *testing.T) {
 	for want, as := range map[string]worker.StoredJob{
 		"now": {State: worker.StateRetrying}, "2026-01-10T12:00:00Z": {Next: at, State: worker.StateRetrying}, "": {State: worker.StateRunning},
 	} {
-		check.Same(t, string(as.State), nextOf(worker.StoredJob{}, &as), want)
+		check.Equal(t, nextOf(worker.StoredJob{}, &as), want, string(as.State))
 	}
 }
 
@@ -151,7 +151,7 @@ func TestErrorsAreHarmlessToATerminal(t *testing.T) {
 	cfg := Config{Stderr: &out}.withDefaults()
 	(&globals{config: cfg}).notef("dead letter %d: %s\n", 1, "publish to jobs.\x1b[2J\u202e")
 	report(cfg, &cobra.Command{}, errors.New("one\ntwo\x1b]0;x\a"))
-	check.Equal(t, "dead letter 1: publish to jobs.\ufffd[2J\ufffd\nerror: one\ntwo\ufffd]0;x\ufffd\n", out.String())
+	check.Equal(t, out.String(), "dead letter 1: publish to jobs.\ufffd[2J\ufffd\nerror: one\ntwo\ufffd]0;x\ufffd\n")
 }
 
 // works is `works`: it starts a NATS server, with the stream JOBS, schedules, and a worker "cook" of jobs.work.>, whose handler fails
@@ -234,8 +234,8 @@ func TestDemoThatFails(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	g := &globals{config: Config{Stdout: &out}}
-	check.Is(t, g.conclude(demo.Report{Broken: []string{"x"}}, nil, "json"), errBroken)
-	check.Is(t, g.conclude(demo.Report{OK: true}, context.Canceled, "json"), context.Canceled)
+	check.ErrorIs(t, g.conclude(demo.Report{Broken: []string{"x"}}, nil, "json"), errBroken)
+	check.ErrorIs(t, g.conclude(demo.Report{OK: true}, context.Canceled, "json"), context.Canceled)
 	check.That(t, strings.Count(out.String(), `"ok":false`) == 2, "%s", &out)
 	check.OK(t, g.conclude(demo.Report{OK: true}, nil, "text"))
 }

@@ -76,7 +76,7 @@ func TestExportWritesWhatIsKeptOfAUser(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	js, customer, admin := storeUsers(t, srv)
 	for kind, want := range map[string][]string{"CUSTOMER": customer, "ADMIN": admin, "": slices.Concat(customer, admin), "PARTNER": nil} {
-		check.Equal(t, slices.Sorted(slices.Values(want)), exported(t, srv, oddUser, kind))
+		check.Equal(t, exported(t, srv, oddUser, kind), slices.Sorted(slices.Values(want)))
 	}
 	records := check.Must(audit.List(t.Context(), js, 10))(t)
 	text := fmt.Sprint(records)
@@ -114,8 +114,8 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	forget := []string{"forget", oddUser, "--type", "CUSTOMER"}
 	before := fmt.Sprintf("%d messages", len(customer)+2) // a deleted item, whose key has the id, and a dead letter
 	said, _ := runOn(t, srv, ExitOK, forget...)
-	check.Says(t, said, "Would remove "+before)
-	check.Equal(t, slices.Sorted(slices.Values(customer)), exported(t, srv, oddUser, "CUSTOMER"))
+	check.Contains(t, said, "Would remove "+before)
+	check.Equal(t, exported(t, srv, oddUser, "CUSTOMER"), slices.Sorted(slices.Values(customer)))
 	runOn(t, srv, ExitUsage, "forget", oddUser, "--yes")
 
 	// A user who may not remove the deliveries does a part.
@@ -130,9 +130,9 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	if _, said := runOn(t, srv, ExitOK, forget...); !strings.Contains(said, "0 messages removed") {
 		t.Errorf("repeated: %s", said)
 	}
-	check.Equal(t, []string(nil), exported(t, srv, oddUser, "CUSTOMER"))
-	check.Equal(t, slices.Sorted(slices.Values(admin)), exported(t, srv, oddUser, "ADMIN"))
-	check.Equal(t, others, slices.Concat(exported(t, srv, "e1", ""), exported(t, srv, "RESTAURANT", "")))
+	check.Equal(t, exported(t, srv, oddUser, "CUSTOMER"), []string(nil))
+	check.Equal(t, exported(t, srv, oddUser, "ADMIN"), slices.Sorted(slices.Values(admin)))
+	check.Equal(t, slices.Concat(exported(t, srv, "e1", ""), exported(t, srv, "RESTAURANT", "")), others)
 	out, _ := runOn(t, srv, ExitOK, "dead", "list", "-o", "jsonl")
 	check.That(t, strings.Count(out, "\n") == 1 && strings.Contains(out, "ADMIN"), "dead letters: %s", out)
 	stays := 0
@@ -145,7 +145,7 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 			}
 		}
 	}
-	check.Equal(t, 1, stays) // the mark
+	check.Equal(t, stays, 1) // the mark
 	records := check.Must(audit.List(t.Context(), js, 100))(t)
 	outcomes := map[string]int{}
 	for _, r := range records {
@@ -153,13 +153,13 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 			outcomes[fmt.Sprint(r.Outcome, " ", r.Count)]++
 		}
 	}
-	check.Equal(t, 3, len(outcomes))
+	check.Equal(t, len(outcomes), 3)
 	text := fmt.Sprint(records)
 	check.That(t, !strings.Contains(text, "carla") && strings.Contains(text, audit.User(oddUser)), "%v", text)
 	check.OK(t, js.DeleteStream(t.Context(), contracts.StreamAudit))
 	runOn(t, srv, ExitUnavailable, "forget", oddUser, "--type", "ADMIN", "--yes")
 	said, _ = runOn(t, srv, ExitOK, "forget", oddUser, "--type", "ADMIN")
-	check.Says(t, said, fmt.Sprintf("Would remove %d messages", len(admin)+1))
+	check.Contains(t, said, fmt.Sprintf("Would remove %d messages", len(admin)+1))
 }
 
 // exported returns the subjects that the command writes, sorted.
@@ -201,7 +201,7 @@ func TestApplyStopsAtADenial(t *testing.T) {
 		Getenv: func(string) string { return "" }, Stderr: &stderr, Stdin: strings.NewReader(""), Stdout: &stdout,
 	}, []string{"apply", "--server", strings.Replace(srv.URL(), "//", "//u:p@", 1)})
 	for _, want := range []string{"needs an administrator's permissions", "$JS.API.STREAM.CREATE.DEAD"} {
-		check.Says(t, stderr.String(), want)
+		check.Contains(t, stderr.String(), want)
 	}
 	check.That(t, code == ExitUnavailable && !strings.Contains(stdout.String(), "ENRICH_JOBS"),
 		"it ended with %d, and went on: %s", code, stdout.String())
@@ -229,8 +229,8 @@ func TestExportThroughLostMessages(t *testing.T) {
 			var out bytes.Buffer
 			f := commandTo(&out)
 			n := check.Must(f.exportFrom(t.Context(), js, oddUser, "CUSTOMER", f.rows(jsonLines, "")))(t)
-			check.Equal(t, slices.Sorted(slices.Values(customer)), subjectsIn(t, out.String()))
-			check.Same(t, "messages", n, len(customer))
+			check.Equal(t, subjectsIn(t, out.String()), slices.Sorted(slices.Values(customer)))
+			check.Equal(t, n, len(customer), "messages")
 		})
 	}
 }
@@ -245,10 +245,10 @@ func TestForgetThroughLostMessages(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			proxy.Hit(firstOf("$JS.API."), natstest.ReplyLost, 100)
 			n := check.Must(f.erase(t.Context(), js, oddUser, "CUSTOMER", dry))(t)
-			check.Same(t, "messages", n, len(customer)+1) // and the mark of an item
+			check.Equal(t, n, len(customer)+1, "messages") // and the mark of an item
 		}
 		for kind, want := range map[string]int{"CUSTOMER": 0, "ADMIN": len(admin)} {
-			check.Same(t, kind, check.Must(f.exportFrom(t.Context(), direct, oddUser, kind, f.rows(jsonLines, "")))(t), want)
+			check.Equal(t, check.Must(f.exportFrom(t.Context(), direct, oddUser, kind, f.rows(jsonLines, "")))(t), want, kind)
 		}
 	})
 }

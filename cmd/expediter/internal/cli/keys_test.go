@@ -21,6 +21,6 @@ func TestAKeyIsReadUpToABound(t *testing.T) {
 			check.That(t, err == nil && len(key) == size, "%d bytes, %v", len(key), err)
 			continue
 		}
-		check.Contains(t, err, "--key-file", "has more than 16384 bytes")
+		check.ErrorContains(t, err, "--key-file", "has more than 16384 bytes")
 	}
 }

@@ -32,6 +32,6 @@ func TestRelayRefusesWhatTheNotifierRefuses(t *testing.T) {
 			check.That(t, err == nil && to == "events.Y.X", "%s: %q, %v", extra, to, err)
 			continue
 		}
-		check.Contains(t, err, want)
+		check.ErrorContains(t, err, want)
 	}
 }

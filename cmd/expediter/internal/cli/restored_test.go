@@ -46,7 +46,7 @@ func TestRestoredMakesTokensGrow(t *testing.T) {
 		}, []string{"restored", "--server", srv.URL()})
 	}
 	on(dir, func(srv *natsrun.Server, js jetstream.JetStream) {
-		check.Same(t, "exit code without buckets", restored(srv), ExitNotFound)
+		check.Equal(t, restored(srv), ExitNotFound, "exit code without buckets")
 		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: contracts.BucketLocks}))
 		take(js)
 		ahead := check.Must(js.Stream(t.Context(), "KV_locks"))(t).CachedInfo().Config
@@ -63,7 +63,7 @@ func TestRestoredMakesTokensGrow(t *testing.T) {
 	on(backup, func(srv *natsrun.Server, js jetstream.JetStream) {
 		repeated := take(js)
 		check.Require(t, repeated.Compare(last) <= 0, "token %s after %s: the copy is not as this test means it", repeated, last)
-		check.Same(t, out.String(), restored(srv), ExitOK)
+		check.Equal(t, restored(srv), ExitOK, out.String())
 		token := take(js)
 		check.That(t, token.Compare(last) > 0, "token %s after %s", token, last)
 	})
@@ -126,7 +126,7 @@ func TestTheCommandsOfTheBackupPage(t *testing.T) {
 		}
 		shell(srv, string(block[1]))
 	}
-	check.Equal(t, before, state(servers[1], false))
+	check.Equal(t, state(servers[1], false), before)
 }
 
 // fillService stores a message in each stream of a service.

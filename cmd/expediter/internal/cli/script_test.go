@@ -124,7 +124,7 @@ func TestExitCodeOfASilentServer(t *testing.T) {
 		nats.ErrNoResponders, nats.ErrTimeout, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, kvlock.ErrUnavailable,
 		fmt.Errorf("%w: %w", jsapi.ErrNotReady, context.DeadlineExceeded), fmt.Errorf("%w: %w", kvrecord.ErrUnavailable, context.DeadlineExceeded),
 	} {
-		check.Same(t, err.Error(), ExitCode(fmt.Errorf("list: %w", err)), ExitUnavailable)
+		check.Equal(t, ExitCode(fmt.Errorf("list: %w", err)), ExitUnavailable, err.Error())
 	}
 }
 

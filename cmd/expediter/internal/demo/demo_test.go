@@ -129,7 +129,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			return nil
 		},
 	})
-	check.Is(t, err, context.Canceled)
+	check.ErrorIs(t, err, context.Canceled)
 }
 
 func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
@@ -161,7 +161,7 @@ func TestJudgeNotifier(t *testing.T) {
 		d.report.Notifier = good
 		spoil(&d.report.Notifier)
 		d.judge()
-		check.Same(t, "result", strings.Join(d.report.Broken, "; "), want)
+		check.Equal(t, strings.Join(d.report.Broken, "; "), want, "result")
 	}
 }
 

@@ -109,7 +109,7 @@ func (s *onDisks) finds(user, as string, want ...string) (problems string) {
 			got = append(got, f.ID+" "+f.Of)
 		}
 	}
-	check.Equal(s, want, got)
+	check.Equal(s, got, want)
 	check.That(s, !strings.Contains(strings.Join(report.Skipped, " "), "context"), "it has waited for too long: %v", report.Skipped)
 	return problems
 }
@@ -122,14 +122,14 @@ func TestFullDisks(t *testing.T) {
 	s.fill(s.disks[1])
 	for _, user := range []string{"admin", "console"} {
 		problems := s.finds(user, user, "server.disk server n2")
-		check.Says(t, problems, "its disk is full, or takes no writes", "JetStream not enabled", "others: its replica on n2 is")
+		check.Contains(t, problems, "its disk is full, or takes no writes", "JetStream not enabled", "others: its replica on n2 is")
 	}
 	s.fill(s.disks...)
 	all := []string{"server.disk server n1", "server.disk server n2", "server.disk server n3"}
 	for _, user := range []string{"admin", "console", "sys"} {
 		s.finds(user, user, all...)
 	}
-	check.Says(t, s.finds("admin", "", all...), "so account of the user: no answer about it within 4s")
+	check.Contains(t, s.finds("admin", "", all...), "so account of the user: no answer about it within 4s")
 	s.finds("enricher", "enricher", "stream.leader stream DEAD and 4 others")
 	s.finds("publisher", "publisher", "permission.import account PUBLISHER")
 }

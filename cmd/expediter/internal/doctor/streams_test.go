@@ -137,11 +137,12 @@ func TestMistakesInStreams(t *testing.T) {
 		check.OK(t, s.js.DeleteConsumer(t.Context(), "NOTIFICATIONS", "notifier-send-"+channel))
 	}
 	skipped := strings.Join(s.examine(0).Skipped, "\n")
-	check.Says(t, skipped, "notifier-send-webhook, consumer NOTIFICATIONS/notifier-send-webpush: missing, and no notifier")
+	check.Contains(t, skipped, "notifier-send-webhook, consumer NOTIFICATIONS/notifier-send-webpush: missing, and no notifier")
 
 	check.OK(t, check.Err(s.js.Publish(t.Context(), "dead.a", nil))) // an unreadable stream of dead letters does not count as empty
 	cfg := check.Must(s.js.Stream(t.Context(), contracts.StreamDead))(t).CachedInfo().Config
 	cfg.AllowDirect = false
 	check.OK(t, check.Err(s.js.UpdateStream(t.Context(), cfg)))
-	check.Says(t, strings.Join(s.examine(1).Skipped, "\n"), "stream DEAD: its dead letters cannot be counted: deadletter: stream DEAD has no AllowDirect")
+	check.Contains(t, strings.Join(s.examine(1).Skipped, "\n"),
+		"stream DEAD: its dead letters cannot be counted: deadletter: stream DEAD has no AllowDirect")
 }

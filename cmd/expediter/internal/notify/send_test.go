@@ -131,7 +131,7 @@ func TestSendEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	closed := errors.New("closed pipe")
 	b := newRecorder(t)
-	check.Is(t, Send(t.Context(), b, numbered(1_000_000, nil), func(Result) error { return closed }), closed)
+	check.ErrorIs(t, Send(t.Context(), b, numbered(1_000_000, nil), func(Result) error { return closed }), closed)
 	check.That(t, len(b.events) <= 10_000, "%d were published", len(b.events))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -156,7 +156,7 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 		{"503", `{"code":"STORE_UNAVAILABLE"}`, api.ErrUnavailable},
 		{"507", `{"code":"STORE_FULL"}`, api.ErrUnavailable},
 	} {
-		check.Is(t, answer(tt.code, "no \x1b[31m", tt.body), tt.want, tt.code)
+		check.ErrorIs(t, answer(tt.code, "no \x1b[31m", tt.body), tt.want, tt.code)
 	}
 	if err := answer("409", "too many users", `{"code":"EVENT_NOT_EXPANDED"}`); err == nil || err.Error() != "the notifier refuses: too many users (409)" {
 		t.Error(err)

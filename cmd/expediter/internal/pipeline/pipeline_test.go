@@ -57,7 +57,7 @@ func begin(t *testing.T, cfg Config) *Pipeline {
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	p := check.Must(Start(t.Context(), cfg))(t)
 	t.Cleanup(func() {
-		check.Is(t, p.Stop(), nil)
+		check.ErrorIs(t, p.Stop(), nil)
 	})
 	return p
 }
@@ -78,10 +78,10 @@ func TestEnrichersShareResults(t *testing.T) {
 	req := request("Alma")
 	for _, e := range p.Enrichers {
 		answer := check.Must(e.Enrich(t.Context(), req))(t)
-		check.Same(t, e.URL(), answer.Pending, 0)
+		check.Equal(t, answer.Pending, 0, e.URL())
 		req.WaitMS = 0 // the second one has to know
 	}
-	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
+	check.Equal(t, m.calls.Load(), 1, "the provider is asked, times")
 }
 
 // Start leaves nothing running or locked when something cannot start.
@@ -119,7 +119,7 @@ func TestCluster(t *testing.T) {
 	}
 	p := begin(t, Config{Nodes: 3, Provider: &mirror{}})
 	t.Cleanup(func() { // before Stop: a server that is shut down while it makes a replica leaves goroutines behind
-		check.Is(t, p.cluster.WaitReady(context.WithoutCancel(t.Context())), nil)
+		check.ErrorIs(t, p.cluster.WaitReady(context.WithoutCancel(t.Context())), nil)
 	})
 	n := strings.Count(p.NATSURL(), "nats://")
 	check.That(t, n == 3 && !strings.Contains(p.NATSURL(), " "), "NATSURL is %q", p.NATSURL())
@@ -129,7 +129,7 @@ func TestCluster(t *testing.T) {
 	defer nc.Close()
 	js := check.Must(jetstream.New(nc))(t)
 	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
-	check.Same(t, "replicas", stream.CachedInfo().Config.Replicas, 3)
+	check.Equal(t, stream.CachedInfo().Config.Replicas, 3, "replicas")
 }
 
 // primed makes instruments that have counted zero, or one, once: a page shows those alone that have counted.
@@ -183,7 +183,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	var all []*export.Exports
 	base := func(name string) service.BaseConfig {
 		exports := check.Must(export.Start(t.Context(), export.Config{Service: name}))(t)
-		t.Cleanup(func() { check.Is(t, exports.Stop(context.Background()), nil) }) //nolint:usetesting // that of the test is over
+		t.Cleanup(func() { check.ErrorIs(t, exports.Stop(context.Background()), nil) }) //nolint:usetesting // that of the test is over
 		exports.Meters = primed{exports.Meters}
 		all = append(all, exports)
 		return service.BaseConfig{CreateAssets: true, Exports: exports, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
@@ -194,16 +194,16 @@ func TestMetricsAreDocumented(t *testing.T) {
 		BaseConfig: base("enricher"), Enabled: true, Providers: []provider.Provider{&mirror{}},
 	})
 	check.OK(t, err)
-	t.Cleanup(func() { check.Is(t, e.Stop(), nil) })
+	t.Cleanup(func() { check.ErrorIs(t, e.Stop(), nil) })
 	i := check.Must(importer.Start(t.Context(), nc, importer.Config{BaseConfig: base("importer")}))(t)
-	t.Cleanup(func() { check.Is(t, i.Stop(), nil) })
+	t.Cleanup(func() { check.ErrorIs(t, i.Stop(), nil) })
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
 	n, err := notifier.Start(t.Context(), nc, notifier.Config{
 		BaseConfig: base("notifier"), Channels: []notifier.Channel{{Channel: mute{}, Endpoints: true}}, Rules: rules,
 	})
 	check.OK(t, err)
-	t.Cleanup(func() { check.Is(t, n.Stop(), nil) })
+	t.Cleanup(func() { check.ErrorIs(t, n.Stop(), nil) })
 	user := contracts.Recipient{RecipientType: "ADMIN", UserID: "a", Addresses: map[string]string{"pigeon": "https://example.org/a"}}
 	check.OK(t, n.Directory.Put(t.Context(), user))
 	check.OK(t, check.Err(n.Publish(t.Context(), recipient.Event{

@@ -53,7 +53,7 @@ func TestRequests(t *testing.T) {
 	s := load(t)
 	asked, ids := make(map[string]int), make(map[string]bool)
 	for _, req := range s.Requests {
-		check.Is(t, req.Validate(), nil)
+		check.ErrorIs(t, req.Validate(), nil)
 		check.That(t, !ids[req.RequestID], "%s is given twice", req.RequestID)
 		ids[req.RequestID] = true
 		within := make(map[string]bool)
@@ -64,7 +64,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	for _, p := range s.Places {
-		check.Is(t, p.Validate(), nil, p.Name)
+		check.ErrorIs(t, p.Validate(), nil, p.Name)
 		check.That(t, asked[p.PlaceID] >= 2, "%s is asked for in %d requests, want 2 or more", p.Name, asked[p.PlaceID])
 	}
 }
@@ -95,17 +95,17 @@ func TestTruth(t *testing.T) {
 		default:
 			_, exists := known[venue]
 			check.That(t, exists, "%s is the venue %q, which does not exist", p.Name, venue)
-			check.Same(t, p.Name+" and are the same venue", taken[venue], "")
+			check.Equal(t, taken[venue], "", p.Name+" and are the same venue")
 			taken[venue] = p.Name
 		}
 	}
-	check.Same(t, "decisions", len(decisions), len(s.Places))
+	check.Equal(t, len(decisions), len(s.Places), "decisions")
 	share := func(n int) float64 { return float64(n) / float64(len(s.Places)) }
 	f := share(len(taken))
 	check.That(t, !(f < 0.65) && !(f > 0.76), "%.2f of the places are found", f)
 	f = share(unknown)
 	check.That(t, !(f < 0.17) && !(f > 0.25), "%.2f of the places are not found", f)
-	check.Same(t, "places are ambiguous", unclear, 3)
+	check.Equal(t, unclear, 3, "places are ambiguous")
 }
 
 // The telephone numbers must be nobody's: no subscriber's number starts with 000 in Israel, Greece and Finland, and

@@ -148,11 +148,11 @@ func TestSearchTurnsIntoLinks(t *testing.T) {
 	check.That(t, strings.Count(body, `href="https://wolt.example/`) == n, "the page says\n%s", body)
 	again, where := post(t, site.URL+"/search", url.Values{"q": {"Pizza"}}) // is answered in full at once
 	for _, body := range []string{again, get(t, site.URL+where)} {
-		check.Says(t, body, `role="alert"></p>`)
+		check.Contains(t, body, `role="alert"></p>`)
 		check.That(t, strings.Count(body, `href="https://wolt.example/`) == n && len(streams(body)) == 1, "the page says\n%s", body)
 	}
 	page, _ = post(t, site.URL+"/search", url.Values{"q": {"<b>Nowhere</b>"}})
-	check.Says(t, page, "&lt;b&gt;nowhere&lt;/b&gt;")
+	check.Contains(t, page, "&lt;b&gt;nowhere&lt;/b&gt;")
 }
 
 // A browser that is cut off after each event gets each patch, and each once.
@@ -174,7 +174,7 @@ func TestPatchesComeOnceThroughDisconnects(t *testing.T) {
 		seen[regexp.MustCompile(`id="(place-[^"]+)"`).FindStringSubmatch(e.data)[1]]++
 	}
 	check.That(t, len(seen) == n, "%d of %d places came through %d disconnects: %v", len(seen), n, n, seen)
-	check.Same(t, "the event behind the last patch", read(t, at, last, every)[0].kind, over)
+	check.Equal(t, read(t, at, last, every)[0].kind, over, "the event behind the last patch")
 }
 
 // A text turns into a recipe, and its stream ends with it.
@@ -183,9 +183,9 @@ func TestTextTurnsIntoRecipe(t *testing.T) {
 	page, _ := post(t, site.URL+"/import", url.Values{"source": {"Omelette\nWhisk 3 eggs with a pinch of salt. Melt 1 tablespoon of butter in a pan. " +
 		"Pour in the eggs and stir for 2 minutes."}})
 	events := read(t, site.URL+streams(page)[0], "", func(e event) bool { return e.kind == over })
-	check.Says(t, events[len(events)-2].data, "Omelette", "<b>3 </b> eggs", `make the recipe <span class="badge good">done</span>`)
+	check.Contains(t, events[len(events)-2].data, "Omelette", "<b>3 </b> eggs", `make the recipe <span class="badge good">done</span>`)
 	again := read(t, site.URL+streams(page)[0], events[len(events)-1].id, func(event) bool { return true })
-	check.Same(t, "the event for a browser that has the end", again[0].kind, over)
+	check.Equal(t, again[0].kind, over, "the event for a browser that has the end")
 }
 
 // A question of a guest arrives in the inbox of the staff, once, and as text.
@@ -194,7 +194,7 @@ func TestQuestionArrives(t *testing.T) {
 	page, _ := post(t, site.URL+"/ask", url.Values{"name": {"<i>דנה</i>"}, "guests": {"4"}})
 	at := streams(page)[0]
 	events := read(t, site.URL+strings.Split(at, "?")[0], "", func(event) bool { return true })
-	check.Says(t, events[0].data, "Reservation requested", "&lt;i&gt;דנה&lt;/i&gt;", "<bdi>4</bdi>")
+	check.Contains(t, events[0].data, "Reservation requested", "&lt;i&gt;דנה&lt;/i&gt;", "<bdi>4</bdi>")
 	post(t, site.URL+"/ask", url.Values{"name": {"Ben"}, "guests": {"2"}})
 	next := read(t, site.URL+at, events[0].id, func(event) bool { return true })
 	check.That(t, strings.Count(next[0].data, "<li>") == 2 && strings.Contains(next[0].data, "Ben"), "the inbox is\n%s", next[0].data)
@@ -204,7 +204,7 @@ func TestQuestionArrives(t *testing.T) {
 func TestPageRefuses(t *testing.T) {
 	site, _ := start(t)
 	page, _ := post(t, site.URL+"/ask", url.Values{"guests": {"many"}})
-	check.Says(t, page, "must be 1 or more")
+	check.Contains(t, page, "must be 1 or more")
 	page, _ = post(t, site.URL+"/import", url.Values{"source": {" "}})
 	check.That(t, !strings.Contains(page, `role="alert"></p>`), "nothing is said of an empty source in\n%s", page)
 	req := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+"/search", strings.NewReader("q=x")))(t)
@@ -212,5 +212,5 @@ func TestPageRefuses(t *testing.T) {
 	req.Header.Set("Sec-Fetch-Site", "cross-site")
 	resp := check.Must(client.Do(req))(t)
 	check.OK(t, resp.Body.Close())
-	check.Same(t, "the answer to a form of another site", resp.StatusCode, http.StatusForbidden)
+	check.Equal(t, resp.StatusCode, http.StatusForbidden, "the answer to a form of another site")
 }

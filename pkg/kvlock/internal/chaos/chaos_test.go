@@ -79,7 +79,7 @@ func serverFaults(srv *crash.Server) []fault {
 		{"the server is killed and restarted", func(ctx context.Context, s *stage, r *rand.Rand) {
 			srv.Kill()
 			sleep(ctx, between(r, 100*time.Millisecond))
-			check.Is(s.t, srv.Start(ctx), nil)
+			check.ErrorIs(s.t, srv.Start(ctx), nil)
 		}},
 	}
 }
@@ -99,16 +99,16 @@ func clusterFaults(cluster *natsrun.Cluster) []fault {
 			n := leader(ctx, s, r)
 			err := n.Kill()
 			sleep(ctx, between(r, time.Second))
-			check.Is(s.t, errors.Join(err, n.Start(ctx)), nil)
+			check.ErrorIs(s.t, errors.Join(err, n.Start(ctx)), nil)
 		}},
 		{"the leader is frozen and comes back", func(ctx context.Context, s *stage, r *rand.Rand) {
 			n := leader(ctx, s, r)
 			err := n.Pause()
 			sleep(ctx, between(r, 1500*time.Millisecond))
-			check.Is(s.t, errors.Join(err, n.Continue()), nil)
+			check.ErrorIs(s.t, errors.Join(err, n.Continue()), nil)
 		}},
 		{"the leader steps down", func(ctx context.Context, s *stage, _ *rand.Rand) {
-			check.Is(s.t, cluster.StepDown(ctx, "KV_"+lockBucket), nil)
+			check.ErrorIs(s.t, cluster.StepDown(ctx, "KV_"+lockBucket), nil)
 		}},
 	}
 }

@@ -17,7 +17,7 @@ func TestClock(t *testing.T) {
 	after := base.Add
 	aged := func(what string, then, local time.Time, want time.Duration) {
 		t.Helper()
-		check.Same(t, what+": aged", c.Since(then, local), want)
+		check.Equal(t, c.Since(then, local), want, what+": aged")
 	}
 	left := func(what string, then time.Time, want time.Duration) {
 		t.Helper()
@@ -66,11 +66,11 @@ func TestClockIsTheServers(t *testing.T) {
 			now := time.Now()
 			server := func(d time.Duration) time.Time { return now.Add(skew + d).Round(0) }
 			c.learn(now, server(0))
-			check.Same(t, "a minute and a second old", c.Since(server(-time.Minute), now.Add(time.Second)), time.Minute+time.Second)
-			check.Same(t, "of the future", c.Since(server(time.Minute), now), 0)
+			check.Equal(t, c.Since(server(-time.Minute), now.Add(time.Second)), time.Minute+time.Second, "a minute and a second old")
+			check.Equal(t, c.Since(server(time.Minute), now), 0, "of the future")
 			c.learn(now, server(5*time.Second)) // a message that it cannot have stored yet: the clock was behind
 			c.learn(now, server(-5*time.Second))
-			check.Same(t, "corrected by 5s", c.Since(server(0), now), 5*time.Second)
+			check.Equal(t, c.Since(server(0), now), 5*time.Second, "corrected by 5s")
 		})
 	}
 	got := newClock().Since(time.Now().Add(-time.Minute), time.Now())
@@ -119,7 +119,7 @@ func TestExpiry(t *testing.T) {
 	seen := time.Now()
 	const ttl = time.Minute
 	for aged, want := range map[time.Duration]time.Duration{0: ttl, 20 * time.Second: 40 * time.Second, ttl: 0, time.Hour: 0} {
-		check.Same(t, fmt.Sprintf("aged %s: expires in", aged), Expiry(ttl, aged, seen).Sub(seen), want)
+		check.Equal(t, Expiry(ttl, aged, seen).Sub(seen), want, fmt.Sprintf("aged %s: expires in", aged))
 	}
 	got := Expiry(0, 0, seen)
 	check.That(t, got.IsZero(), "without a TTL: expires at %s, want never", got)
@@ -136,7 +136,7 @@ func TestDeadlineIsBeforeTheServersAndCountsFromSending(t *testing.T) {
 		24 * time.Hour:   24*time.Hour - time.Second,
 		10 * time.Second: 9 * time.Second,
 	} {
-		check.Same(t, fmt.Sprintf("TTL %s: deadline after", ttl), Deadline(sent, ttl).Sub(sent), want)
+		check.Equal(t, Deadline(sent, ttl).Sub(sent), want, fmt.Sprintf("TTL %s: deadline after", ttl))
 	}
 }
 
@@ -180,6 +180,6 @@ func TestLater(t *testing.T) {
 		{"back", entry{3, at}, entry{0, time.Time{}}, true},
 	}
 	for _, tt := range tests {
-		check.Same(t, tt.name, Later(tt.e.revision, tt.e.created, tt.last.revision, tt.last.created), tt.want)
+		check.Equal(t, Later(tt.e.revision, tt.e.created, tt.last.revision, tt.last.created), tt.want, tt.name)
 	}
 }

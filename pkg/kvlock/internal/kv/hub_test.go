@@ -99,7 +99,7 @@ func TestWherePushesComeFrom(t *testing.T) {
 		{"mapped", &jetstream.RePublish{Source: ">", Destination: "x.{{wildcard(1)}}.>"}, ""},
 	}
 	for _, tt := range tests {
-		check.Same(t, tt.name, pushPrefix(prefix, tt.republish), tt.want)
+		check.Equal(t, pushPrefix(prefix, tt.republish), tt.want, tt.name)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 					v = View{Polled: true, Expires: Expiry(500*time.Millisecond, 0, now)}
 				}
 				h.update(&Entry{Key: "k", Revision: 1}, v, 0)
-				check.Same(t, "woken", len(h.wake) == 1, tt.woken)
+				check.Equal(t, len(h.wake) == 1, tt.woken, "woken")
 				d := h.untilDue()
 				check.That(t, h.until.Equal(k.next) && d > 0 && d <= 2*PollEvery, "sleeps until %s, for %s, and the key is due %s", h.until, d, k.next)
 			})

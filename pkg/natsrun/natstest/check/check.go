@@ -48,44 +48,16 @@ func Require(t testing.TB, ok bool, format string, args ...any) { //nolint:gopri
 	}
 }
 
-// Is fails the test, which goes on, unless err is want, which may be nil. The message begins with about, if given.
-func Is(t testing.TB, err, want error, about ...any) { //nolint:thelper // as OK
+// ErrorIs fails the test, which goes on, unless [errors.Is] reports err as want, which may be nil. The message begins with about.
+func ErrorIs(t testing.TB, err, want error, about ...any) { //nolint:thelper // as OK
 	if !errors.Is(err, want) {
 		t.Helper()
 		t.Errorf("%sgot error %v, want %v", prefix(about), err, want)
 	}
 }
 
-func prefix(about []any) string {
-	if len(about) == 0 {
-		return ""
-	}
-	return fmt.Sprintln(about...)
-}
-
-// Equal fails the test, which goes on, unless got equals want by [cmp.Diff]. It prints the difference.
-func Equal(t testing.TB, want, got any, opts ...cmp.Option) {
-	t.Helper()
-	if diff := cmp.Diff(want, got, opts...); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// Same fails the test, which goes on, unless got is want. The message begins with words, which names the value.
-func Same[T comparable](t testing.TB, words string, got, want T) { //nolint:thelper // as OK
-	if got == want {
-		return
-	}
-	t.Helper()
-	verb := "%+v"
-	if reflect.ValueOf(got).Kind() == reflect.String {
-		verb = "%q"
-	}
-	t.Errorf("%s: got "+verb+", want "+verb, words, got, want)
-}
-
-// Contains fails the test, which goes on, for each of the texts that err does not contain; for all of them when err is nil.
-func Contains(t testing.TB, err error, texts ...string) {
+// ErrorContains fails the test, which goes on, for each of the texts that err does not contain; for all of them when err is nil.
+func ErrorContains(t testing.TB, err error, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
 		if err == nil || !strings.Contains(err.Error(), text) {
@@ -94,22 +66,44 @@ func Contains(t testing.TB, err error, texts ...string) {
 	}
 }
 
-// Failsf fails the test, which goes on, when err is nil. The message names the action that should have failed.
-func Failsf(t testing.TB, err error, format string, args ...any) { //nolint:thelper // as OK
-	if err == nil {
-		t.Helper()
-		t.Errorf(format, args...)
-	}
-}
-
-// Says fails the test, which goes on, for each of the texts that got does not contain.
-func Says(t testing.TB, got string, texts ...string) {
+// Contains fails the test, which goes on, for each of the texts that got does not contain.
+func Contains(t testing.TB, got string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
 		if !strings.Contains(got, text) {
 			t.Errorf("got %q, want %q in it", got, text)
 		}
 	}
+}
+
+// Equal fails the test, which goes on, unless got equals want by == or by [cmp.Equal], which compares unexported fields here too. The
+// message begins with about, and has both values, or the difference of long ones.
+func Equal[T any](t testing.TB, got, want T, about ...any) { //nolint:thelper // as OK
+	if reflect.ValueOf(&got).Elem().Comparable() && any(got) == any(want) {
+		return
+	}
+	diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true }))
+	if diff == "" {
+		return
+	}
+	t.Helper()
+	verb := "%+v"
+	if reflect.TypeFor[T]().Kind() == reflect.String {
+		verb = "%q"
+	}
+	short := fmt.Sprintf("got "+verb+", want "+verb, got, want)
+	if len(short) > 200 {
+		short = "(-want +got):\n" + diff
+	}
+	t.Errorf("%s%s", prefix(about), short)
+}
+
+// prefix returns the words before a message.
+func prefix(about []any) string {
+	if len(about) == 0 {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintln(about...), "\n") + ": "
 }
 
 // Until waits until a condition holds, and ends the test with the condition's name when it does not within patience.

@@ -140,7 +140,7 @@ func TestChainForgetsManyThatWereGivenBack(t *testing.T) {
 	}
 	check.That(t, !isSure(l, d) && !isSure(l, held), "sure of the jobs before, when a returned one is forgotten")
 	l.End(held, true)
-	check.Same(t, "strays are left of a chain that is forgotten", l.chains["c"].strays, 0)
+	check.Equal(t, l.chains["c"].strays, 0, "strays are left of a chain that is forgotten")
 }
 
 func isSure(l *line, d *Job) bool {

@@ -185,7 +185,7 @@ func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
 	inserted := make(chan error, 1)
 	go func() { inserted <- c.insert(t.Context(), jobs) }()
 	if disturb {
-		check.Is(t, c.servers.Disturb(t.Context(), c.stream), nil)
+		check.ErrorIs(t, c.servers.Disturb(t.Context(), c.stream), nil)
 	}
 	check.OK(t, <-inserted)
 	p.Died()

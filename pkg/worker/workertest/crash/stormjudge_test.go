@@ -23,7 +23,7 @@ func (s *storm) judge() {
 	})
 	for i := range s.inserted {
 		job := fmt.Sprintf("%s/%d", kinds[i%len(kinds)].name, i/len(kinds))
-		check.Same(s.t, fmt.Sprintf("job %s has effects", job), v.of(job).seen["effect"], 1)
+		check.Equal(s.t, v.of(job).seen["effect"], 1, fmt.Sprintf("job %s has effects", job))
 	}
 	for _, wrong := range v.wrong {
 		s.t.Error(wrong)

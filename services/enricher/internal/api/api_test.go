@@ -81,7 +81,7 @@ func TestBadInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, _ := i.problem(t, http.MethodPost, "/v1/enrich", c.body)
-			check.Same(t, "status", p.Status, c.status)
+			check.Equal(t, p.Status, c.status, "status")
 			var fields []string
 			for _, e := range p.Errors {
 				fields = append(fields, e.Path)
@@ -95,7 +95,7 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		check.Same(t, "bad requests got through", i.service.Stats().Requests, 0)
+		check.Equal(t, i.service.Stats().Requests, 0, "bad requests got through")
 	})
 	p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait=soon", `{"results":[]}`)
 	check.That(t, p.Status == 400 && len(p.Errors) == 1 && p.Errors[0].Path == "?wait", "a bad wait is %+v", p)
@@ -190,7 +190,7 @@ func TestStoreGone(t *testing.T) {
 	i := start(t, srv, options{Config: enrich.Config{StoreTimeout: 50 * time.Millisecond}})
 	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(1)})
 	srv.Stop()
-	check.Same(t, "pending", i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(2)}).Pending, 2)
+	check.Equal(t, i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(2)}).Pending, 2, "pending")
 	for _, path := range []string{"", "/events", "/ws"} {
 		p, header := i.problem(t, http.MethodGet, "/v1/requests/r"+path, "")
 		check.That(t, p.Status == http.StatusServiceUnavailable && header.Get("Retry-After") != "",

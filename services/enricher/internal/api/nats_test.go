@@ -59,7 +59,7 @@ func startMicroOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...fu
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		check.Is(t, m.Stop(), nil)
+		check.ErrorIs(t, m.Stop(), nil)
 	})
 	check.OK(t, nc.Flush())
 	client, _ = natstest.Connect(t, srv)
@@ -90,7 +90,8 @@ func TestEnrichAndGet(t *testing.T) {
 	msg = request(t, nc, "enricher.v1.place", `{"placeId":"ChIJ123"}`)
 	err = json.Unmarshal(msg.Data, &place)
 	check.That(t, err == nil && len(place.Lookups) == 1 && place.Lookups[0].State == "pending", "the place is %s, %v", msg.Data, err)
-	check.Same(t, "a place that nobody asked about", string(request(t, nc, "enricher.v1.place", `{"placeId":"x"}`).Data), `{"lookups":[],"placeId":"x"}`)
+	check.Equal(t, string(request(t, nc, "enricher.v1.place", `{"placeId":"x"}`).Data), `{"lookups":[],"placeId":"x"}`,
+		"a place that nobody asked about")
 }
 
 // TestErrorsOverNATS have the headers of ADR-32, and the failing fields in the body.
@@ -116,7 +117,7 @@ func TestErrorsOverNATS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			msg := request(t, nc, "enricher.v1."+c.subject, c.body)
-			check.Same(t, "code", msg.Header.Get(micro.ErrorCodeHeader), c.code)
+			check.Equal(t, msg.Header.Get(micro.ErrorCodeHeader), c.code, "code")
 			text := msg.Header.Get(micro.ErrorHeader)
 			check.That(t, text != "" && len(text) <= 8192, "error is %q", text)
 			var body struct {
@@ -130,7 +131,7 @@ func TestErrorsOverNATS(t *testing.T) {
 				fields = append(fields, e.Path)
 			}
 			slices.Sort(fields)
-			check.Equal(t, c.fields, fields)
+			check.Equal(t, fields, c.fields)
 		})
 	}
 }
@@ -177,5 +178,5 @@ func TestStopOfMicro(t *testing.T) {
 			t.Errorf("answer %d is %v %s, want the results so far", n, msg.Header, msg.Data)
 		}
 	}
-	check.Is(t, m.Stop(), nil)
+	check.ErrorIs(t, m.Stop(), nil)
 }

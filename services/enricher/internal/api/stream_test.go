@@ -64,7 +64,7 @@ func open(t *testing.T, i *instance, last string) stream {
 func read(t *testing.T, r io.Reader) []event {
 	t.Helper()
 	var list []event
-	check.Is(t, events(r, func(e event) bool { list = append(list, e); return true }), errEnd)
+	check.ErrorIs(t, events(r, func(e event) bool { list = append(list, e); return true }), errEnd)
 	return list
 }
 
@@ -80,8 +80,8 @@ func TestEventStream(t *testing.T) {
 	t.Parallel()
 	i, let := begin(t, options{heartbeat: time.Millisecond})
 	resp := open(t, i, "")
-	check.Equal(t, []string{"text/event-stream", "no-store", "no"},
-		[]string{resp.header.Get("Content-Type"), resp.header.Get("Cache-Control"), resp.header.Get("X-Accel-Buffering")})
+	check.Equal(t, []string{resp.header.Get("Content-Type"), resp.header.Get("Cache-Control"), resp.header.Get("X-Accel-Buffering")},
+		[]string{"text/event-stream", "no-store", "no"})
 	lines := bufio.NewReader(resp)
 	var raw strings.Builder
 	for !strings.Contains(raw.String(), ": heartbeat\n\n: heartbeat\n\n") {
@@ -95,7 +95,7 @@ func TestEventStream(t *testing.T) {
 	check.Require(t, diff == "", "events (-want +got):\n%s", diff)
 	const frame = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},` +
 		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
-	check.Equal(t, frame, list[1].data)
+	check.Equal(t, list[1].data, frame)
 
 	// A client that comes back after the end is told to stop.
 	for _, e := range list[1:] {
@@ -104,14 +104,14 @@ func TestEventStream(t *testing.T) {
 	}
 	// One that had only the snapshot gets the rest, also by the query parameter.
 	resp = open(t, i, list[0].id)
-	check.Equal(t, []string{"RESULT_PATCH", "complete"}, kinds(read(t, resp)))
+	check.Equal(t, kinds(read(t, resp)), []string{"RESULT_PATCH", "complete"})
 	_, _, data := i.do(t, http.MethodGet, "/v1/requests/r/events?last_event_id="+list[0].id, "", nil)
-	check.Equal(t, []string{"RESULT_PATCH", "complete"}, kinds(read(t, strings.NewReader(string(data)))))
+	check.Equal(t, kinds(read(t, strings.NewReader(string(data)))), []string{"RESULT_PATCH", "complete"})
 	// A stale id is a reset and a snapshot.
 	resp = open(t, i, "AAAAAAAA.AA")
 	list = read(t, resp)
-	check.Equal(t, []string{"reset", "snapshot", "complete"}, kinds(list))
-	check.Same(t, "the id of the reset", list[0].id, "")
+	check.Equal(t, kinds(list), []string{"reset", "snapshot", "complete"})
+	check.Equal(t, list[0].id, "", "the id of the reset")
 }
 
 // dial opens a WebSocket.
@@ -236,7 +236,7 @@ func TestSlowReader(t *testing.T) {
 	resp := check.Must(client.Get("http://localhost/v1/requests/r/events"))(t)
 	defer resp.Body.Close()
 	let()
-	check.Equal(t, []string{"snapshot", "RESULT_PATCH", "complete"}, kinds(read(t, resp.Body)))
+	check.Equal(t, kinds(read(t, resp.Body)), []string{"snapshot", "RESULT_PATCH", "complete"})
 }
 
 func TestEveryRequestOverNATSIsAnswered(t *testing.T) {

@@ -253,7 +253,7 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 			retry.Sleep(t.Context(), wait)
 			continue
 		}
-		check.Is(t, err, nil, id)
+		check.ErrorIs(t, err, nil, id)
 		maps.Copy(states, told)
 		return states
 	}
@@ -270,7 +270,7 @@ func (i *instance) jobs(t *testing.T) (ever, now uint64) {
 func (i *instance) wantJobs(t *testing.T, want uint64) {
 	t.Helper()
 	ever, _ := i.jobs(t)
-	check.Same(t, "jobs were queued", ever, want)
+	check.Equal(t, ever, want, "jobs were queued")
 }
 
 // letters returns how many dead letters there are.
@@ -396,7 +396,7 @@ func subscribe(t *testing.T, i *instance, id, last string) *Subscription {
 
 func wantTypes(t *testing.T, updates []Update, want ...string) {
 	t.Helper()
-	check.Equal(t, want, types(updates))
+	check.Equal(t, types(updates), want)
 }
 
 // TestSubscription: a snapshot, the changes, the end; and a subscription from each of their ids.
@@ -418,7 +418,7 @@ func TestSubscription(t *testing.T) {
 	close(held.open)
 	rest := take(t, sub, 10)
 	wantTypes(t, rest, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
-	check.Is(t, check.Err(sub.Next(t.Context())), io.EOF)
+	check.ErrorIs(t, check.Err(sub.Next(t.Context())), io.EOF)
 	sub.Close()
 
 	// Resumed elsewhere after each event, it is told the rest.
@@ -444,12 +444,12 @@ func TestSubscription(t *testing.T) {
 		got := take(t, sub, 10)
 		sub.Close()
 		wantTypes(t, got, TypeReset, TypeSnapshot, TypeComplete)
-		check.Same(t, "the id of a reset : a client that comes back with it would miss the snapshot", got[0].ID, "")
+		check.Equal(t, got[0].ID, "", "the id of a reset : a client that comes back with it would miss the snapshot")
 		s := body[Snapshot](t, got[1])
 		check.That(t, s.Pending == 0 && len(s.Patches()) == 2, "snapshot is %+v, want two that are found", s)
 	}
-	check.Is(t, check.Err(i.Subscribe(t.Context(), "nobody", "")), ErrUnknownRequest)
-	check.Is(t, check.Err(i.Subscribe(t.Context(), "", "")), ErrUnknownRequest)
+	check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "nobody", "")), ErrUnknownRequest)
+	check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "", "")), ErrUnknownRequest)
 }
 
 // TestRequestGrows: the same id is used for more places. States that were sent before are not sent again, and earlier
@@ -478,9 +478,9 @@ func TestRequestGrows(t *testing.T) {
 	wantTypes(t, got, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
 	told := []string{body[contracts.ResultPatch](t, got[0]).PlaceID, body[contracts.ResultPatch](t, got[1]).PlaceID}
 	slices.Sort(told)
-	check.Equal(t, []string{"id-Kitchen-002", "id-Kitchen-003"}, told)
+	check.Equal(t, told, []string{"id-Kitchen-002", "id-Kitchen-003"})
 	another := take(t, subscribe(t, i, "req-1", ""), 1)
-	check.Same(t, "snapshot has places", len(body[Snapshot](t, another[0]).Places), 4)
+	check.Equal(t, len(body[Snapshot](t, another[0]).Places), 4, "snapshot has places")
 }
 
 // TestConcurrentRecords: requests with one id and different places, at the same moment, are all recorded.
@@ -494,7 +494,7 @@ func TestConcurrentRecords(t *testing.T) {
 	all.Wait()
 	sub := subscribe(t, i, "req-1", "")
 	defer sub.Close()
-	check.Same(t, "places are recorded", len(body[Snapshot](t, take(t, sub, 1)[0]).Places), 6)
+	check.Equal(t, len(body[Snapshot](t, take(t, sub, 1)[0]).Places), 6, "places are recorded")
 }
 
 // TestUnresolvedThenFound: a place that was told to have no answer is told again when it has one, and is not looked up
@@ -517,12 +517,12 @@ func TestUnresolvedThenFound(t *testing.T) {
 		defer sub.Close()
 		got := take(t, sub, 2)
 		wantTypes(t, got, TypeSnapshot, contracts.TypeResultPatch)
-		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, "provider_error")
+		check.Equal(t, body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, "provider_error", "told")
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires in the meantime
 		defer cancel()
 		_, err := sub.Next(ctx)
 		check.That(t, errors.Is(err, context.DeadlineExceeded), "told something: %v", err)
-		check.Same(t, "searched for, times", p.count("Pizza House"), 3)
+		check.Equal(t, p.count("Pizza House"), 3, "searched for, times")
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 		got = take(t, sub, 1)
 		wantStatus(t, body[contracts.ResultPatch](t, got[0]).Patch.Providers["wolt"], contracts.StatusFound)
@@ -538,9 +538,9 @@ func TestMaxSubscriptions(t *testing.T) {
 	i.ask(t, "req-1", places(1))
 	a, b := subscribe(t, i, "req-1", ""), subscribe(t, i, "req-1", "")
 	defer b.Close()
-	check.Is(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrTooManySubscriptions)
+	check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrTooManySubscriptions)
 	a.Close()
-	check.Is(t, check.Err(i.Subscribe(t.Context(), "nobody", "")), ErrUnknownRequest)
+	check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "nobody", "")), ErrUnknownRequest)
 	subscribe(t, i, "req-1", "").Close()
 }
 
@@ -554,7 +554,7 @@ func TestCloseEndsSubscriptions(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- check.Err(sub.Next(t.Context())) }()
 	i.Close()
-	check.Is(t, <-ended, kvlock.ErrClosed)
+	check.ErrorIs(t, <-ended, kvlock.ErrClosed)
 	sub.Close()
 }
 
@@ -567,10 +567,10 @@ func TestRequestTTL(t *testing.T) {
 		natstest.Pass(9 * time.Minute)
 		i.ask(t, "req-2", places(2))
 		natstest.Pass(2 * time.Minute)
-		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest)
+		check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest)
 		subscribe(t, i, "req-2", "").Close()
 		natstest.Pass(9 * time.Minute)
-		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-2", "")), ErrUnknownRequest)
+		check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "req-2", "")), ErrUnknownRequest)
 	})
 }
 
@@ -580,7 +580,7 @@ func TestUnreadableRecord(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	for _, value := range []string{"?", ""} {
 		check.OK(t, check.Err(i.js.Publish(t.Context(), i.requests.Key("req-1"), []byte(value))))
-		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest, value)
+		check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest, value)
 	}
 	i.ask(t, "req-1", places(1)) // is answered all the same
 }
@@ -609,7 +609,7 @@ func TestWait(t *testing.T) {
 		wantStatus(t, state(t, resp, 0), contracts.StatusFound)
 		wantStatus(t, state(t, resp, 1), contracts.StatusPending)
 		wantStatus(t, state(t, resp, 2), contracts.StatusNotFound)
-		check.Same(t, "pending", resp.Pending, 1)
+		check.Equal(t, resp.Pending, 1, "pending")
 		resp = i.ask(t, "req-2", []contracts.Restaurant{place("Slow Kitchen")}, func(r *contracts.EnrichRequest) { r.WaitMS = 60_000 })
 		took = time.Since(began)
 		check.That(t, took >= 21*time.Second && took <= 22*time.Second, "answered after %s, want when the place is found, after 21 s", took)
@@ -645,6 +645,6 @@ func TestHitCostsOneRoundTrip(t *testing.T) {
 	fresh := newInstance(t, srv, &far{}) // which watches nothing
 	before := fresh.js.Conn().Stats().OutMsgs
 	resp := fresh.ask(t, "req-2", places(10))
-	check.Same(t, "messages were sent", fresh.js.Conn().Stats().OutMsgs-before, 1)
-	check.Same(t, "pending: nothing was cached", resp.Pending, 0)
+	check.Equal(t, fresh.js.Conn().Stats().OutMsgs-before, 1, "messages were sent")
+	check.Equal(t, resp.Pending, 0, "pending: nothing was cached")
 }

@@ -43,7 +43,7 @@ func TestStoreDown(t *testing.T) {
 		resp := i.ask(t, "req-1", places(100))
 		took := time.Since(began)
 		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
-		check.Same(t, "skipped for : nobody can subscribe to the request, and the answer does", resp.Skipped, "store_down")
+		check.Equal(t, resp.Skipped, "store_down", "skipped for : nobody can subscribe to the request, and the answer does")
 		check.That(t, resp.Pending == 100 && i.Stats().Skipped[SkipStoreDown] == 100,
 			"%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
 		for n := range resp.Results {
@@ -152,7 +152,7 @@ func TestSubscribersTryAgain(t *testing.T) {
 			for _, r := range places(10) {
 				wantStatus(t, states[r.PlaceID], contracts.StatusFound)
 			}
-			check.Same(t, "the provider was asked, times", p.total(), 10)
+			check.Equal(t, p.total(), 10, "the provider was asked, times")
 		})
 	}
 }
@@ -337,7 +337,7 @@ func TestNothingFoundIsNotShared(t *testing.T) {
 		for _, id := range []string{"req-1", "req-2"} {
 			wantStatus(t, i.outcomes(t, id)["p-real"], contracts.StatusNotFound)
 		}
-		check.Same(t, "looked up, times", p.total(), 2)
+		check.Equal(t, p.total(), 2, "looked up, times")
 	})
 }
 
@@ -387,7 +387,7 @@ func TestEntryWithoutADescription(t *testing.T) {
 	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
 	all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"}))(t)
 	check.OK(t, all[0].learn(&entry))
-	check.Same(t, "reason", all[0].state.Reason, "provider_error")
+	check.Equal(t, all[0].state.Reason, "provider_error", "reason")
 }
 
 // TestEntryThatChanges: a result is parsed once, and one in its place is another.
@@ -399,7 +399,7 @@ func TestEntryThatChanges(t *testing.T) {
 	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
 		entry.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
 		check.OK(t, all[0].learn(&entry))
-		check.Same(t, "url", *all[0].state.URL, url)
+		check.Equal(t, *all[0].state.URL, url, "url")
 	}
 	entry.Value = entry.Value[:9]
 	if err := all[0].learn(&entry); err == nil || all[0].settled {
@@ -421,7 +421,7 @@ func FuzzFingerprint(f *testing.F) {
 		if !ok {
 			return
 		}
-		check.Same(t, "name", place.Name, strings.ToLower(strings.Join(strings.Fields(name), " ")))
+		check.Equal(t, place.Name, strings.ToLower(strings.Join(strings.Fields(name), " ")), "name")
 		job = contracts.EnrichJob{Name: place.Name, Address: place.Address, CityText: place.City, Phone: place.Phone}
 		if l := place.Location; l != nil {
 			job.Location = &contracts.Location{Lat: l.Lat, Lng: l.Lng}
@@ -471,7 +471,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		i.ask(t, "req-1", all[from:from+100])
 	}
 	i.ask(t, "req-1", all[:3]) // adds nothing
-	check.Is(t, check.Err(i.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "req-1", Results: all[maxRecorded:]})), ErrRequestFull)
+	check.ErrorIs(t, check.Err(i.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "req-1", Results: all[maxRecorded:]})), ErrRequestFull)
 	resp := i.ask(t, "req-2", all[maxRecorded:])
 	check.That(t, resp.Pending == 1 && resp.Skipped == "", "under another id: %+v", resp)
 }
@@ -556,7 +556,7 @@ func TestEventsOfAHit(t *testing.T) {
 		"requestId": "req-2", "placeId": "id-Pizza-House", "restaurantName": "Pizza House", "status": "FOUND",
 	})
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "reason": "already_cached"})
-	check.Same(t, "counted", i.Stats().Skipped[SkipAlreadyCached], 1)
+	check.Equal(t, i.Stats().Skipped[SkipAlreadyCached], 1, "counted")
 }
 
 // TestEventsOfALockError takes the claims' writes away and leaves the reads.
@@ -614,7 +614,7 @@ func TestBothFields(t *testing.T) {
 			req := check.Must(contracts.Decode[contracts.EnrichRequest]([]byte(body)))(t)
 			resp := check.Must(i.Enrich(t.Context(), req))(t)
 			got := check.Must(contracts.Encode(resp))(t)
-			check.Equal(t, `{"requestId":"r","results":[`+c.want+`],"pending":1}`, string(got))
+			check.Equal(t, string(got), `{"requestId":"r","results":[`+c.want+`],"pending":1}`)
 			sub := check.Must(i.Subscribe(t.Context(), "r", ""))(t)
 			defer sub.Close()
 			i.work(t)
@@ -636,7 +636,7 @@ func TestPlaceTwice(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), wolt, func(c *Config) { c.Providers = append(c.Providers, yelp) })
 	i.work(t)
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
-	check.Same(t, "pending", resp.Pending, 2)
+	check.Equal(t, resp.Pending, 2, "pending")
 	i.outcomes(t, "req-1")
 	resp = i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
 	for n := range resp.Results {
@@ -663,7 +663,7 @@ func reads(t *testing.T, srv *natsrun.Server) (count func() int) {
 	return func() int {
 		synctest.Wait()
 		n, _, err := sub.Pending()
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		return n
 	}
 }
@@ -687,7 +687,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 				check.That(t, s.Status == contracts.StatusFound, "place %d is %+v", n, s)
 			}
 		}
-		check.Same(t, "reads of known places", count()-before, 0)
+		check.Equal(t, count()-before, 0, "reads of known places")
 		key := check.Must(contracts.EnrichEntryKey(contracts.ProviderWolt, places(1)[0].PlaceID))(t)
 		check.OK(t, i.flight.Invalidate(t.Context(), key))
 		synctest.Wait() // the push is there
@@ -699,7 +699,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		for range 2 {
 			forgetful.ask(t, "req-4", places(10)[1:])
 		}
-		check.Same(t, "reads without a memory", count()-before, 2)
+		check.Equal(t, count()-before, 2, "reads without a memory")
 	})
 }
 
@@ -736,7 +736,7 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 				wire.Aim(asked + 1)
 				first := i
 				asking.Go(func() {
-					check.Is(t, check.Err(first.Enrich(context.WithoutCancel(t.Context()), req)), nil)
+					check.ErrorIs(t, check.Err(first.Enrich(context.WithoutCancel(t.Context()), req)), nil)
 				})
 				var took time.Duration
 				took, struck = wire.Until(soon, func() string { return client.open(t, req) }, start)

@@ -66,7 +66,7 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			if p.total() != 3 || i.letters(t) != 0 {
 				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
 			}
-			check.Same(t, "failures were logged", len(i.log.events("wolt_provider_fail")), 2)
+			check.Equal(t, len(i.log.events("wolt_provider_fail")), 2, "failures were logged")
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestProviderFailsForGood(t *testing.T) {
 			if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "provider_error" {
 				t.Errorf("told %+v, want PENDING because of the provider", got)
 			}
-			check.Same(t, "asked, times", p.total(), c.calls)
+			check.Equal(t, p.total(), c.calls, "asked, times")
 			natstest.Pass(time.Second) // the dead letter comes after the result
 			letter := deadLetter(t, i)
 			check.That(t, letter.Reason == c.reason && letter.Attempts == c.calls && (letter.Stack != "") == c.stack,
@@ -119,7 +119,7 @@ func TestAmbiguous(t *testing.T) {
 	if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "ambiguous" {
 		t.Errorf("told %+v, want PENDING because it is ambiguous", got)
 	}
-	check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
+	check.Equal(t, i.letters(t), 0, "dead letters: nobody failed")
 }
 
 // TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt, and needs no second job, although the
@@ -143,7 +143,7 @@ func TestRateLimited(t *testing.T) {
 			check.That(t, pause >= 50*time.Second && pause <= time.Minute, "asked again after %s, want 50 s", pause)
 		}
 		i.wantJobs(t, 1)
-		check.Same(t, "jobs were counted", i.Stats().Jobs, 1)
+		check.Equal(t, i.Stats().Jobs, 1, "jobs were counted")
 	})
 }
 
@@ -184,7 +184,7 @@ func TestClaimLostInMidSearch(t *testing.T) {
 		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		wantStatus(t, i.outcomes(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
 		natstest.Pass(time.Minute)
-		check.Same(t, "asked, times", p.total(), 1)
+		check.Equal(t, p.total(), 1, "asked, times")
 	})
 }
 
@@ -205,7 +205,7 @@ func TestStoreAwayAfterTheSearch(t *testing.T) {
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
 		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		natstest.Pass(time.Minute)
-		check.Same(t, "asked, times", p.total(), 1)
+		check.Equal(t, p.total(), 1, "asked, times")
 	})
 }
 
@@ -233,10 +233,10 @@ func TestRedelivery(t *testing.T) {
 			}
 		}
 		close(held.open)
-		check.Is(t, <-done, nil)
-		check.Is(t, second.Work(t.Context(), job), nil)
+		check.ErrorIs(t, <-done, nil)
+		check.ErrorIs(t, second.Work(t.Context(), job), nil)
 		wantStatus(t, first.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		check.Same(t, "asked, times", p.total(), 1)
+		check.Equal(t, p.total(), 1, "asked, times")
 	})
 }
 
@@ -287,8 +287,8 @@ func TestShutdownInMidSearch(t *testing.T) {
 		wantStatus(t, second.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		took := time.Since(began)
 		check.That(t, took <= time.Second, "the second instance took %s, want no wait", took)
-		check.Same(t, "it was attempt", attempt, 1)
-		check.Same(t, "failures were logged: the provider did nothing wrong", len(first.log.events("wolt_provider_fail")), 0)
+		check.Equal(t, attempt, 1, "it was attempt")
+		check.Equal(t, len(first.log.events("wolt_provider_fail")), 0, "failures were logged: the provider did nothing wrong")
 	})
 }
 
@@ -334,7 +334,7 @@ func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
 	check.OK(t, err)
 	return func() int {
 		n, _, err := sub.Pending()
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		return n
 	}
 }
@@ -435,8 +435,8 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 		}()
 		natstest.Pass(time.Second)
 		i.work(t)
-		check.Is(t, <-outcome, nil)
-		check.Same(t, "messages were sent to the queue", sent(), 1)
+		check.ErrorIs(t, <-outcome, nil)
+		check.Equal(t, sent(), 1, "messages were sent to the queue")
 	})
 }
 
@@ -454,7 +454,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
 			go func() {
 				states, err := i.hear(t.Context(), id)
-				check.Is(t, err, nil)
+				check.ErrorIs(t, err, nil)
 				outcome <- states["id-Pizza-House"]
 			}()
 		}
@@ -466,7 +466,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 		}
 		ever, now := instances[0].jobs(t)
 		check.That(t, ever == 1 && now == 1, "%d jobs were queued and %d are, want one and the same", ever, now)
-		check.Same(t, "messages were sent to the queue", sent(), 1+len(instances))
+		check.Equal(t, sent(), 1+len(instances), "messages were sent to the queue")
 		instances[0].work(t)
 		for range listeners {
 			wantStatus(t, <-outcome, contracts.StatusFound)
@@ -508,11 +508,11 @@ func TestRequeueWithoutAQueue(t *testing.T) {
 		began := time.Now()
 		i.work(t)
 		for range listeners {
-			check.Is(t, <-done, nil)
+			check.ErrorIs(t, <-done, nil)
 		}
 		took := time.Since(began)
 		check.That(t, took <= requeueTime, "told %s after the queue was back", took)
-		check.Same(t, "the provider was asked, times", p.total(), 1)
+		check.Equal(t, p.total(), 1, "the provider was asked, times")
 	})
 }
 
@@ -531,7 +531,8 @@ func TestPlaceOfARequeuedJob(t *testing.T) {
 		r.Address, r.Phone, r.Location = "Mountain Street 9", "+972 4 123 4567", &contracts.Location{Lat: 32.8, Lng: 35}
 		i.ask(t, "req-1", []contracts.Restaurant{r})
 		i.outcomes(t, "req-1")
-		check.That(t, got.Address == r.Address && got.Phone == r.Phone && got.City == r.CityText && got.Location != nil && got.Location.Lat == 32.8,
+		check.That(t,
+			got.Address == r.Address && got.Phone == r.Phone && got.City == r.CityText && got.Location != nil && got.Location.Lat == 32.8,
 			"searched for %+v, want the place as it was asked for", got)
 	})
 }
@@ -656,7 +657,7 @@ func TestOneJobForAPlace(t *testing.T) {
 				wg.Go(func() {
 					resp := instances[n%c.instances].ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")})
 					wantStatus(t, state(t, resp, 0), contracts.StatusPending)
-					check.Same(t, "pending", resp.Pending, 1)
+					check.Equal(t, resp.Pending, 1, "pending")
 				})
 			}
 			wg.Wait()
@@ -670,9 +671,9 @@ func TestOneJobForAPlace(t *testing.T) {
 			want := map[string]contracts.ProviderState{"id-Pizza-House": {Status: contracts.StatusFound, URL: new(linkOf("Pizza House"))}}
 			for n := range c.requests {
 				other := instances[(n+1)%c.instances] // a client may ask one instance and listen to another
-				check.Equal(t, want, other.outcomes(t, fmt.Sprintf("req-%d", n)))
+				check.Equal(t, other.outcomes(t, fmt.Sprintf("req-%d", n)), want)
 			}
-			check.Same(t, "the provider was asked, times", p.total(), 1)
+			check.Equal(t, p.total(), 1, "the provider was asked, times")
 		})
 	}
 }
@@ -687,15 +688,15 @@ func TestScenario3CacheHit(t *testing.T) {
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	i.outcomes(t, "req-1")
 	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
-	check.Equal(t, contracts.ProviderState{Status: contracts.StatusFound, URL: new(linkOf("Pizza House"))}, state(t, resp, 0))
+	check.Equal(t, state(t, resp, 0), contracts.ProviderState{Status: contracts.StatusFound, URL: new(linkOf("Pizza House"))})
 	p.search = noVenue
 	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, i.outcomes(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
 	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
-	check.Same(t, "pending", resp.Pending, 0)
+	check.Equal(t, resp.Pending, 0, "pending")
 	i.wantJobs(t, 2)
-	check.Same(t, "locks were taken", len(i.log.events("wolt_lock_acquired")), 2)
+	check.Equal(t, len(i.log.events("wolt_lock_acquired")), 2, "locks were taken")
 }
 
 // TestManyRequests asks three instances 200 times each, at the same moment, for the same 50 new places.
@@ -737,6 +738,6 @@ func TestManyRequests(t *testing.T) {
 	ever, _ := instances[0].jobs(t)
 	check.That(t, ever >= nPlaces && (ever <= nPlaces || late), "%d jobs were queued, want %d", ever, nPlaces)
 	for _, r := range places(nPlaces) {
-		check.Same(t, r.Name+" was searched for, times", p.count(r.Name), 1)
+		check.Equal(t, p.count(r.Name), 1, r.Name+" was searched for, times")
 	}
 }

@@ -53,7 +53,7 @@ func TestReadFormats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := find(t, read(t, file), match.Place{Name: "giraffe"})
-			check.Equal(t, []provider.Venue{giraffe()}, got)
+			check.Equal(t, got, []provider.Venue{giraffe()})
 		})
 	}
 }
@@ -61,7 +61,7 @@ func TestReadFormats(t *testing.T) {
 func TestURLOfAVenueThatHasNone(t *testing.T) {
 	t.Parallel()
 	c := read(t, "id,name,city\na/b,Café Nord,Tel Aviv\n")
-	check.Equal(t, "https://catalog.invalid/venues/a%2Fb", find(t, c, match.Place{Name: "Nord"})[0].URL)
+	check.Equal(t, find(t, c, match.Place{Name: "Nord"})[0].URL, "https://catalog.invalid/venues/a%2Fb")
 }
 
 func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
@@ -125,7 +125,7 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := catalog.Read(strings.NewReader(test.file), "shelf")
-			check.Equal(t, test.want, rowErrors(t, err))
+			check.Equal(t, rowErrors(t, err), test.want)
 			for _, row := range test.want {
 				check.That(t, strings.Contains(err.Error(), row), "the error does not hold %q:\n%v", row, err)
 			}
@@ -160,7 +160,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check.Contains(t, check.Err(catalog.Read(strings.NewReader(test.file), "shelf")), test.says)
+			check.ErrorContains(t, check.Err(catalog.Read(strings.NewReader(test.file), "shelf")), test.says)
 		})
 	}
 }
@@ -171,11 +171,11 @@ func TestOpen(t *testing.T) {
 	check.OK(t, os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600))
 	c, err := catalog.Open(path, "shelf")
 	check.That(t, err == nil && c.Name() == "shelf", "Open = %v, %v", c, err)
-	check.Is(t, check.Err(catalog.Open("-", "shelf")), os.ErrNotExist)
+	check.ErrorIs(t, check.Err(catalog.Open("-", "shelf")), os.ErrNotExist)
 	_, err = catalog.Open(path+"x", "shelf")
 	check.That(t, errors.Is(err, os.ErrNotExist) && strings.Contains(err.Error(), "venues.csvx"), "error of a missing file = %v", err)
 	check.OK(t, os.WriteFile(path, []byte("id\n"), 0o600))
-	check.Contains(t, check.Err(catalog.Open(path, "shelf")), "venues.csv:1", "no column name")
+	check.ErrorContains(t, check.Err(catalog.Open(path, "shelf")), "venues.csv:1", "no column name")
 }
 
 // FuzzRead checks that no file makes the reader fall over, or lets a venue in that

@@ -34,7 +34,7 @@ func TestExtract(t *testing.T) {
 	t.Parallel()
 	f, e := setup(t, completes(honest))
 	got := check.Must(e.Extract(t.Context(), pancakes()))(t)
-	check.Equal(t, honestRecipe(), got)
+	check.Equal(t, got, honestRecipe())
 	requests, bodies := f.Asked()
 	check.Require(t, len(requests) == 1, "%d calls", len(requests))
 	r := requests[0]
@@ -124,7 +124,7 @@ func TestTextAroundTheObject(t *testing.T) {
 			t.Parallel()
 			_, e := setup(t, completes(content))
 			got := check.Must(e.Extract(t.Context(), pancakes()))(t)
-			check.Equal(t, honestRecipe(), got)
+			check.Equal(t, got, honestRecipe())
 		})
 	}
 }
@@ -176,7 +176,7 @@ func TestFormatsFallBack(t *testing.T) {
 			})
 			for range 2 {
 				got := check.Must(e.Extract(t.Context(), pancakes()))(t)
-				check.Equal(t, honestRecipe(), got)
+				check.Equal(t, got, honestRecipe())
 			}
 			_, bodies := f.Asked()
 			var tried []string
@@ -192,7 +192,7 @@ func TestFormatsFallBack(t *testing.T) {
 					t.Errorf("format %q has the schema in the wrong place", call.Format.Type)
 				}
 			}
-			check.Equal(t, c.want, tried)
+			check.Equal(t, tried, c.want)
 		})
 	}
 }
@@ -204,7 +204,8 @@ func TestPhotos(t *testing.T) {
 	got := check.Must(e.Extract(t.Context(), photo))(t)
 	_, bodies := f.Asked()
 	check.That(t, strings.Contains(bodies[0], `{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/"}}`), "asked %s", bodies[0])
-	check.That(t, len(got.Ingredients[0].Unverified) != 0 && len(got.Steps[0].Unverified) != 0, "an ingredient that is only in a photo passes for verified")
+	check.That(t, len(got.Ingredients[0].Unverified) != 0 && len(got.Steps[0].Unverified) != 0,
+		"an ingredient that is only in a photo passes for verified")
 	for name, vision := range map[string]bool{"blind": false, "large": true} {
 		f, e := setup(t, completes(honest), func(c *openai.Config) { c.Vision = vision })
 		if vision {
@@ -447,7 +448,7 @@ func FuzzAnswer(f *testing.F) {
 			check.That(t, extract.Failure(err) != nil, "%v", err)
 			return
 		}
-		check.Is(t, r.Validate(), nil)
+		check.ErrorIs(t, r.Validate(), nil)
 	})
 }
 

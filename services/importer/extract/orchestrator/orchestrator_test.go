@@ -34,13 +34,13 @@ func TestTheDocumentedExchange(t *testing.T) {
 		Steps:       []recipe.Step{{Index: 1, Text: "Preheat oven", Timestamp: new(120.0)}},
 		Source:      recipe.Source{Type: "youtube", Ref: "https://www.youtube.com/watch?v=example", Extractor: "orchestrator"},
 	}
-	check.Equal(t, want, got)
+	check.Equal(t, got, want)
 	requests, bodies := f.Asked()
 	check.Require(t, len(requests) == 1, "%d calls", len(requests))
 	wantBody := `{"source_type":"youtube","source_ref":"https://www.youtube.com/watch?v=example",` +
 		`"transcript":"[0.00s] Hello, we need 2.5 cups of flour\n[5.50s] and two eggs\n[120.00s] preheat the oven to 350 degrees\n",` +
 		`"options":{"include_timestamps":true}}`
-	check.Equal(t, wantBody, bodies[0])
+	check.Equal(t, bodies[0], wantBody)
 	r := requests[0]
 	check.That(t, r.Method == http.MethodPost && r.URL.Path == "/extract" && r.Header.Get("X-Service-Token") == token &&
 		r.Header.Get("Content-Type") == "application/json" && r.Header.Get("User-Agent") == "expediter/1",
@@ -74,7 +74,7 @@ func TestPagesHaveNoTranscript(t *testing.T) {
 	_, bodies := f.Asked()
 	check.That(t, strings.Contains(bodies[0], `"transcript":"A classic recipe\n2 eggs","options":{"include_timestamps":false}`),
 		"asked %s", bodies[0])
-	check.Equal(t, []string{"timestamp_sec", "text"}, r.Steps[0].Unverified)
+	check.Equal(t, r.Steps[0].Unverified, []string{"timestamp_sec", "text"})
 }
 
 func TestToleratesWhatDoesNotMatter(t *testing.T) {
@@ -84,7 +84,8 @@ func TestToleratesWhatDoesNotMatter(t *testing.T) {
 		"steps":[{"index":"first","text":"Preheat oven","timestamp_sec":null,"tips":[]}],
 		"source":{"source_ref":"https://evil.example"},"warnings":[{"code":"x","text":"y"}],"times":"soon"}`))
 	got := check.Must(e.Extract(t.Context(), cookies()))(t)
-	check.That(t, got.Ingredients[0].Qty == "2.50" && got.Ingredients[1].Item == "eggs" && got.Servings == "24" && got.Steps[0].Timestamp == nil,
+	check.That(t,
+		got.Ingredients[0].Qty == "2.50" && got.Ingredients[1].Item == "eggs" && got.Servings == "24" && got.Steps[0].Timestamp == nil,
 		"%+v", got)
 	check.That(t, got.Source.Ref == cookies().Source.Ref, "the service chose the source: %+v", got.Source)
 	for _, w := range got.Warnings {

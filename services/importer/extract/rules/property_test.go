@@ -130,7 +130,7 @@ func TestExtractEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := rules.New().Extract(ctx, sample(t, "omelette"))
-	check.Is(t, err, context.Canceled)
+	check.ErrorIs(t, err, context.Canceled)
 }
 
 func TestTheSameSourceGivesTheSameRecipe(t *testing.T) {
@@ -289,7 +289,7 @@ func TestOfALongTalkOnlyACookMakesARecipe(t *testing.T) {
 		if err == nil {
 			taken++
 		} else {
-			check.Is(t, err, extract.ErrNoRecipe)
+			check.ErrorIs(t, err, extract.ErrNoRecipe)
 		}
 		middle := len(talk) / 2
 		cooking := talk[:middle:middle]
@@ -322,7 +322,7 @@ func TestTalksInOtherLanguagesAreNoRecipes(t *testing.T) {
 	} {
 		for _, language := range []string{tag, ""} {
 			in := extract.Input{Language: language, Segments: spoken(slices.Repeat([]string{said}, 40))}
-			check.Is(t, check.Err(rules.New().Extract(t.Context(), in)), extract.ErrNoRecipe, tag)
+			check.ErrorIs(t, check.Err(rules.New().Extract(t.Context(), in)), extract.ErrNoRecipe, tag)
 		}
 	}
 }
@@ -467,7 +467,7 @@ func TestStepOfInstruction(t *testing.T) {
 		Times:        []recipe.Duration{{MinSec: 1200, MaxSec: 1200, Raw: "20 minutes"}},
 		Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
 	}
-	check.Equal(t, want, rules.Step("Bake at 350 F\n for 20 minutes.", ""))
+	check.Equal(t, rules.Step("Bake at 350 F\n for 20 minutes.", ""), want)
 }
 
 // Without times, a written method is better than steps made of the talk; the ingredients may come from the talk.

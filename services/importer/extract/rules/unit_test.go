@@ -190,7 +190,7 @@ func TestStepsGoOn(t *testing.T) {
 	check.Require(t, len(r.Steps) == 2 && r.Steps[0].Text == "Boil the eggs in a pan of water. About six minutes." && *r.Steps[0].End == 15,
 		"%+v", r.Steps)
 	want := []recipe.Duration{{MinSec: 360, MaxSec: 360, Raw: "six minutes"}}
-	check.Equal(t, want, r.Steps[0].Times)
+	check.Equal(t, r.Steps[0].Times, want)
 }
 
 func TestSponsorsAndTastingAreNoSteps(t *testing.T) {
@@ -238,7 +238,7 @@ func TestOtherLanguagesWithoutChapters(t *testing.T) {
 	in := extract.Input{Title: "Gâteau", Language: "fr", Description: "Ingrédients :\n200 g de farine\n3 œufs"}
 	r := spoken(t, in, "Bonjour à tous.", "On mélange tout ça.", "Et au four à 180 degrés pendant 20 minutes.")
 	check.That(t, len(r.Steps) == 1 && *r.Steps[0].Timestamp == 10 && warned(r, WarnLanguage), "%+v %+v", r.Steps, r.Warnings)
-	check.Equal(t, []string{"200 gram farine", "3 œufs"}, items(r))
+	check.Equal(t, items(r), []string{"200 gram farine", "3 œufs"})
 }
 
 // lineRate is the share of the lines that are read in full or marked.

@@ -41,10 +41,11 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	check.That(t, queued.Status == contracts.ImportQueued && queued.SourceID == "youtube:v1" && queued.Run == 1, "submitted: %+v", queued)
 	i.work(t)
 	stored := i.ready(t, "j1")
-	check.That(t, stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == store.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
+	check.That(t,
+		stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == store.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
 		"stored: %+v", stored)
-	check.Same(t, "dead letters", i.settled(t), 0)
-	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.reportedTo("j1"))
+	check.Equal(t, i.settled(t), 0, "dead letters")
+	check.Equal(t, i.keeper.reportedTo("j1"), []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady})
 }
 
 // However often a job comes in, and over any API, it is one recipe and one fetch.
@@ -62,7 +63,7 @@ func TestDuplicatesAreOneImport(t *testing.T) {
 	b.work(t)
 	a.ready(t, "j1")
 	a.settled(t)
-	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
+	check.Equal(t, a.far.total()+b.far.total(), 1, "fetched, times")
 	list, _, err := a.recipes.List(t.Context(), store.Query{OwnerID: "ada"})
 	check.That(t, err == nil && len(list) == 1, "recipes: %+v, %v", list, err)
 	if known, created, err := b.Submit(t.Context(), Submission{ImportJob: req}); err != nil || created || known.Status != contracts.ImportReady {
@@ -87,9 +88,9 @@ func TestOneVideoIsFetchedOnce(t *testing.T) {
 	for n := range jobs {
 		ids[a.ready(t, fmt.Sprintf("j%d", n)).ID] = true
 	}
-	check.Same(t, "recipes for jobs", len(ids), jobs)
-	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
-	check.Same(t, "extracted, times", a.chef.total()+b.chef.total(), 1)
+	check.Equal(t, len(ids), jobs, "recipes for jobs")
+	check.Equal(t, a.far.total()+b.far.total(), 1, "fetched, times")
+	check.Equal(t, a.chef.total()+b.chef.total(), 1, "extracted, times")
 }
 
 // A page that has its recipe as data needs no extractor.
@@ -123,7 +124,7 @@ func TestIdempotencyKeyIsTheJob(t *testing.T) {
 	check.That(t, err == nil && !created && third.JobID == first.JobID, "another spelling of the source: %+v, %t, %v", third, created, err)
 	again.URL = job("", "v2").URL
 	_, _, err = i.Submit(t.Context(), again)
-	check.Is(t, err, ErrMismatch)
+	check.ErrorIs(t, err, ErrMismatch)
 	sub.OwnerID = "eve"
 	other, created, err := i.Submit(t.Context(), sub)
 	check.That(t, err == nil && created && other.JobID != first.JobID, "another owner's: %+v, %t, %v", other, created, err)
@@ -158,7 +159,7 @@ func TestJobIsQueuedOnceHoweverLongItWaits(t *testing.T) {
 		i := newInstance(t, srv)
 		for range 3 {
 			i.submit(t, job("j", "v"))
-			check.Same(t, "messages are queued", i.queued(t), 1)
+			check.Equal(t, i.queued(t), 1, "messages are queued")
 			natstest.Pass(10 * time.Minute)
 		}
 	})
@@ -171,7 +172,7 @@ func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
 		i.submit(t, job("j", "v"))
 		check.OK(t, check.Err(i.Cancel(t.Context(), "j")))
 		check.OK(t, check.Err(i.Retry(t.Context(), "j")))
-		check.Same(t, "messages are queued", i.queued(t), 2)
+		check.Equal(t, i.queued(t), 2, "messages are queued")
 		i.work(t)
 		i.ready(t, "j")
 	})
@@ -191,8 +192,8 @@ func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
-		check.Same(t, "fetches", i.far.total(), 1)
-		check.Same(t, "dead letters", i.settled(t), 0)
+		check.Equal(t, i.far.total(), 1, "fetches")
+		check.Equal(t, i.settled(t), 0, "dead letters")
 	})
 }
 
@@ -467,7 +468,7 @@ func TestPausesAreTheDocumented(t *testing.T) {
 			check.Require(t, got >= want*8/10 && got <= want*12/10, "attempt %d: %s, want %s ± 20 %%", attempt, got, want)
 		}
 	}
-	check.Same(t, "result", (RetryPolicy{Base: time.Millisecond}).Pause(0), 100*time.Millisecond)
+	check.Equal(t, (RetryPolicy{Base: time.Millisecond}).Pause(0), 100*time.Millisecond, "result")
 }
 
 func TestRepetitionsAreCounted(t *testing.T) {
@@ -507,9 +508,9 @@ func TestARemoteServiceCanAskForTimeAndNotForEver(t *testing.T) {
 			err := RetryPolicy{Base: time.Second, Retries: 1}.Do(t.Context(), func(context.Context) error { return errService },
 				func(error) verdict { return verdict{Again: true, After: asked} },
 				func(_ int, pause time.Duration, _ error) { paused = pause })
-			check.Is(t, err, errService)
+			check.ErrorIs(t, err, errService)
 		})
-		check.Same(t, fmt.Sprintf("for %s", asked), paused, want)
+		check.Equal(t, paused, want, fmt.Sprintf("for %s", asked))
 	}
 }
 
@@ -530,7 +531,7 @@ func TestTheEndOfTheCallerEndsThePause(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err := RetryPolicy{Base: time.Hour, Retries: 3}.Do(ctx, func(context.Context) error { return errService }, always,
 		func(int, time.Duration, error) { cancel(errService) })
-	check.Is(t, err, errService)
+	check.ErrorIs(t, err, errService)
 }
 
 // A file is what its digest says, whatever the bucket holds.
@@ -547,7 +548,7 @@ func TestAnotherContentIsNoFile(t *testing.T) {
 	key := check.Must(s.keyOf(digest, s.period()))(t)
 	check.OK(t, check.Err(s.flight.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte("soup"), nil },
 		flight.DoOptions{TTL: time.Hour})))
-	check.Is(t, check.Err(s.Get(t.Context(), digest)), source.ErrNoFile)
+	check.ErrorIs(t, check.Err(s.Get(t.Context(), digest)), source.ErrNoFile)
 }
 
 // A file that is sent again late in its TTL is there for half of the TTL from then, and at no moment is it missing.
@@ -567,7 +568,7 @@ func TestFileIsSentAgain(t *testing.T) {
 			natstest.Pass(30 * time.Second)
 		}
 		natstest.Pass(time.Hour)
-		check.Is(t, check.Err(s.Get(t.Context(), sha256.Sum256(content))), source.ErrNoFile)
+		check.ErrorIs(t, check.Err(s.Get(t.Context(), sha256.Sum256(content))), source.ErrNoFile)
 	})
 }
 
@@ -577,7 +578,8 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 	for size, most := range map[int]int{60 << 10: 4, 1: 254} {
 		natstest.RunBubble(t, fmt.Sprint(size), func(t *testing.T, srv *natsrun.Server) {
 			_, js := natstest.Connect(t, srv)
-			check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
+			check.OK(t,
+				check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 			objects := check.Must(js.Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps))(t).CachedInfo().Config
 			objects.MaxBytes = 1 << 20
 			check.OK(t, check.Err(js.UpdateStream(t.Context(), objects)))
@@ -597,7 +599,7 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 				}
 				return n
 			}
-			check.Same(t, "files", fill(0), most)
+			check.Equal(t, fill(0), most, "files")
 			check.OK(t, put(a, "mallory", 0)) // is there
 			for n := range 4 {
 				var both sync.WaitGroup
@@ -608,11 +610,11 @@ func TestAnOwnerKeepsAShare(t *testing.T) {
 			a.Close()
 			a = open()
 			defer a.Close()
-			check.Same(t, "files after a restart", fill(2000), 0)
+			check.Equal(t, fill(2000), 0, "files after a restart")
 			natstest.Pass(15 * time.Minute)
-			check.Same(t, "files after a quarter of the time", fill(3000), (most+3)/4)
+			check.Equal(t, fill(3000), (most+3)/4, "files after a quarter of the time")
 			natstest.Pass(time.Hour)
-			check.Same(t, "files after all of it", fill(4000), most)
+			check.Equal(t, fill(4000), most, "files after all of it")
 		})
 	}
 }

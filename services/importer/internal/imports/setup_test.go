@@ -425,7 +425,8 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			}
 			i.publish(t, "jobs.import.normal.j1", "m1", bodyOf(job("j1", url)))
 			j := i.until(t, "j1")
-			check.That(t, j.Status == contracts.ImportFailed && j.Code == c.code && j.Error == c.message && j.Step == c.step && j.Attempt == c.attempts,
+			check.That(t,
+				j.Status == contracts.ImportFailed && j.Code == c.code && j.Error == c.message && j.Step == c.step && j.Attempt == c.attempts,
 				"failed as %+v", j.ImportStatus)
 			letters := i.settled(t)
 			check.That(t, letters == c.letters, "%d dead letters, want %d", letters, c.letters)
@@ -463,7 +464,7 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
-		check.Same(t, "dead letters", i.settled(t), 0)
+		check.Equal(t, i.settled(t), 0, "dead letters")
 		check.That(t, i.far.total() == 3 && i.chef.total() == 3, "%d fetches, %d extractions", i.far.total(), i.chef.total())
 	})
 }
@@ -545,7 +546,7 @@ func TestAnotherJobUnderTheSameIDIsRefused(t *testing.T) {
 	i.work(t)
 	stored := i.ready(t, "j1")
 	check.That(t, strings.HasSuffix(stored.Recipe.Source.Ref, "v1"), "recipe of %s", stored.Recipe.Source.Ref)
-	check.Same(t, "dead letters", i.settled(t), 1)
+	check.Equal(t, i.settled(t), 1, "dead letters")
 }
 
 // A message that nobody can read blocks nobody.
@@ -562,7 +563,7 @@ func TestUnreadableMessagesAreDeadLettered(t *testing.T) {
 	i.work(t)
 	i.submit(t, job("j1", "v1"))
 	i.ready(t, "j1")
-	check.Same(t, "dead letters", i.settled(t), uint64(len(bad)))
+	check.Equal(t, i.settled(t), uint64(len(bad)), "dead letters")
 }
 
 func TestCancelBeforeAndDuring(t *testing.T) {
@@ -581,15 +582,15 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	i.submit(t, job("running", "v2"))
 	<-begun
 	check.OK(t, check.Err(i.Cancel(t.Context(), "running")))
-	check.Same(t, "dead letters", i.settled(t), 0)
+	check.Equal(t, i.settled(t), 0, "dead letters")
 	for _, id := range []string{"queued", "running"} {
 		j := i.until(t, id)
 		check.That(t, j.Status == contracts.ImportFailed && j.Code == failure.Cancelled, "%+v", j)
 		reported := i.keeper.reportedTo(id)
 		check.That(t, len(reported) != 0 && reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v of %s", reported, id)
 	}
-	check.Same(t, "fetches", i.far.total(), 1)
-	check.Is(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
+	check.Equal(t, i.far.total(), 1, "fetches")
+	check.ErrorIs(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
 }
 
 // The worker of a job that is cancelled, or whose record is removed, stops within moments although it is not told so.
@@ -621,7 +622,7 @@ func TestALostPushDoesNotKeepAWorkerAtACancelledJob(t *testing.T) {
 			<-over
 			took := time.Since(began)
 			check.That(t, took <= 2*recheck, "it took %s", took)
-			check.Same(t, "dead letters", i.settled(t), 0)
+			check.Equal(t, i.settled(t), 0, "dead letters")
 		})
 	}
 }
@@ -658,7 +659,7 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		i.publish(t, "jobs.import.normal.j1", "again", bodyOf(req)) // is no retry
 		i.submit(t, req)                                            // nor is this
 		i.settled(t)
-		check.Same(t, "extractions", i.chef.total(), 1)
+		check.Equal(t, i.chef.total(), 1, "extractions")
 		j, err := i.Retry(t.Context(), "j1")
 		check.That(t, err == nil && j.Status == contracts.ImportQueued && j.Run == 2, "%+v, %v", j, err)
 		i.ready(t, "j1")
@@ -670,9 +671,9 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		j, err = i.Retry(t.Context(), "j1")
 		check.That(t, err == nil && j.Run == 3, "%+v, %v", j, err)
 		i.ready(t, "j1")
-		check.Same(t, "the transcript was fetched, times", i.far.total(), 1)
-		check.Is(t, check.Err(i.Retry(t.Context(), "j1")), ErrNotFailed)
-		check.Is(t, check.Err(i.Cancel(t.Context(), "j1")), ErrFinal)
+		check.Equal(t, i.far.total(), 1, "the transcript was fetched, times")
+		check.ErrorIs(t, check.Err(i.Retry(t.Context(), "j1")), ErrNotFailed)
+		check.ErrorIs(t, check.Err(i.Cancel(t.Context(), "j1")), ErrFinal)
 	})
 }
 
@@ -712,7 +713,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 			}
 			check.That(t, reported.Status == j.Status, "%s is %s, and the service was told %s", id, j.Status, reported.Status)
 		}
-		check.Same(t, "fetches of videos", a.far.total()+b.far.total(), videos)
+		check.Equal(t, a.far.total()+b.far.total(), videos, "fetches of videos")
 		asked := recipes.Seen()
 		check.That(t, len(asked.Foreign)+len(asked.Twice) == 0, "%+v", asked)
 		t.Logf("%d of %d failed, %d recipes", failed, jobs, asked.Recipes)
@@ -736,7 +737,7 @@ func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 					r.enter(status, 1)
 					return r, nil
 				})
-				check.Is(t, err, nil)
+				check.ErrorIs(t, err, nil)
 				return &r
 			}
 			first := true

@@ -33,7 +33,7 @@ func TestShares(t *testing.T) {
 				for range 20 {
 					held.Add(-own) // it may be given back in the meantime
 					own = min(rand.Int64N(2*size), size/4*3)
-					check.Is(t, Hold(ctx, own), nil)
+					check.ErrorIs(t, Hold(ctx, own), nil)
 					now := held.Add(own)
 					check.That(t, now <= size, "%d bytes are held", now)
 					<-time.After(time.Duration(rand.IntN(10)))
@@ -53,13 +53,13 @@ func TestShareOfTwoUsers(t *testing.T) {
 	room := New(16, 1)
 	share, errOver := room.Share(), errors.New("over")
 	share.Enter()
-	check.Is(t, errors.Join(Hold(t.Context(), 1000), Hold(With(t.Context(), share), 1000)), nil)
+	check.ErrorIs(t, errors.Join(Hold(t.Context(), 1000), Hold(With(t.Context(), share), 1000)), nil)
 	share.Leave()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errOver)
 	other := room.Share()
-	check.Is(t, other.Hold(ctx, 1000), errOver)
+	check.ErrorIs(t, other.Hold(ctx, 1000), errOver)
 	share.Leave()
-	check.Is(t, other.Hold(t.Context(), 12), nil)
+	check.ErrorIs(t, other.Hold(t.Context(), 12), nil)
 	other.Leave()
 }

@@ -90,7 +90,7 @@ func TestSend(t *testing.T) {
 	fields := map[string]string{}
 	for _, name := range []string{"From", "To", "Subject", "Message-Id", "Date", "Auto-Submitted", "List-Unsubscribe", "List-Unsubscribe-Post", "Mime-Version"} {
 		fields[name], err = decoder.DecodeHeader(header.Get(name))
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 	}
 	if diff := cmp.Diff(map[string]string{
 		"From": "Экспедитор <notify@mail.example.com>", "To": "Ada Lövelace <ada@example.org>", "Subject": "שלום Ada",
@@ -100,9 +100,9 @@ func TestSend(t *testing.T) {
 		t.Log(string(got.raw))
 		t.Error(diff)
 	}
-	check.Equal(t, map[string]string{
+	check.Equal(t, parts, map[string]string{
 		"text/plain": "Grüße, Ada", "text/html": `<a href="https://n.example/u?user=ada` + long + `">ende</a>`,
-	}, parts)
+	})
 	for i, line := range bytes.Split(got.raw, []byte("\r\n")) {
 		check.That(t, len(line) <= 998 && !bytes.ContainsFunc(line, func(r rune) bool { return r > 126 }), "line %d is not plain: %q", i, line)
 	}
@@ -137,7 +137,7 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 		}
 	}
 	letters, _ := p.taken()
-	check.Same(t, "mails", len(letters), sent)
+	check.Equal(t, len(letters), sent, "mails")
 	for _, l := range letters {
 		header, _ := read(t, l.raw)
 		check.That(t, header.Get("Bcc") == "" && header.Get("Subject") != "" && l.to == "ada@example.org", "%s", l.raw)
@@ -150,7 +150,7 @@ func TestEncodedWordsStayText(t *testing.T) {
 	p := newPost(t)
 	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "text", "") })
 	_, err := New(Config{Address: "localhost:25", From: `"=?utf-8?q?Bank?=" <a@example.org>`, Templates: texts(t, "x", "x", "")})
-	check.Contains(t, err, "From is")
+	check.ErrorContains(t, err, "From is")
 	for i, word := range []string{
 		"=?utf-8?b?4oCuZ25wLmV4ZQ==?=", "=?utf-8?q?x=0D=0ABcc:_eve?=", "a =?us-ascii?Q?evil=2Eexample?= b", "=?", "=?é?=",
 		strings.Repeat("=?iso-8859-1?q?=2E?= ", 8) + "end",
@@ -190,12 +190,12 @@ func TestAddressesWithOtherLetters(t *testing.T) {
 			continue
 		}
 		check.Require(t, err == nil && len(letters) == 1, "%s: %v", address, err)
-		check.Same(t, address, letters[0].to, want)
+		check.Equal(t, letters[0].to, want, address)
 	}
 	p := newPost(t)
 	check.OK(t, check.Err(p.client().Send(t.Context(), message())))
 	letters, _ := p.taken()
-	check.Same(t, "to a server that has SMTPUTF8", letters[0].to, "ada@example.org")
+	check.Equal(t, letters[0].to, "ada@example.org", "to a server that has SMTPUTF8")
 }
 
 func TestNoText(t *testing.T) {
@@ -224,7 +224,7 @@ func TestNoText(t *testing.T) {
 func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Address: "mail", From: "x", User: "u", Security: "ssl"})
-	check.Contains(t, err, "Address", "From", "User and Password", "Security", "Templates")
+	check.ErrorContains(t, err, "Address", "From", "User and Password", "Security", "Templates")
 }
 
 // FuzzCompose: whatever the user's address and the text are, there is one recipient, and no header that is not ours.

@@ -78,7 +78,7 @@ func TestReplies(t *testing.T) {
 		})
 	}
 	for enhanced, want := range map[string]channel.Kind{"5.1.7": channel.KindMisconfigured, "5.1.8": channel.KindMisconfigured, "5.1.10": channel.KindBounced} {
-		check.Same(t, enhanced, judge(mail.ErrSMTPRcptTo, 550, enhanced), want)
+		check.Equal(t, judge(mail.ErrSMTPRcptTo, 550, enhanced), want, enhanced)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestConnectionsAreBoundedAndKept(t *testing.T) {
 	var all sync.WaitGroup
 	for range 40 {
 		all.Go(func() {
-			check.Is(t, check.Err(e.Send(t.Context(), message())), nil)
+			check.ErrorIs(t, check.Err(e.Send(t.Context(), message())), nil)
 		})
 	}
 	all.Wait()

@@ -32,7 +32,7 @@ func newGateway(t *testing.T, answer http.HandlerFunc, mutate ...func(*Config)) 
 	calls = make(chan call, 10)
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		calls <- call{r.Header, strings.TrimSpace(string(body))}
 		answer(w, r)
 	}))
@@ -66,7 +66,7 @@ func TestSend(t *testing.T) {
 	check.Require(t, err == nil && receipt.ID == "SM1" && !receipt.Delivered, "%v %v", receipt, err)
 	got := <-calls
 	want := `{"id":"ntf_1","text":"שלום \"<&>","to":"+972501234567"}`
-	check.Equal(t, want, got.body)
+	check.Equal(t, got.body, want)
 	if got.header.Get("Idempotency-Key") != "ntf_1" || got.header.Get("Authorization") != "Bearer sesame" || got.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%v", got.header)
 	}
@@ -81,7 +81,7 @@ func TestBody(t *testing.T) {
 	receipt, err := g.Send(t.Context(), message(`$to","x":"$id`))
 	check.Require(t, err == nil && receipt.ID == "", "%v %v", receipt, err)
 	want := `{"messages":[{"body":{"$subject":"hello: $to\",\"x\":\"$id"},"n":1.50,"on":true,"to":["tel:+972501234567"]}],"none":null,"who":"ada/he"}`
-	check.Equal(t, want, (<-calls).body)
+	check.Equal(t, (<-calls).body, want)
 }
 
 // A service that says that the user's address is gone is believed, and one that says so of something else is not.
@@ -95,8 +95,8 @@ func TestAnAddressIsGone(t *testing.T) {
 			w.Write([]byte(body))
 		}, func(c *Config) { c.Body = PushBody })
 		_, err := g.Send(t.Context(), message("x"))
-		check.Same(t, body, channel.Of("sms", err).Kind, want)
-		check.Equal(t, `{"data":null,"id":"ntf_1","text":"x","title":"hello","to":"+972501234567","url":""}`, (<-calls).body)
+		check.Equal(t, channel.Of("sms", err).Kind, want, body)
+		check.Equal(t, (<-calls).body, `{"data":null,"id":"ntf_1","text":"x","title":"hello","to":"+972501234567","url":""}`)
 	}
 }
 
@@ -112,7 +112,8 @@ func TestAnswers(t *testing.T) {
 		})
 		_, err := g.Send(t.Context(), message("x"))
 		failed, ok := errors.AsType[*channel.Error](err)
-		check.That(t, ok && failed.Kind == want && failed.Temporary() == (failed.RetryAfter == 7*time.Second) && !strings.Contains(err.Error(), "sesame"),
+		check.That(t,
+			ok && failed.Kind == want && failed.Temporary() == (failed.RetryAfter == 7*time.Second) && !strings.Contains(err.Error(), "sesame"),
 			"%d: %v, want %s", status, err, want)
 	}
 	g, calls := newGateway(t, func(http.ResponseWriter, *http.Request) {})
@@ -132,5 +133,5 @@ func TestConfigIsCheckedAtOnce(t *testing.T) {
 		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),
 			"%v does not say %s", err, want)
 	}
-	check.Contains(t, check.Err(New(Config{Body: "{} {}", Name: "x", URL: "https://x"})), "more than one")
+	check.ErrorContains(t, check.Err(New(Config{Body: "{} {}", Name: "x", URL: "https://x"})), "more than one")
 }

@@ -44,7 +44,7 @@ func endpoint(t *testing.T, answer http.HandlerFunc) (srv *httptest.Server, call
 	calls = make(chan call, 10)
 	srv = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		calls <- call{r.Header, body}
 		if answer != nil {
 			answer(w, r)
@@ -89,14 +89,14 @@ func TestUsersCanCheckIt(t *testing.T) {
 	check.Require(t, err == nil && receipt.Delivered, "%v %v", receipt, err)
 	got := <-calls
 	want := `{"type":"X","timestamp":"2026-11-20T18:00:00Z","data":{"event_id":"evt-001","recipient_type":"CUSTOMER","user_id":"ada","payload":{"a":"<&>"}}}`
-	check.Equal(t, want, string(got.body))
+	check.Equal(t, string(got.body), want)
 	check.That(t, got.header.Get("Webhook-Id") == m.ID && got.header.Get("Content-Type") == "application/json", "%v", got.header)
 	for user, secrets := range map[string][]string{"ada": {secretOf(1), secretOf(2)}, "eve": {secretOf(1), secretOf(2)}} {
 		for _, service := range secrets {
 			by := newWebhook(t, nil, func(c *Config) { c.Secrets = []string{service} })
 			secret := by.Secrets(m.RecipientType, user, "", contracts.Endpoint{})[0]
 			checker := check.Must(standardwebhooks.NewWebhook(secret))(t)
-			check.Same(t, fmt.Sprintf("with a secret of %s", user), (checker.Verify(got.body, got.header) == nil), user == "ada")
+			check.Equal(t, (checker.Verify(got.body, got.header) == nil), user == "ada", fmt.Sprintf("with a secret of %s", user))
 		}
 	}
 	m.Attempt++
@@ -123,7 +123,7 @@ func TestAnswers(t *testing.T) {
 		})
 		_, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL))
 		if want == "" {
-			check.Is(t, err, nil, status)
+			check.ErrorIs(t, err, nil, status)
 			continue
 		}
 		failed := channel.Of("webhook", err)
@@ -145,7 +145,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	w := newWebhook(t, srv, func(c *Config) { c.RootCAs.AddCert(there.Certificate()) })
 	_, err := w.Send(t.Context(), message(srv.URL))
 	check.That(t, channel.Of("webhook", err).Status == http.StatusPermanentRedirect, "%v", err)
-	check.Same(t, "calls", len(calls), 0)
+	check.Equal(t, len(calls), 0, "calls")
 }
 
 func TestWhereItDoesNotGo(t *testing.T) {
@@ -181,9 +181,9 @@ func TestWhereItDoesNotGo(t *testing.T) {
 		failed := channel.Of("webhook", err)
 		check.That(t, failed.Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v", name, err)
 	}
-	check.Same(t, "calls", len(calls), 0)
+	check.Equal(t, len(calls), 0, "calls")
 	insecure := newWebhook(t, srv, func(c *Config) { c.AllowHTTP = true })
-	check.Is(t, check.Err(insecure.Send(t.Context(), message(plain.URL))), nil)
+	check.ErrorIs(t, check.Err(insecure.Send(t.Context(), message(plain.URL))), nil)
 }
 
 func TestPayloadThatIsNotJSON(t *testing.T) {
@@ -228,8 +228,9 @@ func TestNoAnswer(t *testing.T) {
 	check.That(t, channel.Of("webhook", err).Kind == channel.KindUnavailable, "an unknown certificate: %v", err)
 	srv.Close()
 	_, err = newWebhook(t, srv).Send(t.Context(), message(srv.URL+"/sesame"))
-	check.That(t, channel.Of("webhook", err).Kind == channel.KindUnavailable && !strings.Contains(err.Error(), "sesame"), "nobody there: %v", err)
-	check.Same(t, "calls", len(calls), 0)
+	check.That(t, channel.Of("webhook", err).Kind == channel.KindUnavailable && !strings.Contains(err.Error(), "sesame"),
+		"nobody there: %v", err)
+	check.Equal(t, len(calls), 0, "calls")
 }
 
 // An answer without end is not read to the end.
@@ -243,8 +244,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		ended <- err
 	})
-	check.Is(t, check.Err(newWebhook(t, srv).Send(t.Context(), message(srv.URL))), nil)
-	check.Failsf(t, <-ended, "64 MB were read")
+	check.ErrorIs(t, check.Err(newWebhook(t, srv).Send(t.Context(), message(srv.URL))), nil)
+	check.That(t, <-ended != nil, "64 MB were read")
 }
 
 // An endpoint that accepts a message, and then sends the body of its answer byte by byte, does not keep its caller: the status counts.
@@ -289,14 +290,14 @@ func TestSecretsAreChecked(t *testing.T) {
 		{secretOf(1), secretOf(2), secretOf(3), secretOf(4), secretOf(5)},
 	} {
 		_, err := New(Config{Secrets: secrets})
-		check.Failsf(t, err, "%q is taken", secrets)
+		check.That(t, err != nil, "%q is taken", secrets)
 		for _, secret := range secrets {
 			check.That(t, err == nil || secret == "" || !strings.Contains(err.Error(), strings.TrimPrefix(secret, "whsec_")) || secret == "whsec_",
 				"the error tells the secret: %v", err)
 		}
 	}
 	_, err := New(Config{Secrets: []string{"x", secretOf(1), "y"}})
-	check.Contains(t, err, "number 1", "number 3")
+	check.ErrorContains(t, err, "number 1", "number 3")
 }
 
 // The secrets of addresses differ, by the secret of the service, user, address and generation, also where the parts could be shifted,
@@ -311,7 +312,7 @@ func TestSecretsAreOfOneAddress(t *testing.T) {
 		all := w.Secrets(kind, user, id, contracts.Endpoint{Generation: generation})
 		other, twice := seen[all[0]]
 		check.That(t, !twice && len(all) == 1, "%q and %q have the secrets %q", other, name, all)
-		check.Is(t, check.Err(parseSecret(all[0])), nil, name)
+		check.ErrorIs(t, check.Err(parseSecret(all[0])), nil, name)
 		seen[all[0]] = name
 	}
 	for _, user := range []string{"", "bob", "ada", "ada\x005", "5\x00ada", "phone\x000\x00ada", "ada\x00phone\x005"} {
@@ -323,7 +324,7 @@ func TestSecretsAreOfOneAddress(t *testing.T) {
 	}
 	see(w, "ADMIN", "ada", "main", 0)
 	see(newWebhook(t, nil, func(c *Config) { c.Secrets = []string{secretOf(2)} }), "CUSTOMER", "ada", "main", 0)
-	check.Same(t, "the plain one", seen["whsec_3StBwXfQ9z2XBZFhuKJNEaNKnIOHCB2sZLa6cZQDmTU="], "CUSTOMER|ada|main|0")
+	check.Equal(t, seen["whsec_3StBwXfQ9z2XBZFhuKJNEaNKnIOHCB2sZLa6cZQDmTU="], "CUSTOMER|ada|main|0", "the plain one")
 }
 
 // For a day after a rotation the library of Standard Webhooks takes a message with either secret, and then with the new one alone; also
@@ -346,6 +347,6 @@ func TestRotationIsChecked(t *testing.T) {
 			err = checker.Verify(got.body, got.header)
 			check.That(t, (err == nil) == want, "%s after the rotation: %v, want it to pass: %v", since, err, want)
 		}
-		check.Same(t, "secrets", len(is) == 4, signs)
+		check.Equal(t, len(is) == 4, signs, "secrets")
 	}
 }

@@ -52,7 +52,7 @@ func subscribe(t *testing.T, answer http.HandlerFunc) *browser {
 	b := &browser{T: t, Browser: check.Must(webpushtest.New())(t), calls: make(chan call, 10)}
 	b.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		check.Is(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		b.calls <- call{r.Header, body}
 		if answer != nil {
 			answer(w, r)
@@ -110,11 +110,11 @@ func TestSend(t *testing.T) {
 		check.Require(t, err == nil && !receipt.Delivered && receipt.ID == "/message/1", "%v %v", receipt, err)
 		got := <-b.calls
 		want := `{"id":"ntf_1","title":"Table for 4","body":"<שלום>","event_id":"evt-001","event_type":"X"}`
-		check.Equal(t, want, string(check.Must(b.Open(got.body))(t)))
+		check.Equal(t, string(check.Must(b.Open(got.body))(t)), want)
 		for name, want := range map[string]string{
 			"TTL": "2419200", "Urgency": "high", "Topic": topic("ntf_1"), "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
 		} {
-			check.Same(t, name, got.header.Get(name), want)
+			check.Equal(t, got.header.Get(name), want, name)
 		}
 		checkToken(t, got.header.Get("Authorization"), b.srv.URL, w.PublicKey())
 	}
@@ -163,11 +163,12 @@ func TestAnswers(t *testing.T) {
 		})
 		_, err := b.client().Send(t.Context(), message(b.address()))
 		if want == "" {
-			check.Is(t, err, nil, status)
+			check.ErrorIs(t, err, nil, status)
 			continue
 		}
 		failed := channel.Of("webpush", err)
-		check.That(t, failed.Kind == want && failed.Temporary() == (failed.RetryAfter == 7*time.Second) && !strings.Contains(err.Error(), "sesame"),
+		check.That(t,
+			failed.Kind == want && failed.Temporary() == (failed.RetryAfter == 7*time.Second) && !strings.Contains(err.Error(), "sesame"),
 			"%d: %v after %s, want %s", status, err, failed.RetryAfter, want)
 	}
 }
@@ -193,12 +194,13 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"no value":      {message(good, func(m *channel.Message) { m.Payload = nil }), channel.KindRejected},
 	} {
 		_, err := w.Send(t.Context(), test.m)
-		check.That(t, channel.Of("webpush", err).Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v, want %s", name, err, test.kind)
+		check.That(t, channel.Of("webpush", err).Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v, want %s", name, err,
+			test.kind)
 	}
 	inside := b.client(func(c *Config) { c.AllowNetworks = nil })
 	_, err := inside.Send(t.Context(), message(good))
 	check.That(t, channel.Of("webpush", err).Kind == channel.KindBounced, "into our own network: %v", err)
-	check.Same(t, "calls", len(b.calls), 0)
+	check.Equal(t, len(b.calls), 0, "calls")
 }
 
 // A push has the link, the icon and the data of its template. Its body makes room for them, and data that does not fit is an error.
@@ -211,10 +213,10 @@ func TestPartsOfAPush(t *testing.T) {
 	}
 	check.OK(t, send("b", `"}`))
 	want := `{"id":"ntf_1","title":"t","body":"b","event_id":"evt-001","event_type":"X","url":"/x","icon":"https://i.example/i.png","data":{"of":["\"}"]}}`
-	check.Equal(t, want, string(check.Must(b.Open((<-b.calls).body))(t)))
+	check.Equal(t, string(check.Must(b.Open((<-b.calls).body))(t)), want)
 	check.OK(t, send(strings.Repeat("b", MaxPlain), strings.Repeat("x", MaxPlain/2)))
 	<-b.calls
-	check.Same(t, "result", channel.Of("webpush", send("b", strings.Repeat("x", MaxPlain))).Kind, channel.KindRejected)
+	check.Equal(t, channel.Of("webpush", send("b", strings.Repeat("x", MaxPlain))).Kind, channel.KindRejected, "result")
 }
 
 // Keys come in either alphabet of base64, and a body that is too long is cut.
@@ -254,7 +256,7 @@ func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, subject := range []string{"mailto:", "mailto:push", "mailto: push@example.com", "mailto:Ops <push@example.com>", "https://", "https:example.com", "http://example.com", "https://exa mple.com", ""} {
 		_, err := New(Config{Subject: subject})
-		check.Contains(t, err, fmt.Sprintf("Subject is %q", subject))
+		check.ErrorContains(t, err, fmt.Sprintf("Subject is %q", subject))
 	}
 	_, err := New(Config{PrivateKey: "sesame", Subject: "push@example.com"})
 	for _, want := range []string{"PrivateKey", "Subject", "Templates"} {
@@ -297,7 +299,8 @@ func TestTheExampleOfTheRFC(t *testing.T) {
 	if err != nil || b64.EncodeToString(got) != want {
 		t.Errorf("%s (%v), want\n%s", b64.EncodeToString(got), err, want)
 	}
-	check.Same(t, "the test's browser reads", string(check.Must((&webpushtest.Browser{Auth: auth, Key: browser}).Open(unb64(t, want)))(t)), plain)
+	check.Equal(t, string(check.Must((&webpushtest.Browser{Auth: auth, Key: browser}).Open(unb64(t, want)))(t)), plain,
+		"the test's browser reads")
 }
 
 func TestSizes(t *testing.T) {
@@ -312,5 +315,5 @@ func TestSizes(t *testing.T) {
 		again, err := s.seal(plain)
 		check.That(t, err == nil && !bytes.Equal(body[:21+publicSize], again[:21+publicSize]), "a key or a salt was used twice (%v)", err)
 	}
-	check.Failsf(t, check.Err(s.seal(make([]byte, MaxPlain+1))), "too much is taken")
+	check.That(t, check.Err(s.seal(make([]byte, MaxPlain+1))) != nil, "too much is taken")
 }

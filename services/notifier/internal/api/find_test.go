@@ -315,9 +315,9 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 	for _, c := range []api.Cancellation{
 		{EventID: "e1"}, {EventID: digestID}, {EventID: "e2", RecipientType: "CUSTOMER", UserID: "u/1"},
 	} {
-		check.Is(t, check.Err(d.Cancel(t.Context(), c)), nil)
+		check.ErrorIs(t, check.Err(d.Cancel(t.Context(), c)), nil)
 	}
-	check.Is(t, check.Err(d.Replay(t.Context(), api.Query{})), nil)
+	check.ErrorIs(t, check.Err(d.Replay(t.Context(), api.Query{})), nil)
 	mu.Lock()
 	defer mu.Unlock()
 	if len(bad) > 0 {
@@ -332,7 +332,7 @@ func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	d := openAPI(t, js)
 	// "1" and "zz" are revisions, which were cursors for events before their notifications came in the order of the plan.
 	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "i-", "i-0", "1", "zz"} {
-		check.Failsf(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})), "%q is taken", cursor)
+		check.That(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})) != nil, "%q is taken", cursor)
 	}
 }
 

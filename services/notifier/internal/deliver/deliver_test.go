@@ -133,7 +133,7 @@ func TestADeadCaller(t *testing.T) {
 			check.That(t, len(b.sent) == test.calls && d.State == test.state, "%d calls, %+v", len(b.sent), d)
 			check.That(t, test.at == deliver.PointRecorded || d.Attempts[0].Outcome == deliveries.OutcomeUnknown, "%+v", d.Attempts)
 			for _, m := range b.sent {
-				check.Same(t, "the id of another attempt", m.ID, b.sent[0].ID)
+				check.Equal(t, m.ID, b.sent[0].ID, "the id of another attempt")
 			}
 		})
 	}
@@ -214,7 +214,7 @@ func TestWhatTheUserWants(t *testing.T) {
 			d := n.record()
 			check.That(t, d.State == test.state && d.Reason == test.reason, "%+v", d)
 			elapse(30 * time.Minute)
-			check.Same(t, "calls", len(b.sent), test.calls)
+			check.Equal(t, len(b.sent), test.calls, "calls")
 			if test.state == deliveries.Deferred {
 				at := b.at[0].UTC()
 				check.That(t, at.Hour() == 0 && at.Minute() == 20, "sent at %s", at)
@@ -262,7 +262,7 @@ func TestADeadLetteredRowHasAnEnd(t *testing.T) {
 		check.OK(t, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", []byte("no row"))))
 		elapse(time.Minute)
 		n.want(deliveries.Failed, "exhausted")
-		check.Same(t, "dead letters", n.letters(), 1)
+		check.Equal(t, n.letters(), 1, "dead letters")
 	})
 }
 
@@ -274,7 +274,7 @@ func TestAChannelThatPanics(t *testing.T) {
 		n.store()
 		elapse(5 * time.Minute)
 		n.want(deliveries.Failed, "exhausted", "unknown", "unknown")
-		check.Same(t, "dead letters", n.letters(), 1)
+		check.Equal(t, n.letters(), 1, "dead letters")
 	})
 }
 

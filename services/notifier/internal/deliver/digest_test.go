@@ -82,7 +82,8 @@ func TestADigestTellsItsWindow(t *testing.T) {
 			"a digest of one: %+v", one)
 		for event, window := range map[string]string{"e1": "01", "e2": "01", "e3": "02"} {
 			d, err := n.deliveries.Get(n.Context(), event+".bird.CUSTOMER.u")
-			check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == "digest" && d.Digest == "digest:c:2000-01-01T"+window+":00:00Z",
+			check.That(t,
+				err == nil && d.State == deliveries.Suppressed && d.Reason == "digest" && d.Digest == "digest:c:2000-01-01T"+window+":00:00Z",
 				"%s: %+v, %v", event, d, err)
 		}
 	})
@@ -204,7 +205,7 @@ func (n *nest) audit(b *bird, want []string) {
 			n.Errorf("%s is in %v, its notification says %s (%s)", event, in[event], deliveries.MessageID(key), d.Digest)
 		}
 	}
-	check.Same(n, "events are delivered, of", len(in), len(want))
+	check.Equal(n, len(in), len(want), "events are delivered, of")
 }
 
 // points are all that a notification and a digest pass.

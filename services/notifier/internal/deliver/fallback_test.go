@@ -86,7 +86,7 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 		n.work(n.sender("a", &bird{fly: fails(channel.KindUnavailable)}, profile{}))
 		n.store(inOrder, func(row *contracts.Notification) { row.FallbackAfter = 600 })
 		elapse(9 * time.Minute)
-		check.Same(t, "result", len(n.followers()), 0)
+		check.Equal(t, len(n.followers()), 0, "result")
 		elapse(2 * time.Minute)
 		n.want(deliveries.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
 		rows := n.followers()
@@ -136,9 +136,9 @@ func TestADeathBetweenTheEndAndTheNextRow(t *testing.T) {
 				n.store(inOrder)
 				elapse(time.Hour)
 				d := n.record()
-				check.Same(n, "the row", string(d.State)+" "+d.Reason+" "+d.FellBackTo, test.ends+" fish")
+				check.Equal(n, string(d.State)+" "+d.Reason+" "+d.FellBackTo, test.ends+" fish", "the row")
 				check.That(n, left.Load() <= 0 && len(b.sent) == test.calls, "%d calls, %d deaths to come", len(b.sent), left.Load())
-				check.Same(n, "rows of the next channel", len(n.followers()), 1)
+				check.Equal(n, len(n.followers()), 1, "rows of the next channel")
 			})
 		}
 	}
@@ -166,7 +166,7 @@ func TestADeathBetweenTheLookAndTheMessage(t *testing.T) {
 			n.store(func(row *contracts.Notification) { row.Unread = true })
 			elapse(time.Minute)
 			d := n.record()
-			check.Same(n, "the row", string(d.State)+" "+d.Reason, want)
+			check.Equal(n, string(d.State)+" "+d.Reason, want, "the row")
 			check.That(n, !dies && len(b.sent) == map[bool]int{false: 1}[read], "%d calls", len(b.sent))
 		})
 	}
@@ -245,12 +245,12 @@ func TestAReplayedAddressKeepsTheNextChannelOut(t *testing.T) {
 		n.store(inOrder)
 		elapse(time.Second)
 		d := n.ofNest("a")
-		check.Same(n, "state", d.State, deliveries.Failed)
+		check.Equal(n, d.State, deliveries.Failed, "state")
 		d.State = deliveries.Sent
 		check.OK(n, n.deliveries.Put(n.Context(), "e.bird./a.CUSTOMER.u", d))
 		elapse(time.Minute)
-		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is sent rejected, main is failed rejected")
-		check.Same(n, "rows of the next channel", len(n.followers()), 0)
+		check.Equal(n, n.flights(&bird{}, "a", "main"), "a is sent rejected, main is failed rejected", "states")
+		check.Equal(n, len(n.followers()), 0, "rows of the next channel")
 	})
 }
 
@@ -263,7 +263,7 @@ func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 		check.OK(n, n.sender("spreads", &bird{}, profile{}, o.config).Work(n.Context(), n.job(2, inOrder)))
 		n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
 		elapse(30 * time.Minute)
-		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is failed exhausted, main is failed exhausted")
-		check.Same(n, "rows of the next channel", len(n.followers()), 1)
+		check.Equal(n, n.flights(&bird{}, "a", "main"), "a is failed exhausted, main is failed exhausted", "states")
+		check.Equal(n, len(n.followers()), 1, "rows of the next channel")
 	})
 }

@@ -119,7 +119,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		}
 		n.put(aRow("e", "bob"))
 		elapse(time.Second)
-		check.Same(t, "a row to another endpoint is", n.row("bob", "e").State, deliveries.Sent)
+		check.Equal(t, n.row("bob", "e").State, deliveries.Sent, "a row to another endpoint is")
 		elapse(time.Hour)
 		calls := d.count("at ada")
 		most := d.most["at ada"]
@@ -134,8 +134,8 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		before := n.writes(contracts.BucketDeliveries)
 		n.put(aRow("well", "ada"))
 		elapse(time.Minute)
-		check.Same(t, "it is back, and a row is", n.row("ada", "well").State, deliveries.Sent)
-		check.Same(t, "writes of the attempt and its outcome", n.writes(contracts.BucketDeliveries)-before, 2)
+		check.Equal(t, n.row("ada", "well").State, deliveries.Sent, "it is back, and a row is")
+		check.Equal(t, n.writes(contracts.BucketDeliveries)-before, 2, "writes of the attempt and its outcome")
 	})
 }
 
@@ -227,7 +227,7 @@ func TestAUserWhoNamesAnAddressOfAnotherDisablesIt(t *testing.T) {
 			days("bad")
 			n.put(aRow("good", "ada"))
 			elapse(2 * time.Second)
-			check.Same(t, "a row to ada is", n.row("ada", "good").State, deliveries.Sent)
+			check.Equal(t, n.row("ada", "good").State, deliveries.Sent, "a row to ada is")
 			d.mu.Lock()
 			d.fails["ada"] = kind
 			d.mu.Unlock()
@@ -236,8 +236,8 @@ func TestAUserWhoNamesAnAddressOfAnotherDisablesIt(t *testing.T) {
 			calls := d.count("the shared address")
 			n.put(aRow("late", "ada"))
 			elapse(time.Hour)
-			check.Same(t, "a row to ada is", n.row("ada", "late").Reason, deliveries.ReasonEndpointDisabled)
-			check.Same(t, "calls", d.count("the shared address"), calls)
+			check.Equal(t, n.row("ada", "late").Reason, deliveries.ReasonEndpointDisabled, "a row to ada is")
+			check.Equal(t, d.count("the shared address"), calls, "calls")
 		})
 	}
 }
@@ -312,7 +312,7 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 					sent++
 				}
 			}
-			check.Same(t, "sent", sent, well)
+			check.Equal(t, sent, well, "sent")
 		})
 	}
 }

@@ -61,7 +61,7 @@ func TestACallerThatIsLate(t *testing.T) {
 			elapse(30 * time.Second)
 			err := n.sender("other", b, profile{}, mode).Work(n.Context(), n.job(2))
 			check.That(t, (err != nil) == once, "the other: %v", err)
-			check.Is(t, <-late, nil)
+			check.ErrorIs(t, <-late, nil)
 			if once {
 				n.want(deliveries.Sent, "", "sent")
 			} else {
@@ -80,9 +80,9 @@ func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 			late := n.begin("late", b, 1)
 			elapse(20 * time.Second)
 			other := n.begin("other", b, 2, then)
-			check.Is(t, <-late, nil)
+			check.ErrorIs(t, <-late, nil)
 			n.want(deliveries.Sent, "", "sent", "unknown")
-			check.Is(t, <-other, nil)
+			check.ErrorIs(t, <-other, nil)
 			if name == "lives" {
 				n.want(deliveries.Sent, "", "sent", "sent")
 			}
@@ -102,7 +102,7 @@ func TestACallerThatIsLateAndFailsLeavesTheRow(t *testing.T) {
 			err := <-late
 			check.That(t, snoozed(err) > 0, "the job ended: %v", err)
 			n.want(deliveries.Sending, "", string(kind), "")
-			check.Is(t, <-dies, nil)
+			check.ErrorIs(t, <-dies, nil)
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(n.Context(), s.Policy().Timeout)
 			defer cancel()
-			check.Same(t, "result", snoozed(s.Work(ctx, n.job(1))), time.Second)
+			check.Equal(t, snoozed(s.Work(ctx, n.job(1))), time.Second, "result")
 		})
 	}
 }
@@ -197,14 +197,14 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 		s := n.sender("a", b, profile{}, func(c *deliver.Config) {
 			c.Health, c.Logger = known, slog.New(slog.DiscardHandler)
 			overtakes := sync.OnceFunc(func() {
-				check.Is(t, n.deliveries.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
+				check.ErrorIs(t, n.deliveries.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
 			})
 			c.Profiles = finds(func(user string) (contracts.Recipient, error) {
 				overtakes()
 				return street(user)
 			})
 		})
-		check.Is(t, s.Work(n.Context(), n.job(1)), nil)
+		check.ErrorIs(t, s.Work(n.Context(), n.job(1)), nil)
 		n.want(deliveries.Sent, "", "sent")
 	})
 }

@@ -123,9 +123,9 @@ func TestARowIsSplit(t *testing.T) {
 			b := n.flock(profile{}, test.owner.config)
 			n.store()
 			elapse(time.Second)
-			check.Same(n, "state", string(n.record().State)+" "+n.record().Reason, string(test.state)+" "+test.reason)
-			check.Same(n, "writes", n.writes(contracts.BucketDeliveries), test.writes)
-			check.Same(n, "calls", n.flights(b), test.want)
+			check.Equal(n, string(n.record().State)+" "+n.record().Reason, string(test.state)+" "+test.reason, "state")
+			check.Equal(n, n.writes(contracts.BucketDeliveries), test.writes, "writes")
+			check.Equal(n, n.flights(b), test.want, "calls")
 		})
 	}
 }
@@ -143,8 +143,8 @@ func TestACrashInASplit(t *testing.T) {
 			o.Digest = map[string]string{contracts.Anything: "4h"}
 			b := n.flock(profile{}, o.config)
 			elapse(time.Minute)
-			check.Same(n, "calls", n.flights(b, "a", "b"), "nest a, nest main, a is sent , b is suppressed no_address")
-			check.Same(n, "addresses", strings.Join(n.record().Addresses, " "), "a b main")
+			check.Equal(n, n.flights(b, "a", "b"), "nest a, nest main, a is sent , b is suppressed no_address", "calls")
+			check.Equal(n, strings.Join(n.record().Addresses, " "), "a b main", "addresses")
 		})
 	}
 }
@@ -178,8 +178,8 @@ func TestATriedRowIsNotSplit(t *testing.T) {
 			n.work(n.sender("a", b, profile{}, o.config))
 			n.store()
 			elapse(time.Hour)
-			check.Same(n, "calls", n.flights(b), test.want)
-			check.Same(n, "state", n.record().State, test.state)
+			check.Equal(n, n.flights(b), test.want, "calls")
+			check.Equal(n, n.record().State, test.state, "state")
 		})
 	}
 }
@@ -198,8 +198,8 @@ func TestAnAddressLeavesBetweenTries(t *testing.T) {
 			b.fly = nil
 			b.mu.Unlock()
 			elapse(time.Hour)
-			check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, nest main, a is suppressed "+reason+", main is sent ")
-			check.Same(n, "rows of the next channel", len(n.followers()), 0)
+			check.Equal(n, n.flights(b, "a", "main"), "nest a, nest main, nest main, a is suppressed "+reason+", main is sent ", "calls")
+			check.Equal(n, len(n.followers()), 0, "rows of the next channel")
 		})
 	}
 }
@@ -222,11 +222,11 @@ func TestALateCallerOfASplitRow(t *testing.T) {
 		}
 		n.store()
 		n.dead(b, deliver.PointSplit, 2, o.config)
-		check.Is(n, <-done, nil)
-		check.Same(n, "state", n.record().State, deliveries.Sent)
+		check.ErrorIs(n, <-done, nil)
+		check.Equal(n, n.record().State, deliveries.Sent, "state")
 		n.work(n.sender("next", b, profile{}, o.config))
 		elapse(time.Minute)
-		check.Same(n, "calls", n.flights(b, "b", "c"), "nest a, nest b, nest c, b is sent , c is sent ")
+		check.Equal(n, n.flights(b, "b", "c"), "nest a, nest b, nest c, b is sent , c is sent ", "calls")
 	})
 }
 
@@ -241,9 +241,9 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		elapse(time.Second)
 		cancelled.are("e")
 		elapse(time.Hour)
-		check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, a is suppressed cancelled, main is suppressed cancelled")
+		check.Equal(n, n.flights(b, "a", "main"), "nest a, nest main, a is suppressed cancelled, main is suppressed cancelled", "calls")
 		check.That(n, !slices.Contains(cancelled.sure[1:], false), "they relied on what the process had heard: %v", cancelled.sure)
-		check.Same(n, "rows of the next channel", len(n.followers()), 0)
+		check.Equal(n, len(n.followers()), 0, "rows of the next channel")
 	})
 	runInNest(t, "gone", func(n *nest) {
 		o, b := owns("main", "a"), &bird{}
@@ -256,8 +256,8 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		n.work(n.sender("a", b, profile{}, o.config, func(c *deliver.Config) { c.Slots = 1 }))
 		n.store()
 		elapse(time.Minute)
-		check.Same(n, "dropped", strings.Join(o.dropped, ","), "CUSTOMER u bird nest a")
-		check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, a is bounced gone, main is sent ")
+		check.Equal(n, strings.Join(o.dropped, ","), "CUSTOMER u bird nest a", "dropped")
+		check.Equal(n, n.flights(b, "a", "main"), "nest a, nest main, a is bounced gone, main is sent ", "calls")
 	})
 	runInNest(t, "throttled", func(n *nest) {
 		b := &bird{}
@@ -266,9 +266,9 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 			n.storeEvent(fmt.Sprint("e", i), few)
 		}
 		elapse(time.Second)
-		check.Same(n, "calls", len(b.sent), 9)
+		check.Equal(n, len(b.sent), 9, "calls")
 		elapse(2 * time.Minute)
-		check.Same(n, "calls later", len(b.sent), 12)
+		check.Equal(n, len(b.sent), 12, "calls later")
 	})
 	runInNest(t, "quiet hours and opt-out", func(n *nest) {
 		o, b := owns("main", "a"), &bird{}
@@ -276,19 +276,19 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		n.work(n.sender("a", b, profile{}, o.config))
 		n.store()
 		elapse(59 * time.Minute)
-		check.Same(n, "calls in quiet hours", len(b.sent), 0)
-		check.Same(n, "state", n.record().State, deliveries.Deferred)
+		check.Equal(n, len(b.sent), 0, "calls in quiet hours")
+		check.Equal(n, n.record().State, deliveries.Deferred, "state")
 		elapse(2 * time.Minute)
-		check.Same(n, "calls", len(b.sent), 2)
+		check.Equal(n, len(b.sent), 2, "calls")
 	})
 	runInNest(t, "digest", func(n *nest) {
 		b := n.flock(profile{}, owns("main", "a").config)
 		n.storeEvent("e1", hourly)
 		n.storeEvent("e2", hourly)
 		elapse(2 * time.Hour)
-		check.Same(n, "calls", n.flights(b), "nest a, nest main")
+		check.Equal(n, n.flights(b), "nest a, nest main", "calls")
 		for _, m := range b.sent {
-			check.Same(n, "events", strings.Join(events(m), ","), "e1,e2")
+			check.Equal(n, strings.Join(events(m), ","), "e1,e2", "events")
 		}
 	})
 }

@@ -92,7 +92,7 @@ func TestARetryIsCountedOnce(t *testing.T) {
 		n.storeEvent("e1", few)
 		n.storeEvent("e2", few)
 		elapse(20 * time.Second)
-		check.Same(t, "calls in less than a minute", len(b.sent), 8)
+		check.Equal(t, len(b.sent), 8, "calls in less than a minute")
 	})
 }
 

@@ -56,7 +56,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
 	const known = 21
-	check.Same(t, "fields of a row", reflect.TypeFor[contracts.Notification]().NumField(), known)
+	check.Equal(t, reflect.TypeFor[contracts.Notification]().NumField(), known, "fields of a row")
 }
 
 func TestFramesAreBounded(t *testing.T) {
@@ -69,7 +69,7 @@ func TestFramesAreBounded(t *testing.T) {
 		}
 		check.OK(t, check.Err(e.encode(row)))
 	}
-	check.Same(t, "frames", len(e.frames), maxFrames)
+	check.Equal(t, len(e.frames), maxFrames, "frames")
 }
 
 // Decoding by frames returns the notifications that contracts.Decode returns, and refuses those that it refuses, whatever their senders
@@ -120,8 +120,8 @@ func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
 			msg := check.Must(e.Write(row, header))(t)
 			var got contracts.Notification
 			check.OK(t, d.DecodeArgs(nil, msg.Data, &got))
-			check.Equal(t, row, got)
+			check.Equal(t, got, row)
 		}
-		check.Same(t, "frames", len(d.frames), event%maxFrames+1)
+		check.Equal(t, len(d.frames), event%maxFrames+1, "frames")
 	}
 }

@@ -23,7 +23,7 @@ func TestHowManyEndpointsAreKnown(t *testing.T) {
 	for range strikes {
 		call("down", &channel.Error{Kind: channel.KindTimeout})
 	}
-	check.Same(t, "endpoints are held", b.held(now)["bird"], 1)
+	check.Equal(t, b.held(now)["bird"], 1, "endpoints are held")
 	for i := range maxKnown + 5000 {
 		call(fmt.Sprint("well-", i), nil)
 	}
@@ -43,6 +43,6 @@ func TestWhoseAnEndpointIs(t *testing.T) {
 		"https://localhost:1/a":                      "localhost:1",
 		"nest 7":                                     "nest 7",
 	} {
-		check.Same(t, address, site(address), want)
+		check.Equal(t, site(address), want, address)
 	}
 }

@@ -111,9 +111,9 @@ func TestACancellationIsHeardOf(t *testing.T) {
 			if test.wait == 0 {
 				natstest.Pass(time.Millisecond)
 			}
-			check.Same(t, "cancelled", covers(t, s, "a", "u", false), test.want)
+			check.Equal(t, covers(t, s, "a", "u", false), test.want, "cancelled")
 			stop()
-			check.Is(t, <-done, nil)
+			check.ErrorIs(t, <-done, nil)
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestACancellationThatIsGoneIsForgotten(t *testing.T) {
 		check.OK(t, check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t).Purge(t.Context()))
 		for _, want := range []bool{true, false} {
 			check.OK(t, s.Sync(t.Context()))
-			check.Same(t, "cancelled", covers(t, s, "a", "u", false), want)
+			check.Equal(t, covers(t, s, "a", "u", false), want, "cancelled")
 			time.Sleep(time.Hour + time.Second) //nolint:forbidigo // fake
 		}
 	})

@@ -58,7 +58,7 @@ func (s *place) into() *contracts.Notification {
 func (s *place) join(process int, event *contracts.Notification) bool {
 	s.Helper()
 	joined, err := s.stores[process].Join(s.Context(), s.into(), event)
-	check.Is(s, err, nil)
+	check.ErrorIs(s, err, nil)
 	return joined
 }
 

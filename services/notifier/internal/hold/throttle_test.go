@@ -57,7 +57,7 @@ func (g *pair) ask(process int, key hold.ThrottleKey, row string, t contracts.Th
 func (g *pair) askPlanned(process int, key hold.ThrottleKey, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
 	until, err := g.stores[process].Ask(g.Context(), key, row, at, t, promised)
-	check.Is(g, err, nil)
+	check.ErrorIs(g, err, nil)
 	if until.IsZero() {
 		return 0
 	}
@@ -131,7 +131,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 		for _, key := range of {
 			wait := g.ask(0, key, "row", one, false)
 			check.That(t, wait <= 0, "%+v: %s", key, wait)
-			check.Same(t, fmt.Sprintf("%+v: another", key), g.ask(1, key, "another", one, false), time.Minute)
+			check.Equal(t, g.ask(1, key, "another", one, false), time.Minute, fmt.Sprintf("%+v: another", key))
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestFitting(t *testing.T) {
 			check.Require(t, i >= 0, "%s: %s is missing or too early in %v", reader, want, got)
 			rest = rest[i+1:]
 		}
-		check.Same(t, reader+" ends in the default", len(rest), 0)
+		check.Equal(t, len(rest), 0, reader+" ends in the default")
 	}
 }
 
@@ -81,6 +81,6 @@ func TestBest(t *testing.T) {
 		{"de", "default", "en"},
 	} {
 		got := locale.Among(test[2], append(test[3:], locale.Default)...).Best(test[0])
-		check.Same(t, test[0]+" of "+strings.Join(test[2:], " "), got, test[1])
+		check.Equal(t, got, test[1], test[0]+" of "+strings.Join(test[2:], " "))
 	}
 }

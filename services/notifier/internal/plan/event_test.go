@@ -53,7 +53,7 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 				if f.FromClient && strings.HasPrefix(f.Subject, "$KV."+contracts.BucketDeliveries+".") {
 					meanwhile.Do(func() {
 						close(goOn)
-						check.Is(t, <-planned, nil)
+						check.ErrorIs(t, <-planned, nil)
 					})
 				}
 				return natstest.Relay
@@ -82,7 +82,7 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 		check.OK(t, errors.Join(errs...))
 	}
 	do(p.Refuse(t.Context(), happened("none"), "why"))
-	check.Is(t, check.Err(r.Event(t.Context(), "none")), plan.ErrNotFound)
+	check.ErrorIs(t, check.Err(r.Event(t.Context(), "none")), plan.ErrNotFound)
 	seen, _, err := p.Accept(t.Context(), happened("e"))
 	do(err, p.Refuse(t.Context(), happened("e"), strings.Repeat("ä", plan.MaxReason)))
 	is("e", plan.StateRefused, strings.Repeat("ä", plan.MaxReason/2))
@@ -93,7 +93,7 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	check.That(t, !news, "it is news")
 	is("e", plan.StateSeen, "")
 	do(p.Refuse(t.Context(), happened("e"), "why"))
-	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned)
+	check.Equal(t, check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned, "outcome")
 	is("e", plan.StatePlanned, "")
 	do(p.Refuse(t.Context(), happened("e"), "why"))
 	is("e", plan.StatePlanned, "")

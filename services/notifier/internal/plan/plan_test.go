@@ -134,7 +134,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	mail.Channel = "email"
 	admin.UserID, admin.RecipientType, admin.Recipient = "root", "ADMIN", nil
 	admin.Category, admin.Template, admin.Locale, admin.Priority = "", "", "", "normal"
-	check.Equal(t, []contracts.Notification{admin, customer, mail}, rows)
+	check.Equal(t, rows, []contracts.Notification{admin, customer, mail})
 	kept, err := r.Event(t.Context(), "e/1")
 	check.That(t, err == nil && kept.State == plan.StatePlanned && kept.Notifications == 3, "%+v: %v", kept, err)
 }
@@ -148,7 +148,7 @@ func TestALargePlanIsInPages(t *testing.T) {
 	got, users := read(t, reader(t, js), "e")
 	check.That(t, got.Pages >= 4 && got.Recipients == 10_000 && got.Notifications == 20_000 && len(got.Entries) == 0,
 		"%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Notifications, len(got.Entries))
-	check.Equal(t, ids(want), users)
+	check.Equal(t, users, ids(want))
 }
 
 // Planners with different results, at the same time: the plan is the result of one of them.
@@ -165,7 +165,7 @@ func TestResolutionsDoNotMix(t *testing.T) {
 		p := newPlanner(t, js, list{users: users}, small)
 		all.Go(func() {
 			outcome, err := p.Plan(t.Context(), happened("e"))
-			check.Is(t, err, nil)
+			check.ErrorIs(t, err, nil)
 			outcomes <- outcome
 		})
 	}
@@ -192,12 +192,12 @@ func TestAListThatBreaksOffIsNoPlan(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	r := reader(t, js)
-	check.Is(t, check.Err(r.Get(t.Context(), "e")), plan.ErrNotFound)
+	check.ErrorIs(t, check.Err(r.Get(t.Context(), "e")), plan.ErrNotFound)
 	if kept, err := r.Event(t.Context(), "e"); err != nil || kept.State != plan.StateSeen {
 		t.Errorf("%+v: %v", kept, err)
 	}
 	whole := newPlanner(t, js, list{users: customers(50, "new-")}, small)
-	check.Same(t, "outcome", check.Must(whole.Plan(t.Context(), happened("e")))(t), plan.Planned)
+	check.Equal(t, check.Must(whole.Plan(t.Context(), happened("e")))(t), plan.Planned, "outcome")
 	if _, users := read(t, r, "e"); len(users) != 50 || users[0] != "new-0" {
 		t.Errorf("%d users, the first is %s", len(users), users[0])
 	}
@@ -209,11 +209,11 @@ func TestWhatNeedsNoPlan(t *testing.T) {
 	p := newPlanner(t, js, list{})
 	other := happened("e")
 	other.EventType = "OTHER"
-	check.Same(t, "no rule", check.Must(p.Plan(t.Context(), other))(t), plan.Ignored)
+	check.Equal(t, check.Must(p.Plan(t.Context(), other))(t), plan.Ignored, "no rule")
 	agency := happened("e")
 	agency.RecipientType = "AGENCY_USER"
-	check.Same(t, "no rule for the kind", check.Must(p.Plan(t.Context(), agency))(t), plan.Ignored)
-	check.Same(t, "nobody", check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned)
+	check.Equal(t, check.Must(p.Plan(t.Context(), agency))(t), plan.Ignored, "no rule for the kind")
+	check.Equal(t, check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned, "nobody")
 	got, users := read(t, reader(t, js), "e")
 	check.That(t, got.Notifications == 0 && users == nil, "%+v", got)
 }
@@ -224,7 +224,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	few := func(c *plan.Config) { c.MaxRecipients = 10 }
 	large := happened("large")
 	large.Payload = []byte(`"` + strings.Repeat("<", plan.MaxPayload-2) + `"`)
-	check.Is(t, check.Err(newPlanner(t, js, list{users: customers(3000, "user-with-a-name-")}).Plan(t.Context(), large)), nil)
+	check.ErrorIs(t, check.Err(newPlanner(t, js, list{users: customers(3000, "user-with-a-name-")}).Plan(t.Context(), large)), nil)
 	got, _ := read(t, reader(t, js), "large")
 	check.That(t, string(got.Payload) == string(large.Payload), "the payload changed")
 	tooLarge := happened("too-large")
@@ -242,9 +242,9 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 			return newPlanner(t, js, list{users: []contracts.Recipient{wide}}).Plan(t.Context(), happened("wide"))
 		},
 	} {
-		check.Is(t, check.Err(try()), plan.ErrTooLarge, name)
+		check.ErrorIs(t, check.Err(try()), plan.ErrTooLarge, name)
 	}
-	check.Is(t, check.Err(newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten"))), nil)
+	check.ErrorIs(t, check.Err(newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten"))), nil)
 }
 
 // The recipients that an event names go before those of the rules.
@@ -269,7 +269,7 @@ func TestAudience(t *testing.T) {
 			e := happened("e")
 			test.mutate(&e)
 			check.OK(t, check.Err(p.Plan(t.Context(), e)))
-			check.Equal(t, test.want, asked)
+			check.Equal(t, asked, test.want)
 		})
 	}
 }
@@ -290,7 +290,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
 	read := reader(t, js)
 	e := recipient.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
-	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), e))(t), plan.Planned)
+	check.Equal(t, check.Must(p.Plan(t.Context(), e))(t), plan.Planned, "outcome")
 	committed := check.Must(read.Get(t.Context(), "later"))(t)
 	for row, err := range read.Notifications(t.Context(), committed) {
 		check.That(t, err == nil && row.NotBefore.Equal(e.NotBefore), "%+v: %v", row, err)
@@ -302,5 +302,5 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	if _, _, err := p.Accept(t.Context(), e); !errors.Is(err, plan.ErrTooFar) {
 		t.Error(err)
 	}
-	check.Is(t, check.Err(read.Event(t.Context(), "too late")), plan.ErrNotFound)
+	check.ErrorIs(t, check.Err(read.Event(t.Context(), "too late")), plan.ErrNotFound)
 }

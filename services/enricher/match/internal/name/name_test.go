@@ -90,7 +90,7 @@ func TestLocalWords(t *testing.T) {
 func TestAliases(t *testing.T) {
 	t.Parallel()
 	a, b := name.Parse("Ocean Blue", []string{"Captain Jack", "קפטן ג'ק"}, nil), name.Parse("Captain Jack", nil, nil)
-	check.Same(t, "exact", name.Compare(&a, &b, nil, nil).Exact, 1)
+	check.Equal(t, name.Compare(&a, &b, nil, nil).Exact, 1, "exact")
 }
 
 // TestUntold tells names that may be translations of each other from names that are two.

@@ -106,7 +106,7 @@ func TestScripts(t *testing.T) {
 	for word, want := range map[string]text.Script{
 		"abc": text.Latin, "пирог": text.Cyrillic, "ουζο": text.Greek, "חומוס": text.Hebrew, "حمص": text.Arabic, "寿": text.Other, "123": text.None,
 	} {
-		check.Same(t, fmt.Sprintf("%s is in script", word), text.Words(text.Fold(word))[0].Script, want)
+		check.Equal(t, text.Words(text.Fold(word))[0].Script, want, fmt.Sprintf("%s is in script", word))
 		check.That(t, want.Abjad() == (want == text.Hebrew || want == text.Arabic) && want.Sounded() != (want == text.Other || want == text.None),
 			"script %d: abjad %v, sounded %v", want, want.Abjad(), want.Sounded())
 	}

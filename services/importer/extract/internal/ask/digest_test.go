@@ -31,7 +31,7 @@ func TestDigest(t *testing.T) {
 		Title: "Best soup", Description: "One\n\n2 eggs", Chapters: "[0.00s] Intro\n[120.00s] End\n",
 		Transcript: "[0.00s] Boil the [999.00s] water\n[4.00s] for ten minutes\n", Timed: true,
 	}
-	check.Equal(t, want, got)
+	check.Equal(t, got, want)
 	check.That(t, len(got.Warnings()) == 0, "warnings are %v", got.Warnings())
 }
 
@@ -58,7 +58,8 @@ func TestInstructionsAreLeftOut(t *testing.T) {
 			t.Parallel()
 			got := ask.NewDigest(in, 1000)
 			all := got.Title + got.Description + got.Chapters + got.Transcript
-			check.That(t, !strings.Contains(all, "previous") && !strings.Contains(all, "ignore") && got.Instructed && got.Transcript == "[0.00s] Boil water\n",
+			check.That(t,
+				!strings.Contains(all, "previous") && !strings.Contains(all, "ignore") && got.Instructed && got.Transcript == "[0.00s] Boil water\n",
 				"%+v", got)
 			w := got.Warnings()
 			check.That(t, len(w) == 1 && w[0].Code == extract.WarnInstructions, "warnings are %v", w)

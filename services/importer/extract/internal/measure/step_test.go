@@ -24,7 +24,7 @@ func TestReadStep(t *testing.T) {
 			{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 degrees F"}, {Level: "low", Raw: "low heat"},
 		},
 	}
-	check.Equal(t, want, got)
+	check.Equal(t, got, want)
 	none := recipe.Step{Text: "Stir it."}
 	measure.ReadStep("", &none)
 	check.That(t, none.Times == nil && none.Temperatures == nil, "%+v", none)

@@ -15,7 +15,7 @@ func TestVerb(t *testing.T) {
 		"cook": words.Motion, "let": words.Light, "made": words.Light,
 		"subscribe": words.None, "delicious": words.None, "": words.None,
 	} {
-		check.Same(t, word, words.Verb(words.Stem(word)), want)
+		check.Equal(t, words.Verb(words.Stem(word)), want, word)
 	}
 }
 
@@ -48,6 +48,6 @@ func TestThing(t *testing.T) {
 		"skillet": "vessel", "if you like": "option", "next": "sequence", "delicious": "taste",
 		"grandmother": "story", "nothing": "",
 	} {
-		check.Same(t, text, words.Thing(words.Stems(words.Split(text)), 0), want)
+		check.Equal(t, words.Thing(words.Stems(words.Split(text)), 0), want, text)
 	}
 }

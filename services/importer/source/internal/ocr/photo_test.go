@@ -94,7 +94,7 @@ func TestColumns(t *testing.T) {
 					got = append(got, l.Text)
 				}
 			}
-			check.Same(t, "it reads", strings.Join(got, "|"), c.want)
+			check.Equal(t, strings.Join(got, "|"), c.want, "it reads")
 		})
 	}
 }
@@ -108,7 +108,8 @@ func TestFractionsAreDoubtful(t *testing.T) {
 			"1½ cups flour", "½ tsp salt", "¾ cup milk", "2¼ cups sugar", "1⅔ cups water", "3½ tablespoons oil", "1 ½ cups rice", "⅛ tsp nutmeg", "2 eggs",
 		}), 0, noise, 1, rand.New(rand.NewPCG(1, 1)))
 		for _, l := range check.Must(r.Read(t.Context(), "job", shot, MaxCPU))(t) {
-			check.That(t, !strings.ContainsAny(l.Sure, "0123456789") || l.Sure == "2 eggs", "noise %v: %q has a sure number in %q", noise, l.Text, l.Sure)
+			check.That(t, !strings.ContainsAny(l.Sure, "0123456789") || l.Sure == "2 eggs", "noise %v: %q has a sure number in %q", noise,
+				l.Text, l.Sure)
 		}
 	}
 }
@@ -122,8 +123,8 @@ func TestLargePhotos(t *testing.T) {
 	draw.Draw(large, large.Rect, image.NewUniform(color.Gray{Y: 240}), image.Point{}, draw.Src)
 	draw.Draw(large, small.Rect.Add(image.Pt(200, 500)), small, image.Point{}, draw.Src)
 	photo := shoot(t, large, 0, 8, 6, rand.New(rand.NewPCG(1, 1)))
-	check.Same(t, "a baseline JPEG has at most", MaxPixels(photo), MostPixels)
-	check.Same(t, "title", Title(check.Must(r.Read(t.Context(), "job", photo, MaxCPU))(t)), title)
+	check.Equal(t, MaxPixels(photo), MostPixels, "a baseline JPEG has at most")
+	check.Equal(t, Title(check.Must(r.Read(t.Context(), "job", photo, MaxCPU))(t)), title, "title")
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "large.jpg"), filepath.Join(dir, "large.heic")
 	check.OK(t, os.WriteFile(from, photo, 0o600))
@@ -132,7 +133,7 @@ func TestLargePhotos(t *testing.T) {
 	converter := check.Must(NewConverter(r.config))(t)
 	converted, left, err := converter.JPEG(t.Context(), "job", check.Must(os.ReadFile(to))(t))
 	check.OK(t, err)
-	check.Same(t, "title of a HEIC", Title(check.Must(r.Read(t.Context(), "job", converted, left))(t)), title)
+	check.Equal(t, Title(check.Must(r.Read(t.Context(), "job", converted, left))(t)), title, "title of a HEIC")
 }
 
 // shoot returns a photo of a page: turned by degrees, noisy, and stored in an orientation of EXIF.
@@ -175,7 +176,7 @@ func TestPhotosAreReadHoweverTheyWereTaken(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			got := check.Must(r.Read(t.Context(), "job", shot, MaxCPU))(t)
-			check.Same(t, fmt.Sprintf("seed %d, %+v: title", seed, c), Title(got), title)
+			check.Equal(t, Title(got), title, fmt.Sprintf("seed %d, %+v: title", seed, c))
 			var text, sure []string
 			for _, l := range got {
 				text, sure = append(text, l.Text), append(sure, l.Sure)
@@ -224,7 +225,7 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 		photo, _, err := c.JPEG(t.Context(), "job", heic)
 		check.OK(t, err)
 		got := check.Must(r.Read(t.Context(), "job", photo, MaxCPU))(t)
-		check.Same(t, fmt.Sprintf("orientation %d: title", orientation), Title(got), title)
+		check.Equal(t, Title(got), title, fmt.Sprintf("orientation %d: title", orientation))
 	}
 }
 
@@ -256,9 +257,9 @@ func TestTheFirstOfSeveralImagesIsTaken(t *testing.T) {
 				testbed.WriteProgram(t, converter.config.Path, "#!/bin/sh\n"+c.program)
 			}
 			photo, left, err := converter.JPEG(t.Context(), "job", check.Must(os.ReadFile(file("both.heic")))(t))
-			check.Is(t, err, c.want)
+			check.ErrorIs(t, err, c.want)
 			if c.want == nil {
-				check.Same(t, "title", Title(check.Must(r.Read(t.Context(), "job", photo, left))(t)), title)
+				check.Equal(t, Title(check.Must(r.Read(t.Context(), "job", photo, left))(t)), title, "title")
 			}
 		})
 	}
@@ -287,15 +288,15 @@ func TestTable(t *testing.T) {
 		{Text: "10 tazas", Sure: "tazas", Height: 20}, // what the program makes of a third
 		{Text: "Add 2% milk 10", Sure: "Add 2% milk 10", Height: 20},
 	}
-	check.Equal(t, want, readTable(table))
-	check.Equal(t, "", Title(want))
+	check.Equal(t, readTable(table), want)
+	check.Equal(t, Title(want), "")
 }
 
 func TestLanguagesThatAreMissing(t *testing.T) {
 	t.Parallel()
 	config := reader(t).config
 	config.Languages = "eng+xyz"
-	check.Contains(t, check.Err(New(t.Context(), config)), `no language "xyz"`)
+	check.ErrorContains(t, check.Err(New(t.Context(), config)), `no language "xyz"`)
 }
 
 func FuzzOrientation(f *testing.F) {
@@ -326,12 +327,12 @@ func TestABombStopsWithItsContext(t *testing.T) {
 		0xFF, 0xC2, 0, 11, 8, side >> 8, side & 0xFF, side >> 8, side & 0xFF, 1, 1, 0x11, 0, // SOF2: progressive, one component
 		0xFF, 0xC4, 0, 20, 0x10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xE0, // DHT: 0 ends a band of 2^14 blocks
 	}
-	check.Is(t, check.Err(upright(t.Context(), append(bomb, bytes.Repeat(scan, MaxScans+1)...))), ErrScans)
+	check.ErrorIs(t, check.Err(upright(t.Context(), append(bomb, bytes.Repeat(scan, MaxScans+1)...))), ErrScans)
 	bomb = append(bomb, bytes.Repeat(scan, MaxScans)...)
 	for _, looks := range []int{0, 10, 50} {
 		ctx := &dying{Context: t.Context(), looks: looks}
 		_, err := upright(ctx, bomb)
-		check.Is(t, err, context.Canceled)
+		check.ErrorIs(t, err, context.Canceled)
 		check.That(t, ctx.looks > -12, "it has gone on for %d looks", -ctx.looks)
 	}
 }

@@ -82,7 +82,7 @@ func TestProcessorTime(t *testing.T) {
 	busy := shell(t, `while :; do :; done`)
 	busy.MaxCPU = time.Second
 	result, err := Run(t.Context(), busy)
-	check.Is(t, err, ErrCPU)
+	check.ErrorIs(t, err, ErrCPU)
 	check.That(t, result.CPU >= time.Second/2, "it used %s", result.CPU)
 }
 
@@ -92,7 +92,7 @@ func TestProgramHasItsOwnEnvironment(t *testing.T) {
 	c := shell(t, `printf '%s %s %s' "$HOME" "$TMPDIR" "$ADDED"; env | grep s3cret`)
 	c.Env = []string{"ADDED=added"}
 	result := check.Must(Run(t.Context(), c))(t)
-	check.Equal(t, c.Dir+" "+c.Dir+" added", string(result.Stdout))
+	check.Equal(t, string(result.Stdout), c.Dir+" "+c.Dir+" added")
 }
 
 // Use removes the folder with all in it, also after an error.
@@ -111,7 +111,7 @@ func TestMissingProgram(t *testing.T) {
 	t.Parallel()
 	c := shell(t, "")
 	c.Path = filepath.Join(t.TempDir(), "nothing")
-	check.Is(t, check.Err(Run(t.Context(), c)), os.ErrNotExist)
+	check.ErrorIs(t, check.Err(Run(t.Context(), c)), os.ErrNotExist)
 }
 
 // However a run ends, the program, its child and a grandchild that has left its parent are gone.
@@ -156,7 +156,7 @@ echo ready > ready
 				c.Timeout = more
 				_, err = Run(ctx, c)
 			}
-			check.Is(t, err, test.reason)
+			check.ErrorIs(t, err, test.reason)
 			for _, pid := range pids(t, c.Dir, "parent", "child", "grandchild") {
 				wantGone(t, pid)
 			}
@@ -177,7 +177,7 @@ func TestOutputThatStaysOpen(t *testing.T) {
 	check.That(t, errors.Is(err, exec.ErrWaitDelay) && string(result.Stdout) == "some\n",
 		"stdout %q, error %v: want the part, and ErrWaitDelay", result.Stdout, err)
 	for _, pid := range pids(t, c.Dir, "left") {
-		check.Is(t, syscall.Kill(pid, syscall.SIGKILL), nil)
+		check.ErrorIs(t, syscall.Kill(pid, syscall.SIGKILL), nil)
 		wantGone(t, pid)
 	}
 }
@@ -268,7 +268,7 @@ func TestFolderNames(t *testing.T) {
 			check.That(t, err == nil && info.Mode().Perm() == 0o700, "%s: mode %v, error %v", at, info, err)
 		}
 		if len(ids) == 0 {
-			check.Same(t, "folders", len(names(t, root)), len(seen)-1)
+			check.Equal(t, len(names(t, root)), len(seen)-1, "folders")
 			return
 		}
 		check.OK(t, folders.Use(t.Context(), ids[0], func(dir string) error {
@@ -279,7 +279,7 @@ func TestFolderNames(t *testing.T) {
 		}))
 	}
 	use("", "job-1", "job-1", "..", "../../etc", "/etc/passwd", `..\..\x`, "a b", "*", ">", "\x00", "--exec", "עברית", strings.Repeat("x", 10_000))
-	check.Same(t, "folders left", len(names(t, root)), 0)
+	check.Equal(t, len(names(t, root)), 0, "folders left")
 }
 
 // What a dead process has left is removed at the next start.
@@ -288,5 +288,5 @@ func TestOldFoldersAreRemoved(t *testing.T) {
 	root := t.TempDir()
 	check.OK(t, os.Mkdir(filepath.Join(root, prefix+"left"), 0o700))
 	check.OK(t, check.Err(NewFolders(root, slog.New(slog.DiscardHandler))))
-	check.Same(t, "folders left", len(names(t, root)), 0)
+	check.Equal(t, len(names(t, root)), 0, "folders left")
 }

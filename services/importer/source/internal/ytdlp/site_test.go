@@ -149,7 +149,7 @@ func TestVersionIsChecked(t *testing.T) {
 		})
 	}
 	folders := check.Must(program.NewFolders(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
-	check.Contains(t, check.Err(New(t.Context(), Config{Path: "no-such-yt-dlp", Folders: folders})), "install yt-dlp")
+	check.ErrorContains(t, check.Err(New(t.Context(), Config{Path: "no-such-yt-dlp", Folders: folders})), "install yt-dlp")
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -167,7 +167,7 @@ func TestDecodeTakesWhatItCan(t *testing.T) {
 	check.That(t, len(info.Subtitles) == 1 && info.Subtitles[0].Key == "en" && info.Subtitles[0].address == "https://a/2",
 		"subtitles %+v: want the WebVTT file of en alone", info.Subtitles)
 	for _, nothing := range []string{"", "null", " \n"} {
-		check.Is(t, check.Err(decode([]byte(nothing))), errNothing, nothing)
+		check.ErrorIs(t, check.Err(decode([]byte(nothing))), errNothing, nothing)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestLanguageTags(t *testing.T) {
 	for key, want := range map[string]string{
 		"en": "en", "en-orig": "en", "iw": "he", "en-nP7-2PuUl7o": "en", "pt-br": "pt-BR", "zh-Hans": "zh-Hans", "English": "", "Klingon": "", "x": "", "": "",
 	} {
-		check.Same(t, fmt.Sprintf("tag(%q)", key), tag(key), want)
+		check.Equal(t, tag(key), want, fmt.Sprintf("tag(%q)", key))
 	}
 }
 
@@ -248,7 +248,7 @@ func TestWhatItSays(t *testing.T) {
 		check.That(t, string(err.Code) == row[0], "%s\nis %s: want %s", row[1], err.Code, row[0])
 	}
 	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
-	check.Same(t, blocked, withoutCaptions(blocked, true, "is_live").Code, failure.CaptionsBlocked)
+	check.Equal(t, withoutCaptions(blocked, true, "is_live").Code, failure.CaptionsBlocked, blocked)
 	err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true, "not_live")
 	check.That(t, err.Code == failure.NoCaptions, "a video that can be played and has no captions is %s: want no_captions", err.Code)
 	for words, want := range map[string]string{
@@ -258,13 +258,13 @@ func TestWhatItSays(t *testing.T) {
 		"This video is no longer available because the YouTube account associated with this video has been terminated.": gone,
 		"This live stream recording is not available.":                                                                  live, "Private video. Sign in if you've been granted access to this video": unavailable,
 	} {
-		check.Equal(t, want, infoError("ERROR: [youtube] dQw4w9WgXcQ: "+words).Detail)
+		check.Equal(t, infoError("ERROR: [youtube] dQw4w9WgXcQ: "+words).Detail, want)
 	}
 	for status, want := range map[text]string{"is_live": live, "post_live": live, "is_upcoming": upcoming, "was_live": noCaptions} {
-		check.Equal(t, want, withoutCaptions("", true, status).Detail)
+		check.Equal(t, withoutCaptions("", true, status).Detail, want)
 	}
 	odd := unknown("ERROR: [youtube] dQw4w9WgXcQ: Cannot parse /tmp/x/job-1 of http://me:secret@proxy/; please report this issue on https://github.com/yt-dlp")
-	check.Equal(t, "yt-dlp failed: Cannot parse ... of ...", odd.Detail)
+	check.Equal(t, odd.Detail, "yt-dlp failed: Cannot parse ... of ...")
 }
 
 func FuzzDecode(f *testing.F) {
@@ -294,7 +294,8 @@ func FuzzWhatItSays(f *testing.F) {
 	f.Add("WARNING: \xff\nERROR: ’")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, err := range []*Error{infoError(text), withoutCaptions(text, false, "is_upcoming"), withoutCaptions(text, true, ""), trackError(text), unknown(text)} {
-			check.That(t, err != nil && err.Code != "" && err.Detail != "" && utf8.ValidString(err.Error()) && !strings.ContainsRune(err.Detail, '\n'),
+			check.That(t,
+				err != nil && err.Code != "" && err.Detail != "" && utf8.ValidString(err.Error()) && !strings.ContainsRune(err.Detail, '\n'),
 				"%q gives %v", text, err)
 		}
 	})
