@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -173,21 +172,6 @@ func TestRepair(t *testing.T) {
 		want = strings.ReplaceAll(want, "?", "\ufffd")
 		got := repair([]byte(text))
 		check.That(t, string(got) == want, "%q gives %q, want %q", text, got, want)
-	}
-}
-
-func TestWholeRunes(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"": "", "a": "a", "é": "é", "aé": "aé", "a\xc3": "a", "漢": "漢", "\xe6\xbc": "", "x🍞": "x🍞", "x\xf0\x9f\x8d": "x", "x\xf0": "x", "\x80\x80\x80\x80": "\x80\x80\x80\x80",
-	} {
-		check.Equal(t, string(wholeRunes([]byte(text))), want, fmt.Sprintf("%q gives", text))
-	}
-	if text := "漢字🍞"; utf8.ValidString(text) {
-		for i := range len(text) {
-			got := wholeRunes([]byte(text[:i]))
-			check.That(t, utf8.Valid(got), "the first %d bytes give %q", i, got)
-		}
 	}
 }
 

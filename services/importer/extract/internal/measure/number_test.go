@@ -33,29 +33,6 @@ func TestReadNumberFindsNone(t *testing.T) {
 	}
 }
 
-func TestNumberText(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		n    Number
-		want string
-	}{
-		{Number{Min: 2, Max: 2}, "2"},
-		{Number{Min: 0.5, Max: 0.5}, "1/2"},
-		{Number{Min: 1.5, Max: 1.5}, "1 1/2"},
-		{Number{Min: 1. / 3, Max: 1. / 3}, "1/3"},
-		{Number{Min: 0.33, Max: 0.33}, "1/3"},
-		{Number{Min: 2.75, Max: 2.75}, "2 3/4"},
-		{Number{Min: 0.1, Max: 0.1}, "0.1"},
-		{Number{Min: 2, Max: 3}, "2-3"},
-		{Number{Min: 0.25, Max: 0.5}, "1/4-1/2"},
-		{Number{Min: 1000, Max: 1000}, "1000"},
-		{Number{Vague: true}, ""},
-	} {
-		got := c.n.Text()
-		check.That(t, got == c.want, "%+v is %q, want %q", c.n, got, c.want)
-	}
-}
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func split(text string) []words.Word { return words.Split(words.Plain(text)) }
