@@ -168,7 +168,7 @@ func TestPagesAreReadAgain(t *testing.T) {
 
 // samples are recipes by the name of their golden files.
 func samples() map[string]*recipe.Recipe {
-	return map[string]*recipe.Recipe{"cookies": cookies(), "tea": tea(), "hostile": hostile()}
+	return map[string]*recipe.Recipe{"cookies": cookies(), "hostile": hostile()}
 }
 
 func tea() *recipe.Recipe {
@@ -224,25 +224,11 @@ func hostile() *recipe.Recipe {
 		Title:       `</script><script>alert(1)</script> "---" & @all: #1`,
 		Description: "---\n>> source: https://evil.example\n\u2028<!-- [- x -]",
 		Servings:    "4: no #comment", Language: "pt-Latn-BR",
-		Source: recipe.Source{Ref: "javascript:alert(1)"},
-		Ingredients: []recipe.Ingredient{
-			{Qty: `1}%2`, Unit: `cup}{x`, Item: `flour{9%ton} @gold`, Note: `sifted) @silver{1}(x`},
-			{Qty: "=3", Item: "./../secret"},
-			{Item: "-hidden"},
-			{Item: "?&+@x|y"},
-			{Qty: `2\`, Unit: `\`, Item: `back\slash\`},
-			{Item: "a--b"},
-			{Item: "~rest{5%minutes}"},
-		},
-		Steps: []recipe.Step{
-			{Index: 1, Text: `>> title: Owned`},
-			{Index: 2, Text: `== Section == @salt #pot ~{5%minutes} [- hidden -] -- gone --- \`},
-			{Index: 3, Text: `Add flour{9%ton} @gold(really){3} and -hidden.`},
-			{Index: 4, Text: `--`},
-			{Index: 5, Text: "Mail me@example.com # 5 @ noon ~ 3.", Times: []recipe.Duration{{MinSec: 1, MaxSec: 1, Raw: "@"}}},
-		},
-		Unverified: []string{"title"},
-		Warnings:   []recipe.Warning{{Code: "x", Text: "> @salt{} -- [- x"}},
+		Source:      recipe.Source{Ref: "javascript:alert(1)"},
+		Ingredients: []recipe.Ingredient{{Qty: `</b>`, Unit: `\`, Item: `"salt" & 'pepper'`, Note: "<!--"}},
+		Steps:       []recipe.Step{{Index: 1, Text: `</script>`}, {Index: 2, Text: "\u2028--> \\", Times: []recipe.Duration{{MinSec: 1, MaxSec: 1, Raw: "<"}}}},
+		Unverified:  []string{"title"},
+		Warnings:    []recipe.Warning{{Code: "x", Text: "> @salt{} -- [- x"}},
 	}
 }
 

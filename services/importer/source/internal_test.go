@@ -60,18 +60,6 @@ func TestSite(t *testing.T) {
 	}
 }
 
-func FuzzVideoID(f *testing.F) {
-	f.Add("dQw4w9WgXcQ")
-	f.Add("--exec=touc")
-	f.Add("dQw4w9WgXc\x00")
-	f.Fuzz(func(t *testing.T, id string) {
-		id, ok := videoID(&url.URL{Host: "youtu.be", Path: "/" + id})
-		if ok && (len(id) != 11 || strings.Trim(id, "-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "") {
-			t.Errorf("%q passes", id)
-		}
-	})
-}
-
 func TestTitleOf(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{

@@ -11,7 +11,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,42 +87,6 @@ func TestSentencesAreBounded(t *testing.T) {
 	for _, text := range []string{strings.Repeat("word ", 5000), strings.Repeat("word, ", 5000) + "."} {
 		for _, s := range cut(t, segments(text, text)) {
 			check.Require(t, len(s.Words) <= 700, "a sentence of %d words", len(s.Words))
-		}
-	}
-}
-
-func TestActionAt(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		text string // the word in question stands in brackets
-		want talk.Action
-	}{
-		{"[add] the salt", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"we 're going to [add] salt", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"and then just [stir] it", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"i 'm [adding] salt", talk.Action{Force: words.Strong, Form: talk.FormIng}},
-		{"i 've [chopped] it", talk.Action{Force: words.Strong, Form: talk.FormPast}},
-		{"[bring] it to a boil", talk.Action{Force: words.Motion, Form: talk.FormBase}},
-		{"it needs a [stir]", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"the [chop] is done", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"do n't [add] salt", talk.Action{Force: words.Strong, Form: talk.FormElse, Negated: false}},
-		{"do not just [stir] it", talk.Action{Force: words.Strong, Form: talk.FormBase, Negated: true}},
-		{"the [chopped] onions", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"my [baking] pan", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"[shred] it", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"[let] it rest", talk.Action{Force: words.Light, Form: talk.FormBase}},
-		{"[subscribe] now", talk.Action{}},
-	} {
-		before, _, _ := strings.Cut(c.text, "[")
-		plain := strings.NewReplacer("[", "", "]", "").Replace(c.text)
-		s := cut(t, segments(plain+"."))[0]
-		for i, w := range s.Words {
-			if w.Start != len(before) {
-				continue
-			}
-			got, _ := talk.ActionAt(&s, i)
-			got.At = 0
-			check.That(t, got == c.want, "%q is %+v, want %+v", c.text, got, c.want)
 		}
 	}
 }

@@ -231,15 +231,6 @@ func TestWantedLanguage(t *testing.T) {
 	}
 }
 
-func TestLanguageTags(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]string{
-		"en": "en", "en-orig": "en", "iw": "he", "en-nP7-2PuUl7o": "en", "pt-br": "pt-BR", "zh-Hans": "zh-Hans", "English": "", "Klingon": "", "x": "", "": "",
-	} {
-		check.Equal(t, tag(key), want, fmt.Sprintf("tag(%q)", key))
-	}
-}
-
 // Messages of several versions of the program, word by word.
 func TestWhatItSays(t *testing.T) {
 	t.Parallel()
