@@ -226,7 +226,7 @@ func hostile() *recipe.Recipe {
 		Servings:    "4: no #comment", Language: "pt-Latn-BR",
 		Source:      recipe.Source{Ref: "javascript:alert(1)"},
 		Ingredients: []recipe.Ingredient{{Qty: `</b>`, Unit: `\`, Item: `"salt" & 'pepper'`, Note: "<!--"}},
-		Steps:       []recipe.Step{{Index: 1, Text: `</script>`}, {Index: 2, Text: "\u2028--> \\", Times: []recipe.Duration{{MinSec: 1, MaxSec: 1, Raw: "<"}}}},
+		Steps:       []recipe.Step{{Index: 1, Text: `</script>`}, {Index: 2, Text: "\u2028--> \\"}},
 		Unverified:  []string{"title"},
 		Warnings:    []recipe.Warning{{Code: "x", Text: "> @salt{} -- [- x"}},
 	}

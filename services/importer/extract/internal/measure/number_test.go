@@ -160,7 +160,9 @@ func TestReadersFindNone(t *testing.T) {
 	}
 	for kind, texts := range map[string][]string{
 		"number":   {"", "salt", "and a", "-", "of", "some salt", "the 3", "1/0 cup", "more", "little", "cup 2"},
-		"duration": {"", "5", "5 cups", "minutes", "one s", "the hour", "500000 hours", "one more time", "1 ч. л. соли", "2 u of flour", "1:30 hours"},
+		"duration": {
+			"", "5", "5 cups", "minutes", "one s", "the hour", "500000 hours", "one more time", "1 ч. л. соли", "2 u of flour", "1:30 hours",
+		},
 		"temperature": {
 			"", "350 grams", "medium onion", "a high pan", "we want to boil it", "5 minutes", "at 350 grams", "2 c flour", "350 calories",
 			"put 200 in", "the oven for 120 minutes", "on high street",
