@@ -23,10 +23,7 @@ func parse(t testing.TB, input string, opts Options) Track {
 
 func TestEachLimitIsToldOf(t *testing.T) {
 	t.Parallel()
-	var (
-		three = "WEBVTT\n\n" + strings.Repeat(at01+"\nfour\n\n", 3)
-		srt   = "1\n00:00:00,000 --> 00:00:01,000\nfour\n\n2\n00:00:00,000 --> 00:00:01,000\nfour\n\n"
-	)
+	three := "WEBVTT\n\n" + strings.Repeat(at01+"\nfour\n\n", 3)
 	for _, c := range []struct {
 		name, input string
 		opts        Options

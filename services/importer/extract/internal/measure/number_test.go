@@ -159,7 +159,7 @@ func TestReadersFindNone(t *testing.T) {
 		},
 	}
 	for kind, texts := range map[string][]string{
-		"number":   {"", "salt", "and a", "-", "of", "some salt", "the 3", "1/0 cup", "more", "little", "cup 2"},
+		"number": {"", "salt", "and a", "-", "of", "some salt", "the 3", "1/0 cup", "more", "little", "cup 2"},
 		"duration": {
 			"", "5", "5 cups", "minutes", "one s", "the hour", "500000 hours", "one more time", "1 ч. л. соли", "2 u of flour", "1:30 hours",
 		},

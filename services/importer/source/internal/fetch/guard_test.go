@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/remote"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,8 +34,9 @@ func TestRedirectsAreChecked(t *testing.T) {
 	}))
 	defer server.Close()
 	c := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Timeout: time.Minute, UserAgent: "test"})
-	transport, ok := c.http.Transport.(*http.Transport)
-	check.That(t, ok && transport.Proxy == nil, "a proxy of the environment is used")
+	if transport, ok := c.http.Transport.(*http.Transport); !ok || transport.Proxy != nil {
+		t.Error("a proxy of the environment is used")
+	}
 	for path, want := range map[string]string{"/5": "", "/6": "it is behind more than 5 redirects", "/user": "it holds a user name"} {
 		_, err := c.Get(t.Context(), server.URL+path, "*/*", 100)
 		blocked, _ := errors.AsType[*remote.BlockedError](err)
