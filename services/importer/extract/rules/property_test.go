@@ -252,15 +252,9 @@ func TestTalksInOtherLanguagesAreNoRecipes(t *testing.T) {
 		"de": "ein kochbuch in chef ist eine sammlung von rezepten und man gibt eine prise javascript dazu dann backen wir das image zehn minuten lang",
 		"es": "la receta de yocto se cocina durante dos horas y después se mezcla con la capa de arriba y se sirve con una pizca de configuración",
 		"fr": "on va prendre deux cuillères de données et on les mélange avec le modèle pendant trente minutes puis on laisse refroidir le serveur",
-		"it": "adesso prendiamo un chicco di caffè e parliamo di java e poi mettiamo il sale nella password per dieci secondi e la ricetta è pronta",
-		"pt": "vamos colocar uma pitada de sal na senha e depois misturar os dados durante cinco minutos e agora a receita do chef está pronta",
-		"nl": "een recept in het kookboek van chef bakt het image in dertig minuten en dan voegen we een snufje zout toe aan het wachtwoord",
 		"ru": "рецепт в кулинарной книге шефа это файл на руби мы добавляем щепотку соли к паролю и варим образ десять минут при ста градусах",
 		"ja": "レシピはクックブックに入っています パスワードに塩を加えて 十分間イメージを焼きます",
-		"ko": "레시피는 요리책에 들어 있고 비밀번호에 소금을 넣고 10분 동안 이미지를 굽습니다",
 		"he": "המתכון נמצא בספר הבישול מוסיפים קורט מלח לסיסמה ואופים את התמונה עשר דקות",
-		"tr": "tarif bir yemek kitabının içinde ve şifreye bir tutam tuz ekleyip imajı otuz dakika pişiriyoruz sonra sunucuyu soğumaya bırakıyoruz",
-		"pl": "przepis jest w książce kucharskiej i dodajemy szczyptę soli do hasła a potem pieczemy obraz przez dziesięć minut",
 	} {
 		for _, language := range []string{tag, ""} {
 			in := extract.Input{Language: language, Segments: spoken(slices.Repeat([]string{said}, 40))}
