@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -156,57 +155,20 @@ func TestServerWhoseClockJumps(t *testing.T) {
 }
 
 // Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that is named for the
-// property: here TestOwnerPanics, TestHolderPanics and TestIntegersAbove53Bits; beside the other tests of locks
-// TestLocksExpire, TestOneSidedPartition, TestFirstComeFirstServed, TestNoBarging and TestFreeLockAfterAPause; and with a server
-// that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
-
-// soon is how long the next owner may take when nothing but computing lies between, in fake time, which does not pass
-// while anybody computes: any timer, TTL or polling in between is longer.
-const soon = 5 * time.Millisecond
-
-// A function that panics, and whose caller goes on, leaves no claim: the next caller computes at once, without waiting
-// for a TTL.
-func TestOwnerPanics(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		owner, other := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-		computing, die := make(chan struct{}), make(chan struct{})
-		var died time.Time
-		var panics sync.WaitGroup
-		panics.Go(func() {
-			_, err := owner.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
-				close(computing)
-				<-die
-				died = time.Now()
-				panic("no")
-			}, flight.DoOptions{})
-			_, ok := errors.AsType[*flight.PanicError](err)
-			check.That(t, ok, "the owner got %v", err)
-		})
-		<-computing
-		waits := make(chan error, 1)
-		go func() {
-			_, err := other.Do(t.Context(), "k", nil, flight.DoOptions{}) // waits: it computes nothing
-			waits <- err
-		}()
-		pass(time.Second)
-		close(die)
-		check.ErrorIs(t, <-waits, flight.ErrFailed)
-		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
-		took := time.Since(died)
-		check.That(t, err == nil && r.Outcome == flight.Computed && took <= soon, "got %+v, %v after %s", r, err, took)
-		panics.Wait()
-	})
-}
+// property: here TestHolderPanics; beside the other tests of locks TestLocksExpire, TestOneSidedPartition, TestFirstComeFirstServed,
+// TestNoBarging and TestFreeLockAfterAPause, and with a server that is really stopped TestFreeLockAfterServerPause, in the folder
+// chaos; in the folder flight TestDifferentWorks, for integers above 53 bits.
 
 // A lock whose holder panics goes to the next in the queue at once.
 func TestHolderPanics(t *testing.T) {
+	const soon = 5 * time.Millisecond // of fake time, which does not pass while anybody computes: no timer, TTL or poll is as short
 	inBubble(t, func(t *testing.T, b *bed) {
 		holder, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		holds, die := make(chan struct{}), make(chan struct{})
 		var died time.Time
 		var panics sync.WaitGroup
 		panics.Go(func() {
-			defer func() { _ = recover() }()
+			defer func() { check.Equal[any](t, recover(), "no", "the caller's panic") }()
 			err := holder.Do(t.Context(), "l", func(context.Context, kvlock.Token) error {
 				close(holds)
 				<-die
@@ -224,19 +186,6 @@ func TestHolderPanics(t *testing.T) {
 		release(t, lease)
 		panics.Wait()
 	})
-}
-
-// Two inputs that are the same float64 are two computations, and neither caller gets the other's result.
-func TestIntegersAbove53Bits(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	f := b.Flight(t, flight.Config{})
-	for _, n := range []int64{1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1, 1<<63 - 2} {
-		key := check.Must(flight.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key())(t)
-		want := fmt.Sprint("result of ", n)
-		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, flight.DoOptions{})
-		check.That(t, err == nil && string(r.Value) == want && r.Outcome == flight.Computed, "%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
-	}
 }
 
 // A call that its caller interrupts while no server answers returns the caller's cause, and nothing of the requests that it

@@ -192,49 +192,33 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	all.Wait()
 }
 
-// A short-time waiter holds a lock that is handed to it without its own write. The lock is confirmed soon after,
-// with its metadata.
+// A waiter holds a lock that is handed to it soon without its own write. The lock is confirmed after that, with its metadata as they
+// were. A waiter that has waited for long confirms the lock first.
 func TestHandedAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
-		lease := acquire(t, one, "l")
-		opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
-		w := queue(t, two, "l", 1, opts)
-		before := b.Writes(t)
-		release(t, lease)
-		lease = patiently(t, w)
-		lock := inspect(t, one, "l")
-		n := b.Writes(t) - before
-		check.That(t, n == 1 && lock.Granted && lock.Token == lease.Token(), "%d writes, and the record is %+v, the token %s", n, lock,
-			lease.Token())
-		pass(time.Second)
-		lock = inspect(t, one, "l")
-		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
-			lock.Metadata["job"] != "7" || lock.TTL != opts.TTL {
-			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
-		}
-		pass(time.Minute)
-		check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-		release(t, lease)
-	})
-}
-
-// A waiter that has waited for long confirms the lock first.
-func TestHandedAfterLong(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
-		lease := acquire(t, one, "l")
-		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
-		pass(time.Second)
-		before := b.Writes(t)
-		release(t, lease)
-		lease = patiently(t, w)
-		lock := inspect(t, one, "l")
-		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() {
-			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
-		}
-		release(t, lease)
-	})
+	for waits, first := range map[time.Duration]uint64{0: 1, time.Second: 2} {
+		runInBubble(t, "after "+waits.String(), func(t *testing.T, b *bed) {
+			one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
+			lease := acquire(t, one, "l")
+			opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
+			w := queue(t, two, "l", 1, opts)
+			opts.Metadata["job"] = "8" // the caller may go on using its map
+			pass(waits)
+			before := b.Writes(t)
+			release(t, lease)
+			lease = patiently(t, w)
+			lock := inspect(t, one, "l")
+			check.Equal(t, b.Writes(t)-before, first, "writes")
+			check.That(t, lock.Granted == (first == 1) && lock.Token == lease.Token(), "the record is %+v, the token %s", lock, lease.Token())
+			pass(time.Second)
+			lock = inspect(t, one, "l")
+			check.Equal(t, b.Writes(t)-before, 2, "writes")
+			check.That(t, !lock.Granted && lock.Token == lease.Token() && lock.Holder == "two" && lock.Metadata["job"] == "7" && lock.TTL == opts.TTL,
+				"the record is %+v, the token %s", lock, lease.Token())
+			pass(time.Minute)
+			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
+			release(t, lease)
+		})
+	}
 }
 
 // The goroutine that takes a lock, or gives it up, sends the write itself, and waits for an answer no longer than its

@@ -25,11 +25,14 @@ func TestDeadHolder(t *testing.T) {
 			pass(ttl) // while it is renewed
 			gone()
 			start := time.Now()
+			pass(ttl / 3)
+			third := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 3, kvlock.AcquireOptions{}) // a write that is no renewal
 			lease := patiently(t, head)
 			took(t, "took over", start, ttl*2/3-10*time.Millisecond, ttl+100*time.Millisecond)
 			check.That(t, first.Context().Err() != nil, "the dead holder's context has not ended")
 			release(t, lease)
 			release(t, patiently(t, second))
+			release(t, patiently(t, third))
 		})
 	}
 }
@@ -92,30 +95,6 @@ func TestManyDeadWaiters(t *testing.T) {
 			took(t, "those behind it have the lock", start, 0, 100*time.Millisecond)
 		})
 	}
-}
-
-// A waiter that gives up leaves the queue, and a lock that was handed to it goes to the next.
-func TestWaiterGivesUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
-		lease := acquire(t, l, "l")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			_, err := other.Acquire(ctx, "l", kvlock.AcquireOptions{})
-			done <- err
-		}()
-		pass(time.Second)
-		n := places(inspect(t, l, "l"))
-		check.Require(t, n == 1, "%d wait", n)
-		bored := errors.New("bored")
-		cancel(bored)
-		wantErr(t, <-done, bored)
-		pass(time.Second)
-		n = places(inspect(t, l, "l"))
-		check.Require(t, n == 0, "%d wait", n)
-		release(t, lease)
-	})
 }
 
 // The process that held the lock died, and so did those first in the queue. The first that lives takes over, a moment
@@ -183,20 +162,6 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A process that comes when the holder has been dead for long does not wait for another TTL: the server's times prove
-// how long ago it was heard of.
-func TestLateWaiterOfADeadHolder(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		dead, gone := died(t, b, kvlock.LockerConfig{TTL: 40 * time.Second}) // 11 s of skew
-		acquire(t, dead, "l")
-		gone()
-		pass(39 * time.Second)
-		start := time.Now()
-		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
-		took(t, "took over", start, time.Second, 13*time.Second)
-	})
 }
 
 // Neither a renewal nor a change of the queue removes the TTL of a lock's record.

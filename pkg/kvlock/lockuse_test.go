@@ -54,18 +54,6 @@ func TestDoUnderLock(t *testing.T) {
 	})
 	wantErr(t, err, failure)
 
-	// A panic goes on to the caller, and the lock is free at once: it is not left to its TTL.
-	func() {
-		defer func() {
-			p := recover()
-			check.That(t, p == "oops", "recovered %v", p)
-		}()
-		err := l.Do(t.Context(), "l", func(context.Context, kvlock.Token) error { panic("oops") })
-		t.Errorf("returned %v after a panic", err)
-	}()
-	free := check.Must(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
-	release(t, free)
-
 	// The function's context ends with the caller's, and with the lease.
 	bored := errors.New("bored")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -125,34 +113,17 @@ func TestInspectAndList(t *testing.T) {
 	for _, err := range one.List(t.Context(), "jobs.") {
 		wantErr(t, err, kvlock.ErrInvalidKey)
 	}
-}
 
-// Many locks, with other entries and unreadable ones between them, are all listed.
-func TestListOfManyLocks(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	l := b.Locker(t, kvlock.LockerConfig{OpTimeout: time.Minute}) // however busy the machine is
+	// Records that cannot be read are listed with an error, and stay. Results are left out.
 	complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
 		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
 	}
-	const n = 1200
-	for i := range n {
-		acquire(t, l, fmt.Sprintf("l.%04d", i))
+	errs := map[string]error{}
+	for lock, err := range one.List(t.Context(), "") {
+		errs[lock.Name] = err
 	}
-	held, errs := 0, map[string]error{}
-	for lock, err := range l.List(t.Context(), "") {
-		switch {
-		case err != nil:
-			errs[lock.Name] = err
-		case !lock.Held || lock.Name != fmt.Sprintf("l.%04d", held):
-			t.Fatalf("got %+v, want lock %d", lock, held)
-		default:
-			held++
-		}
-	}
-	check.That(t, held == n && len(errs) == 2 && errs["corrupt"] != nil && errors.Is(errs["newer"], kvlock.ErrVersion),
-		"%d locks and %v", held, errs)
+	check.That(t, len(errs) == 5 && errs["job"] == nil && errs["corrupt"] != nil && errors.Is(errs["newer"], kvlock.ErrVersion), "got %v", errs)
 	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
 }
 
@@ -221,18 +192,6 @@ func TestLockArguments(t *testing.T) {
 	check.Require(t, err == nil && inspect(t, l, "l").Metadata["x"] == full["x"], "%v", err)
 	release(t, lease)
 	check.Equal(t, b.Writes(t), 2, "b.Writes(t)")
-}
-
-// A caller may go on using its map: renewals write the metadata again.
-func TestMetadataIsCopied(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		l, mine := b.Locker(t, kvlock.LockerConfig{TTL: 3 * time.Second}), map[string]string{"a": "1"}
-		lease := check.Must(l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: mine}))(t)
-		mine["a"] = "2"
-		pass(2 * time.Second)
-		check.Equal(t, inspect(t, b.Locker(t, kvlock.LockerConfig{}), "l").Metadata["a"], "1", "metadata")
-		release(t, lease)
-	})
 }
 
 // A Locker that closes gives back its locks, and its waiters end.

@@ -200,20 +200,6 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 	check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v; want absent", s, err)
 }
 
-func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute))
-		var runs atomic.Int64
-		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), flight.ErrFailed)
-		s := get(t, f, "k")
-		check.That(t, s.State == flight.Failed && s.Reason == "no such place", "got %+v", s)
-		pass(time.Minute + lateness)
-		r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-		check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
-	})
-}
-
 // A caller that leaves does not end a computation that others in its process wait for; the last one does, and the claim
 // is given back: a waiter in another process takes over, and gets no failure.
 func TestDoWhenCallersGo(t *testing.T) {

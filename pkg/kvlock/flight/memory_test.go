@@ -338,16 +338,6 @@ func TestBucketThatDoesNotRepublish(t *testing.T) {
 	wantEntry(t, f, "k", flight.Absent, "")
 }
 
-func TestClosedMemory(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	f := b.Flight(t, remembering())
-	replace(t, f, "k", "v")
-	f.Close()
-	wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrClosed)
-	wantErr(t, check.Err(f.Do(t.Context(), "k", nil, flight.DoOptions{})), kvlock.ErrClosed)
-}
-
 // The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. The
 // memory's values of it are not believed.
 func TestMemoryOfABucketThatWasGone(t *testing.T) {

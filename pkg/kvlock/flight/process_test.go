@@ -3,7 +3,6 @@ package flight_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -113,56 +112,6 @@ func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	h.Continue()
 	check.Equal(t, h.Line(), "ended lost: true, completed lost: true", "the holder printed")
 	wantEntry(t, f, "k", flight.Done, "ours")
-}
-
-const largeValue = 10 << 20
-
-// goOn is the subject of a message that lets a caller end its computation.
-const goOn = "go.on"
-
-// caller is a process that computes or gets a large value. It prints "computes" or "waits", and in the end the outcome and
-// the digest of the value.
-var caller = testbed.Role("caller", call)
-
-func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic, OpTimeout: time.Minute, Observe: func(_ context.Context, e flight.Event) {
-		if e.Kind == flight.EventWaiting {
-			fmt.Fprintln(os.Stdout, "waits")
-		}
-	}})
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	told, err := js.Conn().SubscribeSync(goOn)
-	if err != nil {
-		return err
-	}
-	r, err := f.Do(ctx, "large", func(ctx context.Context) ([]byte, error) {
-		fmt.Fprintln(os.Stdout, "computes")
-		_, err := told.NextMsgWithContext(ctx)
-		return noise(largeValue), err
-	}, flight.DoOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(os.Stdout, "%s %x\n", r.Outcome, sha256.Sum256(r.Value))
-	return err
-}
-
-// Of two processes that ask for 10 MB, one computes and the other gets it.
-func TestLargeValueInTwoProcesses(t *testing.T) {
-	t.Parallel()
-	b := withLargeValueBucket(t, listening(t))
-	task := testbed.Client{URL: b.Srv.URL()}
-	computer := caller.Start(t, task)
-	computer.Await("^computes$")
-	waiter := caller.Start(t, task)
-	waiter.Await("^waits$")
-	check.OK(t, b.JS.Conn().Publish(goOn, nil))
-	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
-	check.Equal(t, computer.Line(), "computed "+digest, "the first printed")
-	check.Equal(t, waiter.Line(), "coalesced "+digest, "the second printed")
 }
 
 // The permissions in README.md are enough for values in the Object Store, to write and to read them.

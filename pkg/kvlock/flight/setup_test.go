@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 2, holder, caller) }
+func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 
 const (
 	bucket   = testbed.Bucket

@@ -280,10 +280,3 @@ func TestValueAboveTheLimit(t *testing.T) {
 	wantErr(t, check.Err(small.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrTooLarge)
 	readEveryWay(t, large, "l", value)
 }
-
-func TestValueConfigIsChecked(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, MaxValue: 1<<30 + 1})
-	check.ErrorContains(t, err, "MaxValue is 1073741825")
-}

@@ -51,22 +51,6 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	check.That(t, s.Key == "done" && s.State == flight.Absent, "got %+v, want absence", s)
 }
 
-func TestSlowWatcherGetsTheLatest(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		w := check.Must(f.Watch("k"))(t)
-		defer w.Close()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		for range 1000 {
-			check.OK(t, c.Renew(t.Context(), 0))
-		}
-		last := complete(t, c, "v")
-		pass(time.Millisecond)
-		s, err := w.Next(t.Context())
-		check.That(t, err == nil && s.Revision == last.Revision, "got %+v, %v; want revision %d", s, err, last.Revision)
-	})
-}
-
 // Ten thousand waiters, on as many keys and on one, are one subscription of the process, and no consumer.
 func TestTenThousandWaiters(t *testing.T) {
 	t.Parallel()
