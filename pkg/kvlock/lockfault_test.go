@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -289,34 +287,4 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 	lock := inspect(t, l, "l")
 	check.That(t, !lock.Held && len(lock.Queue) == 0, "left behind: %+v", lock)
 	check.That(t, only.n >= 100, "only %d acquisitions", only.n)
-}
-
-// The server restarts under waiters of several processes: all are served.
-func TestRestartsWithWaiters(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	const clients, rounds, restarts = 6, 30, 3
-	var only alone
-	var all sync.WaitGroup
-	ctx := within(t)
-	for range clients {
-		l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 20 * time.Second})
-		all.Go(func() {
-			for range rounds {
-				lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				only.took(t, lease)
-				check.ErrorIs(t, lease.Release(ctx), nil)
-			}
-		})
-	}
-	for range restarts {
-		check.ErrorIs(t, b.Srv.Restart(ctx), nil)
-		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}, nats.Name("between")), "l"))
-	}
-	all.Wait()
-	check.Equal(t, only.n, clients*rounds, "only.n")
 }

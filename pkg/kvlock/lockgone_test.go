@@ -19,24 +19,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// A process that knew the bucket before it was recreated goes on with it.
-func TestBucketMadeAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}), b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
-		for range 50 {
-			release(t, acquire(t, one, "l"))
-		}
-		before := acquire(t, one, "l")
-		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
-		b.MakeBucketAnew(t, time.Second) // no two buckets are made in the same nanosecond
-		lease := patiently(t, w)
-		check.That(t, lease.Token().Compare(before.Token()) > 0, "token %s after %s", lease.Token(), before.Token())
-		check.That(t, before.Context().Err() != nil, "two hold the lock")
-		release(t, lease)
-		release(t, acquire(t, one, "l"))
-	})
-}
-
 // The server cannot be reached: a new caller gets an error in time, and a waiter goes on waiting.
 func TestLockWithoutServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

@@ -63,30 +63,6 @@ func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
 	})
 }
 
-// Of many processes that wait, one takes over, and the others get its result.
-func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f, die := killable(t, b, flight.Config{})
-		begin(t, f, "k", flight.BeginOptions{})
-		var runs atomic.Int64
-		fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(time.Minute); return []byte("v"), nil }
-		var all sync.WaitGroup
-		for range 3 {
-			g := b.Flight(t, flight.Config{ClaimTTL: 10 * time.Second})
-			for range 10 {
-				all.Go(func() {
-					r, err := g.Do(t.Context(), "k", fn, flight.DoOptions{})
-					check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
-				})
-			}
-		}
-		pass(time.Second)
-		die()
-		all.Wait()
-		check.Equal(t, runs.Load(), 1, "runs.Load()")
-	})
-}
-
 // An owner that cannot be probed keeps its claim until the TTL, and so does a slow owner that is alive.
 func TestSlowOrUnknownOwnerKeepsItsClaim(t *testing.T) {
 	const ttl = 20 * time.Second

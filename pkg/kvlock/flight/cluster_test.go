@@ -219,33 +219,3 @@ func disturbLeader(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, 
 	}
 	check.ErrorIs(t, cluster.WaitReady(ctx), nil)
 }
-
-// Waiters on a cluster whose leader is killed get the result that is completed after it.
-func TestWaitersSurviveTheLeader(t *testing.T) {
-	t.Parallel()
-	cluster := natstest.Cluster(t, 3)
-	_, js := natstest.ConnectURL(t, cluster.URLs())
-	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
-	ctx := within(t)
-	owner := flightOn(t, js, flight.Config{OpTimeout: 20 * time.Second})
-	c := begin(t, owner, "k", flight.BeginOptions{})
-	var all sync.WaitGroup
-	for range 3 {
-		_, js := natstest.ConnectURL(t, cluster.URLs())
-		f := flightOn(t, js, flight.Config{})
-		all.Go(func() {
-			for {
-				s, err := f.Wait(ctx, "k")
-				if err == nil && s.State == flight.Absent {
-					continue // a replica that lags behind
-				}
-				check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
-				return
-			}
-		})
-	}
-	leader := check.Must(cluster.StreamLeader(ctx, "KV_"+bucket))(t)
-	check.OK(t, leader.Kill())
-	complete(t, c, "v")
-	all.Wait()
-}

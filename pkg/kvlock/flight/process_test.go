@@ -1,7 +1,6 @@
 package flight_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -193,85 +192,6 @@ func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
 			return flightOn(t, js, cfg)
 		})
 		check.OK(t, f.Invalidate(t.Context(), "k"))
-	}
-}
-
-// The server restarts under fifty goroutines of three processes that do everything at once. Each gets the right value,
-// each key is computed once, and no waiter is left behind.
-func TestRestartsUnderLoad(t *testing.T) {
-	t.Parallel()
-	const (
-		callers  = 50
-		keys     = 60
-		restarts = 4
-	)
-	b := setup(t)
-	cfg := flight.Config{OpTimeout: 20 * time.Second}
-	flights := []*flight.Flight{b.Flight(t, cfg), b.Flight(t, cfg), b.Flight(t, cfg)}
-	ctx := within(t)
-
-	// A waiter for each of these is there before the first restart, and they are completed after the last.
-	held := make([]*flight.Claim, 20)
-	var waiters, load sync.WaitGroup
-	for i := range held {
-		held[i] = begin(t, flights[i%3], fmt.Sprintf("held%d", i), flight.BeginOptions{})
-		for _, f := range flights {
-			waiters.Go(func() {
-				s, err := f.Wait(ctx, held[i].Key())
-				check.That(t, err == nil && string(s.Value) == "v", "waiter of %s: got %+v, %v", held[i].Key(), s, err)
-			})
-		}
-	}
-
-	var runs [keys]atomic.Int64
-	var values [keys]sync.Map
-	stop := make(chan struct{})
-	for i := range callers {
-		f := flights[i%3]
-		load.Go(func() {
-			for round := 0; ; round++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				k := rand.IntN(keys)
-				key := fmt.Sprintf("k%d", k)
-				r, err := f.Do(ctx, key, func(context.Context) ([]byte, error) {
-					return fmt.Appendf(nil, "%s by %d, run %d", key, i, runs[k].Add(1)), nil
-				}, flight.DoOptions{})
-				check.ErrorIs(t, err, nil)
-				values[k].Store(string(r.Value), true)
-
-				own := fmt.Sprintf("own.%d.%d", i, round)
-				c, err := f.Begin(ctx, own, flight.BeginOptions{})
-				if err != nil {
-					t.Errorf("Begin: %v", err)
-					continue
-				}
-				check.ErrorIs(t, check.Err(c.Complete(ctx, []byte(own), 0)), nil)
-				entries, err := f.GetMany(ctx, []string{own, key})
-				check.That(t, err == nil && string(entries[0].Value) == own && bytes.Equal(entries[1].Value, r.Value), "GetMany: got %+v, %v",
-					entries, err)
-			}
-		})
-	}
-	for range restarts {
-		check.OK(t, b.Srv.Restart(ctx))
-		// Some work in between, for the next one to interrupt.
-		check.ErrorIs(t, check.Err(flights[0].Do(ctx, fmt.Sprintf("between%d", rand.Uint64()),
-			func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{})), nil)
-	}
-	close(stop)
-	load.Wait()
-	for _, c := range held {
-		complete(t, c, "v")
-	}
-	waiters.Wait()
-	for k := range keys {
-		n := 0
-		values[k].Range(func(any, any) bool { n++; return true })
-		check.That(t, n <= 1 && runs[k].Load() <= 1, "k%d was computed %d times, and callers saw %d values", k, runs[k].Load(), n)
 	}
 }
 
