@@ -156,8 +156,8 @@ func TestServerWhoseClockJumps(t *testing.T) {
 
 // Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that is named for the
 // property: here TestHolderPanics; beside the other tests of locks TestLocksExpire, TestOneSidedPartition, TestFirstComeFirstServed,
-// TestNoBarging and TestFreeLockAfterAPause, and with a server that is really stopped TestFreeLockAfterServerPause, in the folder
-// chaos; in the folder flight TestDifferentWorks, for integers above 53 bits.
+// TestNoBarging and TestFreeLockAfterAPause; in the folder flight TestDifferentWorks, for integers above 53 bits; and with a server
+// that is really frozen TestSingleServer, in the folder chaos.
 
 // A lock whose holder panics goes to the next in the queue at once.
 func TestHolderPanics(t *testing.T) {

@@ -3,13 +3,11 @@ package kvlock_test
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -77,47 +75,6 @@ func TestGuardOfSomethingElse(t *testing.T) {
 		check.That(t, g.Put(t.Context(), name, token(1), nil) != nil, "%s was replaced", name)
 		check.That(t, check.Err(g.Get(t.Context(), name)) != nil, "%s was read", name)
 		check.Equal(t, b.Present(t, name).Sequence, revision, name)
-	}
-}
-
-// Of many that write at once, through connections that lose answers, none is accepted after one with a greater token,
-// and each acknowledged value is stored.
-func TestGuardUnderFaults(t *testing.T) {
-	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
-		runInBubble(t, string(how), func(t *testing.T, b *bed) {
-			of := crash.Random(t)
-			const writers, rounds = 6, 20
-			var greatest [rounds]uint64
-			var mu sync.Mutex
-			var all sync.WaitGroup
-			for w := range writers {
-				p := natstest.NewProxy(t, b.Srv)
-				g := b.Guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
-				r := of(uint64(w))
-				all.Go(func() {
-					for round := range rounds {
-						revision := uint64(writers*(1+r.IntN(200)) + w) // no two have the same
-						key := fmt.Sprintf("k%d", round)
-						if r.IntN(2) == 0 {
-							p.Hit(writes(key), how, 1+r.IntN(2))
-						}
-						err := g.Put(t.Context(), key, token(revision), fmt.Appendf(nil, "%d", revision))
-						check.That(t, err == nil || errors.Is(err, kvlock.ErrFenced), "%v", err)
-						if err == nil {
-							mu.Lock()
-							greatest[round] = max(greatest[round], revision)
-							mu.Unlock()
-						}
-					}
-				})
-			}
-			all.Wait()
-			g := b.Guard(t, kvlock.GuardConfig{})
-			for round := range rounds {
-				want := fmt.Sprintf("%d by 7-%d", greatest[round], greatest[round])
-				check.Equal(t, guarded(t, g, fmt.Sprintf("k%d", round)), want, fmt.Sprintf("k%d", round))
-			}
-		})
 	}
 }
 

@@ -2,19 +2,14 @@ package kvlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -114,57 +109,6 @@ func TestRecordIsGone(t *testing.T) {
 		check.That(t, lease.Context().Err() != nil, "two hold the lock")
 		release(t, next)
 	})
-}
-
-// holder is a process that holds a lock. It prints "holds", and after the end of its lease how that ended and the answers
-// to its write and its release.
-var holder = testbed.Role("holder", hold)
-
-func hold(ctx context.Context, js jetstream.JetStream, c testbed.Client) error {
-	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: c.TTL})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: bucket})
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(os.Stdout, "holds"); err != nil {
-		return err
-	}
-	<-lease.Context().Done()
-	cause := context.Cause(lease.Context())
-	put := g.Put(ctx, "value", lease.Token(), []byte("zombie's"))
-	err = lease.Release(ctx)
-	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, fenced: %v, released lost: %v\n",
-		errors.Is(cause, kvlock.ErrLost), errors.Is(put, kvlock.ErrFenced), errors.Is(err, kvlock.ErrLost))
-	return err
-}
-
-// A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, its write
-// under its token is refused, and it does not release the lock of another holder.
-func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
-	t.Parallel()
-	b := listening(t)
-	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
-	h.Await("^holds$")
-	l, g := b.Locker(t, kvlock.LockerConfig{}), b.Guard(t, kvlock.GuardConfig{})
-	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-	h.Pause()
-	lease := w.Got(t)
-	check.OK(t, g.Put(t.Context(), "value", lease.Token(), []byte("ours")))
-	h.Continue()
-	check.Equal(t, h.Line(), "ended lost: true, fenced: true, released lost: true", "the holder printed")
-	check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-	v, err := g.Get(t.Context(), "value")
-	check.That(t, err == nil && string(v.Value) == "ours", "got %q, %v", v.Value, err)
-	release(t, lease)
 }
 
 // Ten thousand wait for one lock in one process, and others for a lock each: with one subscription, and little memory

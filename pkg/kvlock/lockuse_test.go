@@ -166,14 +166,6 @@ func TestListWhileLocksChange(t *testing.T) {
 func TestLockArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for name, cfg := range map[string]kvlock.LockerConfig{
-		"no bucket":     {},
-		"a fraction":    {Bucket: bucket, TTL: 1500 * time.Millisecond},
-		"too short":     {Bucket: bucket, TTL: time.Millisecond},
-		"a bad timeout": {Bucket: bucket, OpTimeout: -1},
-	} {
-		check.That(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, cfg)) != nil, "%s was accepted", name)
-	}
 	wantErr(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
 
 	l := b.Locker(t, kvlock.LockerConfig{})

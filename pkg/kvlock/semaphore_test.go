@@ -194,21 +194,6 @@ func TestRateIsKept(t *testing.T) {
 	})
 }
 
-// Calls of two processes are due one after the other. A limiter that is closed makes none.
-func TestCallsOfProcessesAreSpaced(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		cfg := kvlock.RateLimiterConfig{Per: time.Minute, Rate: 6}
-		one, two := limiter(t, b, cfg), limiter(t, b, cfg)
-		start := time.Now()
-		for i, r := range []*kvlock.RateLimiter{one, two, one, one, two} {
-			check.OK(t, r.Wait(t.Context(), "k"))
-			check.Equal(t, time.Since(start).Round(time.Second), time.Duration(i)*10*time.Second, "waited until")
-		}
-		one.Close()
-		wantErr(t, one.Wait(t.Context(), "k"), kvlock.ErrClosed)
-	})
-}
-
 func TestInvalidLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

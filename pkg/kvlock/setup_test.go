@@ -6,8 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/internal/crash"
-	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
@@ -21,7 +19,7 @@ const (
 	step     = testbed.Step
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
+func TestMain(m *testing.M) { natstest.Main(m, 2) }
 
 // Short names for the parts of the testbed that these tests use most.
 var (
@@ -37,7 +35,6 @@ var (
 	isWrite     = testbed.IsWrite
 	inBubble    = testbed.InBubble
 	inspect     = testbed.Inspect
-	listening   = testbed.Listening
 	lockerOn    = testbed.LockerOn
 	losePushes  = testbed.LosePushes
 	losing      = natstest.Losing

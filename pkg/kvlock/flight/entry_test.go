@@ -29,14 +29,6 @@ func TestStatesAndOutcomesHaveNames(t *testing.T) {
 	}
 }
 
-func TestAgeIsNeverNegative(t *testing.T) {
-	t.Parallel()
-	check.Equal(t, (Entry{Created: time.Now().Add(time.Hour)}).Age(), 0, "created by a clock that is ahead")
-	check.Equal(t, (Entry{}).Age(), 0, "absent")
-	got := (Entry{Created: time.Now().Add(-time.Hour)}).Age()
-	check.That(t, got >= time.Hour, "got %s, want at least an hour", got)
-}
-
 func TestReferences(t *testing.T) {
 	t.Parallel()
 	id, revision, attempt, err := parseRef(formatRef("AbC09", 7, 3))

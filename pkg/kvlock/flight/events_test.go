@@ -2,7 +2,6 @@ package flight_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -76,21 +75,15 @@ func TestEventsOfOneProcess(t *testing.T) {
 		check.OK(t, check.Err(f.Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})))
 		got = o.wantEvents(t, "cached", flight.EventReturned)
 		check.That(t, got[0].Outcome == flight.Cached && got[0].Claim == r.Claim, "got %+v", got)
-	})
-}
+		check.OK(t, f.Invalidate(t.Context(), "k"))
 
-func TestEventsOfAFunctionThatFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		var o observed
-		f := o.flight(t, b, flight.Config{})
-		errOven := errors.New("oven is cold")
 		wantErr(t, check.Err(f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return nil, errOven }, flight.DoOptions{})), errOven)
-		got := o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
+		got = o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
 		wantErr(t, got[1].Err, flight.ErrFailed)
 		wantErr(t, got[2].Err, errOven)
 		check.That(t, got[1].State == flight.Failed && got[2].Outcome == 0, "got %+v", got)
 
-		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
+		_, err = f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
 		got = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
 		check.ErrorIs(t, got[1].Err, err)
 	})

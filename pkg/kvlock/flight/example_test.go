@@ -71,21 +71,6 @@ func Example_claim() {
 	// Output: done 2 1h0m0s
 }
 
-// The error for a key in use has the owner and the state of the key.
-func Example_takenError() {
-	f, end := open()
-	defer end()
-	ctx := context.Background()
-	if _, err := f.Begin(ctx, "today", flight.BeginOptions{}); err != nil {
-		log.Fatal(err)
-	}
-	_, err := f.Begin(ctx, "today", flight.BeginOptions{})
-	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
-		fmt.Println(taken.Entry.Key, "is", taken.Entry.State, "by", taken.Entry.Owner)
-	}
-	// Output: today is pending by kitchen-1
-}
-
 // Many keys are read in one round trip; those that are absent can be claimed as they were read.
 func Example_entry() {
 	f, end := open()

@@ -17,21 +17,28 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // holder is a process that holds a claim. It prints "holds", and after the end of its claim how that ended and the answer
 // to its result.
-var holder = testbed.Role("holder", hold)
-
-func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) error {
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: holding.TTL})
+var holder = crash.Role[holding]{Name: "holder", Run: func(ctx context.Context, claim holding) error {
+	nc, err := nats.Connect(claim.URL, nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: claim.TTL})
 	if err != nil {
 		return err
 	}
@@ -50,6 +57,12 @@ func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) e
 	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, completed lost: %v\n",
 		errors.Is(context.Cause(held), kvlock.ErrLost), errors.Is(err, kvlock.ErrLost))
 	return err
+}}
+
+// holding is the claim of a holder, and its server.
+type holding struct {
+	TTL time.Duration
+	URL string
 }
 
 // A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get its
@@ -57,7 +70,7 @@ func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) e
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: b.Srv.URL()})
+	h := holder.Start(t, holding{TTL: time.Hour, URL: b.Srv.URL()})
 	killed(t, h, 3, func(_ int, cfg flight.Config) *flight.Flight { return b.Flight(t, cfg) })
 }
 
@@ -103,7 +116,7 @@ func killed(t *testing.T, h *crash.Process, n int, open func(i int, cfg flight.C
 func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := holder.Start(t, testbed.Client{TTL: time.Second, URL: b.Srv.URL()})
+	h := holder.Start(t, holding{TTL: time.Second, URL: b.Srv.URL()})
 	h.Await("^holds$")
 	h.Pause()
 	f := b.Flight(t, flight.Config{})
@@ -185,7 +198,7 @@ func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
 	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	urls := strings.Split(cluster.URLs(), ",")
 	for i, url := range urls {
-		h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: url})
+		h := holder.Start(t, holding{TTL: time.Hour, URL: url})
 		f := killed(t, h, len(urls)-1, func(next int, cfg flight.Config) *flight.Flight {
 			from := (i + 1 + next) % len(urls)
 			_, js := natstest.ConnectURL(t, strings.Join(slices.Concat(urls[from:], urls[:from]), ","), nats.DontRandomize())

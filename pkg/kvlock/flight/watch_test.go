@@ -197,30 +197,21 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 	})
 }
 
-// The connection is closed for good while a caller waits.
-func TestWaitOnAClosedConnection(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	nc, js := connect(t, b.Srv)
-	f := flightOn(t, js, flight.Config{})
-	begin(t, f, "k", flight.BeginOptions{})
-	w := check.Must(f.Watch("k"))(t)
-	defer w.Close()
-	check.OK(t, check.Err(w.Next(within(t))))
-	nc.Close()
-	wantErr(t, check.Err(w.Next(within(t))), kvlock.ErrUnavailable)
-	wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), kvlock.ErrUnavailable)
-}
-
-// A write over a connection that was closed for good fails at once.
-func TestWriteOnAClosedConnection(t *testing.T) {
+// The connection is closed for good: waits and writes fail at once, since to try again cannot help.
+func TestClosedConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		nc, js := connect(t, b.Srv)
-		c := begin(t, flightOn(t, js, flight.Config{}), "k", flight.BeginOptions{})
+		f := flightOn(t, js, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		w := check.Must(f.Watch("k"))(t)
+		defer w.Close()
+		check.OK(t, check.Err(w.Next(t.Context())))
 		nc.Close()
 		start := time.Now()
+		wantErr(t, check.Err(w.Next(t.Context())), kvlock.ErrUnavailable)
 		wantErr(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
-		took(t, "tried again, which cannot help", start, 0, 0)
+		wantErr(t, check.Err(f.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrUnavailable)
+		took(t, "failed", start, 0, 0)
 	})
 }
 
