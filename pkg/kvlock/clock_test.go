@@ -57,7 +57,7 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 			jump := jumps[i%len(jumps)]
 			shiftClock(p, jump)
 			pass(3 * time.Second)
-			off := get(t, near, "k").Created.Sub(get(t, f, "k").Created)
+			off := testbed.Get(t, near, "k").Created.Sub(testbed.Get(t, f, "k").Created)
 			check.Require(t, off == jump, "the clock is off by %s, want %s", off, jump)
 			_, err := locker.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 			check.Require(t, errors.Is(err, kvlock.ErrHeld), "jump %d: got %v while the lock was held", i, err)
@@ -66,7 +66,7 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 		}
 		check.That(t, lease.Context().Err() == nil && held.Err() == nil, "ended: %v, %v", context.Cause(lease.Context()), context.Cause(held))
 		release(t, lease)
-		complete(t, claim, "v")
+		testbed.Complete(t, claim, "v")
 	})
 }
 
@@ -103,7 +103,7 @@ func TestWaiterWhoseClockJumps(t *testing.T) {
 			cut := time.Now()
 			wantEndsFirst(t, lease, next)
 			both.Wait()
-			wantErr(t, context.Cause(held), kvlock.ErrLost)
+			check.ErrorIs(t, context.Cause(held), kvlock.ErrLost)
 			if took := computed.Sub(cut); !ended.Before(computed) || took > ttl+lateness+2*step {
 				t.Errorf("the claim ended after %s, the key was computed after %s", ended.Sub(cut), took)
 			}
@@ -125,7 +125,7 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	ended := time.Now()
 	taken.Wait()
 	check.OK(t, next.Err)
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	token := next.Lease.Token()
 	check.That(t, token.Compare(lease.Token()) > 0, "token %s after %s", token, lease.Token())
@@ -141,10 +141,10 @@ func TestServerWhoseClockJumps(t *testing.T) {
 			other, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 			for range 5 {
 				_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}) // it knows the record as it was before
-				wantErr(t, err, kvlock.ErrHeld)
+				check.ErrorIs(t, err, kvlock.ErrHeld)
 				shiftClock(p, jump)
-				wantErr(t, check.Err(other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})), kvlock.ErrHeld)
-				wantErr(t, check.Err(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
+				check.ErrorIs(t, check.Err(other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})), kvlock.ErrHeld)
+				check.ErrorIs(t, check.Err(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
 				shiftClock(p, 0)
 				pass(time.Second)
 			}
@@ -193,8 +193,8 @@ func TestHolderPanics(t *testing.T) {
 func TestInterruptedCallsReportTheirCause(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
-		nc, js := connect(t, b.Srv, p.Through())
-		l, f := lockerOn(t, js, kvlock.LockerConfig{}), flightOn(t, js, flight.Config{})
+		nc, js := natstest.Connect(t, b.Srv, p.Through())
+		l, f := testbed.LockerOn(t, js, kvlock.LockerConfig{}), testbed.FlightOn(t, js, flight.Config{})
 		p.Cut()
 		for nc.IsConnected() {
 			pass(time.Millisecond)
@@ -218,7 +218,7 @@ func TestInterruptedCallsReportTheirCause(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(500*time.Millisecond, func() { cancel(stop) })
 			err := call(ctx)
-			wantErr(t, err, stop)
+			check.ErrorIs(t, err, stop)
 			check.That(t, !strings.Contains(err.Error(), "nats"), "%s: got %q", name, err)
 		}
 	})

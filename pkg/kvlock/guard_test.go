@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -29,7 +30,7 @@ func TestGuard(t *testing.T) {
 	check.That(t, err == nil && v.Value == nil && v.Revision == 0 && v.Token == (kvlock.Token{}), "got %+v, %v", v, err)
 	put := func(g *kvlock.Guard, token kvlock.Token, value string, want error) {
 		t.Helper()
-		wantErr(t, g.Put(t.Context(), "k", token, []byte(value)), want)
+		check.ErrorIs(t, g.Put(t.Context(), "k", token, []byte(value)), want)
 	}
 	put(g, token(5), "a", nil)
 	put(other, token(5), "b\nwith lines\n", nil)
@@ -44,17 +45,17 @@ func TestGuard(t *testing.T) {
 	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "", nil)
 	check.Equal(t, guarded(t, g, "k"), " by 8-1", "result")
 	check.That(t, g.Put(t.Context(), "k", kvlock.Token{}, nil) != nil, "a zero token was accepted")
-	wantErr(t, g.Put(t.Context(), "a b", token(1), nil), kvlock.ErrInvalidKey)
-	wantErr(t, check.Err(g.Get(t.Context(), "a b")), kvlock.ErrInvalidKey)
+	check.ErrorIs(t, g.Put(t.Context(), "a b", token(1), nil), kvlock.ErrInvalidKey)
+	check.ErrorIs(t, check.Err(g.Get(t.Context(), "a b")), kvlock.ErrInvalidKey)
 	g.Close()
-	wantErr(t, g.Put(t.Context(), "k", token(1), nil), kvlock.ErrClosed)
+	check.ErrorIs(t, g.Put(t.Context(), "k", token(1), nil), kvlock.ErrClosed)
 }
 
 func TestGuardArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	check.That(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{})) != nil, "no bucket was accepted")
-	wantErr(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
+	check.ErrorIs(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
 	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
 		token, err := kvlock.ParseToken(s)
 		check.That(t, err != nil, "%q is the token %s", s, token)
@@ -85,10 +86,10 @@ func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, meanwhi
 	p := natstest.NewProxy(t, b.Srv)
 	slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
 	if before > 0 {
-		wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
+		check.ErrorIs(t, other.Put(t.Context(), "k", token(before), nil), nil)
 	}
 	p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
-	p.Hit(writes("k"), fault, 1)
+	p.Hit(testbed.Writes("k"), fault, 1)
 	put := make(chan error, 1)
 	go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
 	pass(150 * time.Millisecond)
@@ -127,7 +128,7 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 			runInBubble(t, fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T, b *bed) {
 				other, err := putUnder(t, b, c.fault, before, func(other *kvlock.Guard) {
 					for i, with := range c.others {
-						wantErr(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
+						check.ErrorIs(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
 					}
 				})
 				got := fmt.Sprint(err)

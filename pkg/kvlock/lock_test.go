@@ -30,7 +30,7 @@ func TestTryAcquire(t *testing.T) {
 	release(t, lease)
 	again := check.Must(two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	check.That(t, again.Token().Compare(lease.Token()) > 0, "token %s after %s", again.Token(), lease.Token())
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrReleased)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrReleased)
 	check.ErrorIs(t, again.Context().Err(), nil)
 	release(t, lease) // once more does nothing
 	check.That(t, inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
@@ -98,7 +98,7 @@ func TestWritesOfALock(t *testing.T) {
 		var here []*testbed.Waiting
 		p.Slow(10 * time.Millisecond) // so all come while the first of them is written
 		for range 100 {
-			here = append(here, acquiring(t, one, "l", kvlock.AcquireOptions{}))
+			here = append(here, testbed.Acquiring(t, one, "l", kvlock.AcquireOptions{}))
 		}
 		pass(time.Second)
 		p.Slow(0)
@@ -132,8 +132,8 @@ func TestNoBarging(t *testing.T) {
 		for range 50 {
 			w := queue(t, patient, "l", 1, kvlock.AcquireOptions{})
 			release(t, lease)
-			wantErr(t, check.Err(greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
-			again := acquiring(t, greedy, "l", kvlock.AcquireOptions{})
+			check.ErrorIs(t, check.Err(greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
+			again := testbed.Acquiring(t, greedy, "l", kvlock.AcquireOptions{})
 			got := w.Got(t)
 			select {
 			case <-again.Done:
@@ -165,7 +165,7 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
 	pass(waits)
 	p.Slow(late)
-	p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+	p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 	healed := make(chan struct{})
 	var only alone
 	var all sync.WaitGroup
@@ -227,7 +227,7 @@ func TestNoAnswerToTheSender(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		lease := acquire(t, l, "mine")
-		p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 		const patience = 100 * time.Millisecond
 		for name, op := range map[string]func(context.Context) error{
 			"acquire": func(ctx context.Context) error { _, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{}); return err },
@@ -235,7 +235,7 @@ func TestNoAnswerToTheSender(t *testing.T) {
 		} {
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			wantErr(t, op(ctx), context.DeadlineExceeded)
+			check.ErrorIs(t, op(ctx), context.DeadlineExceeded)
 			cancel()
 			check.Equal(t, time.Since(start), patience, name)
 		}
@@ -258,7 +258,7 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 			l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 			w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 			pass(200 * time.Millisecond)
-			p.Hit(writes("l"), how, 1)
+			p.Hit(testbed.Writes("l"), how, 1)
 			release(t, lease)
 			lease = patiently(t, w)
 			lock := inspect(t, l, "l")
@@ -276,12 +276,12 @@ func TestHoldersBeforeOthers(t *testing.T) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second})
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-		p.Filter(losing(func(f natstest.Frame) bool {
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
 			return f.FromClient && strings.HasPrefix(f.Subject, "$KV."+bucket+".other.")
 		}))
 		var others []*testbed.Waiting
 		for i := range 300 {
-			others = append(others, acquiring(t, l, fmt.Sprint("other.", i), kvlock.AcquireOptions{}))
+			others = append(others, testbed.Acquiring(t, l, fmt.Sprint("other.", i), kvlock.AcquireOptions{}))
 		}
 		pass(100 * time.Millisecond)
 		release(t, lease)

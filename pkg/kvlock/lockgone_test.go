@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -23,7 +24,7 @@ func TestLockWithoutServer(t *testing.T) {
 		mine := acquire(t, l, "mine")
 		p.Partition()
 		pass(time.Second)
-		wantErr(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
+		check.ErrorIs(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
 		for name, try := range map[string]func() error{
 			"Acquire":    func() error { return check.Err(l.Acquire(t.Context(), "new", kvlock.AcquireOptions{})) },
 			"TryAcquire": func() error { return check.Err(l.TryAcquire(t.Context(), "new", kvlock.AcquireOptions{})) },
@@ -37,7 +38,7 @@ func TestLockWithoutServer(t *testing.T) {
 			},
 		} {
 			start := time.Now()
-			wantErr(t, try(), kvlock.ErrUnavailable)
+			check.ErrorIs(t, try(), kvlock.ErrUnavailable)
 			took(t, name, start, 0, 3*time.Second)
 		}
 		check.That(t, mine.Context().Err() != nil, "the lease has not ended")
@@ -55,10 +56,10 @@ func TestShortWaitWithoutServer(t *testing.T) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: time.Minute})
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		short := kvlock.AcquireOptions{Wait: time.Second}
-		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrHeld)
+		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrHeld)
 		p.Partition()
 		pass(time.Millisecond) // the last answer was to a question from before the next caller comes
-		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrUnavailable)
 		release(t, lease)
 	})
 }
@@ -72,8 +73,8 @@ func TestLockerClosesWithoutServer(t *testing.T) {
 		start := time.Now()
 		l.Close()
 		took(t, "closed", start, 0, 5*time.Second)
-		wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
-		wantErr(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
+		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+		check.ErrorIs(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
 	})
 }
 
@@ -84,9 +85,9 @@ func TestHandedToAWaiterThatGaveUp(t *testing.T) {
 		leaves, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		w := queue(t, leaves, "l", 1, kvlock.AcquireOptions{Wait: 5 * time.Second})
 		next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
-		p.Hit(writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
+		p.Hit(testbed.Writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
 		<-w.Done
-		wantErr(t, w.Err, kvlock.ErrHeld)
+		check.ErrorIs(t, w.Err, kvlock.ErrHeld)
 		pass(500 * time.Millisecond)
 		start := time.Now()
 		release(t, lease)
@@ -98,7 +99,7 @@ func TestHandedToAWaiterThatGaveUp(t *testing.T) {
 // A record that is gone without a release does not make the lock free before its holder knows.
 func TestRecordIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		holder, gone := died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
+		holder, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
 		lease := acquire(t, holder, "l")
 		other := b.Locker(t, kvlock.LockerConfig{})
 		w := queue(t, other, "l", 1, kvlock.AcquireOptions{})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestDeadHolder(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
 		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
-			dead, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
+			dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: ttl})
 			first := acquire(t, dead, "l")
 			one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 			head := queue(t, one, "l", 1, kvlock.AcquireOptions{})
@@ -62,9 +63,9 @@ func TestManyDeadWaiters(t *testing.T) {
 			const dead, ttl = 100, 10 * time.Second
 			var conns []*nats.Conn
 			killable := func() *kvlock.Locker {
-				nc, js := connect(t, b.Srv)
+				nc, js := natstest.Connect(t, b.Srv)
 				conns = append(conns, nc)
-				return lockerOn(t, js, kvlock.LockerConfig{TTL: ttl})
+				return testbed.LockerOn(t, js, kvlock.LockerConfig{TTL: ttl})
 			}
 			most, holder := 1200*time.Millisecond, killable()
 			lease := acquire(t, holder, "l")
@@ -102,10 +103,10 @@ func TestManyDeadWaiters(t *testing.T) {
 func TestDeadHolderAndDeadHead(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		const ttl = 10 * time.Second
-		holder, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
+		holder, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: ttl})
 		acquire(t, holder, "l")
-		one, oneGone := died(t, b, kvlock.LockerConfig{})
-		two, twoGone := died(t, b, kvlock.LockerConfig{})
+		one, oneGone := testbed.Died(t, b, kvlock.LockerConfig{})
+		two, twoGone := testbed.Died(t, b, kvlock.LockerConfig{})
 		queue(t, one, "l", 1, kvlock.AcquireOptions{})
 		queue(t, two, "l", 2, kvlock.AcquireOptions{})
 		queue(t, two, "l", 3, kvlock.AcquireOptions{})
@@ -139,7 +140,7 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 		"seldom, by another": {15 * time.Second, 45 * time.Second, true},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			dead, gone := died(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
+			dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
 			lease := acquire(t, dead, "l")
 			gone()
 			start := time.Now()
@@ -156,7 +157,7 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 					release(t, got)
 					break
 				}
-				wantErr(t, err, kvlock.ErrHeld)
+				check.ErrorIs(t, err, kvlock.ErrHeld)
 				took := time.Since(start)
 				check.Require(t, took <= tt.within, "still held after %s", took)
 			}
@@ -167,7 +168,7 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 // Neither a renewal nor a change of the queue removes the TTL of a lock's record.
 func TestLocksExpire(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		l, gone := died(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
+		l, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
 		other := b.Locker(t, kvlock.LockerConfig{})
 		acquire(t, l, "l")
 		for range 20 {
@@ -204,7 +205,7 @@ func TestLockTokensGrow(t *testing.T) {
 		for range 20 {
 			release(t, took(l, "released"))
 		}
-		dead, gone := died(t, b, kvlock.LockerConfig{TTL: time.Second})
+		dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: time.Second})
 		took(dead, "another process")
 		gone()
 		pass(10 * time.Minute)
@@ -212,11 +213,11 @@ func TestLockTokensGrow(t *testing.T) {
 		kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
 		check.OK(t, kv.Delete(t.Context(), "l"))
 		pass(time.Second)
-		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		lease = took(l, "purged")
 		b.MakeBucketAnew(t, time.Second)
 		pass(5 * time.Second)
-		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		took(b.Locker(t, kvlock.LockerConfig{}), "bucket recreated, by a new process")
 	})
 }

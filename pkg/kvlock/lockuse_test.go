@@ -25,8 +25,8 @@ func TestSteal(t *testing.T) {
 	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
 	stolen := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	testbed.Await(t, first.Context().Done(), "the end of the first lease")
-	wantErr(t, context.Cause(first.Context()), kvlock.ErrLost)
-	wantErr(t, first.Release(t.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(first.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, first.Release(t.Context()), kvlock.ErrLost)
 	lock := inspect(t, two, "l")
 	if lock.Holder != "two" || lock.Stolen != "one" || places(lock) != 1 || lock.Token != stolen.Token() || stolen.Token().Compare(first.Token()) <= 0 {
 		t.Errorf("got %+v", lock)
@@ -36,7 +36,7 @@ func TestSteal(t *testing.T) {
 	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
 	check.OK(t, err)
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, again)
 	free := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	release(t, free)
@@ -49,10 +49,10 @@ func TestDoUnderLock(t *testing.T) {
 	failure := errors.New("failure")
 	err := l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
 		_, err := other.TryAcquire(ctx, "l", kvlock.AcquireOptions{})
-		wantErr(t, err, kvlock.ErrHeld)
+		check.ErrorIs(t, err, kvlock.ErrHeld)
 		return failure
 	})
-	wantErr(t, err, failure)
+	check.ErrorIs(t, err, failure)
 
 	// The function's context ends with the caller's, and with the lease.
 	bored := errors.New("bored")
@@ -62,7 +62,7 @@ func TestDoUnderLock(t *testing.T) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
-	wantErr(t, err, bored)
+	check.ErrorIs(t, err, bored)
 	err = l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
 		stolen, err := other.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // ctx may end before it returns
 		if err != nil {
@@ -70,11 +70,11 @@ func TestDoUnderLock(t *testing.T) {
 			return err
 		}
 		testbed.Await(t, ctx.Done(), "the end of the function's context")
-		wantErr(t, context.Cause(ctx), kvlock.ErrLost)
+		check.ErrorIs(t, context.Cause(ctx), kvlock.ErrLost)
 		release(t, stolen)
 		return nil
 	})
-	wantErr(t, err, kvlock.ErrLost)
+	check.ErrorIs(t, err, kvlock.ErrLost)
 }
 
 func TestInspectAndList(t *testing.T) {
@@ -107,15 +107,15 @@ func TestInspectAndList(t *testing.T) {
 		check.That(t, slices.Equal(names, want), "%q: got %q, want %q", prefix, names, want)
 	}
 	for _, err := range one.List(t.Context(), "") {
-		wantErr(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		break
 	}
 	for _, err := range one.List(t.Context(), "jobs.") {
-		wantErr(t, err, kvlock.ErrInvalidKey)
+		check.ErrorIs(t, err, kvlock.ErrInvalidKey)
 	}
 
 	// Records that cannot be read are listed with an error, and stay. Results are left out.
-	complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
+	testbed.Complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
 		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
 	}
@@ -166,18 +166,18 @@ func TestListWhileLocksChange(t *testing.T) {
 func TestLockArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wantErr(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
+	check.ErrorIs(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
 
 	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
-		wantErr(t, check.Err(try(t.Context(), "a..b", kvlock.AcquireOptions{})), kvlock.ErrInvalidKey)
+		check.ErrorIs(t, check.Err(try(t.Context(), "a..b", kvlock.AcquireOptions{})), kvlock.ErrInvalidKey)
 		_, err := try(t.Context(), "l", kvlock.AcquireOptions{TTL: time.Millisecond})
 		check.That(t, err != nil, "a TTL of a millisecond was accepted")
 		_, err = try(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 5000))}})
 		check.That(t, err != nil, "metadata of 5,000 bytes were accepted")
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantErr(t, check.Err(try(gone, "l", kvlock.AcquireOptions{})), context.Canceled)
+		check.ErrorIs(t, check.Err(try(gone, "l", kvlock.AcquireOptions{})), context.Canceled)
 	}
 	full := map[string]string{"x": string(make([]byte, 4095))} // each takes six bytes in JSON
 	lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: full})
@@ -199,14 +199,14 @@ func TestLockerCloses(t *testing.T) {
 	closing.Close()
 	for _, w := range []*testbed.Waiting{mine, there} {
 		testbed.Await(t, w.Done, "a waiter")
-		wantErr(t, w.Err, kvlock.ErrClosed)
+		check.ErrorIs(t, w.Err, kvlock.ErrClosed)
 	}
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrClosed)
 	release(t, theirs.Got(t))
 	check.Equal(t, places(inspect(t, other, "m")), 0, "places left in the queue")
 	release(t, blocked)
 	check.ErrorIs(t, lease.Release(t.Context()), nil)
-	wantErr(t, check.Err(closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrClosed)
+	check.ErrorIs(t, check.Err(closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrClosed)
 	closing.Close()
 }
 
@@ -236,22 +236,22 @@ func TestUnreadableLocks(t *testing.T) {
 	put("newer", `{"v":2}`+"\n")
 	for key, want := range map[string]error{"newer": kvlock.ErrVersion, "slot": kvlock.ErrMismatch} {
 		before := b.Present(t, key).Sequence
-		wantErr(t, check.Err(l.Acquire(t.Context(), key, kvlock.AcquireOptions{})), want)
-		wantErr(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), want)
-		wantErr(t, check.Err(l.Inspect(t.Context(), key)), want)
+		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		check.ErrorIs(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		check.ErrorIs(t, check.Err(l.Inspect(t.Context(), key)), want)
 		check.Equal(t, b.Present(t, key).Sequence, before, key)
 	}
 	_, err := f.Get(t.Context(), "garbage") // a lock, now
-	wantErr(t, err, kvlock.ErrMismatch)
-	wantErr(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
-	wantErr(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
+	check.ErrorIs(t, err, kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
+	check.ErrorIs(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
 	check.That(t, inspect(t, l, "garbage").Held, "a Flight removed a lock")
 
 	// A lock that turns into garbage is lost, and free.
 	lease := acquire(t, l, "turns")
 	put("turns", "garbage")
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, acquire(t, l, "turns"))
 
 	l.Close() // nothing is read any more

@@ -24,20 +24,9 @@ func TestMain(m *testing.M) { natstest.Main(m, 2) }
 // Short names for the parts of the testbed that these tests use most.
 var (
 	acquire     = testbed.Acquire
-	acquiring   = testbed.Acquiring
 	begin       = testbed.Begin
-	complete    = testbed.Complete
-	connect     = natstest.Connect
-	died        = testbed.Died
-	flightOn    = testbed.FlightOn
-	get         = testbed.Get
-	isPush      = testbed.IsPush
-	isWrite     = testbed.IsWrite
 	inBubble    = testbed.InBubble
 	inspect     = testbed.Inspect
-	lockerOn    = testbed.LockerOn
-	losePushes  = testbed.LosePushes
-	losing      = natstest.Losing
 	pass        = testbed.Pass
 	patiently   = testbed.Patiently
 	places      = testbed.Places
@@ -46,9 +35,7 @@ var (
 	runInBubble = testbed.RunInBubble
 	setup       = testbed.New
 	took        = testbed.Took
-	wantErr     = check.ErrorIs
 	within      = testbed.Within
-	writes      = testbed.Writes
 )
 
 type (
@@ -66,7 +53,7 @@ func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
 		lost, reply := make(chan struct{}), ""
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
 			switch {
-			case isWrite(f, "l") && reply == "":
+			case testbed.IsWrite(f, "l") && reply == "":
 				reply = f.Reply
 			case !f.FromClient && f.Subject == reply:
 				reply = "lost"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -38,7 +39,7 @@ func (c three) each(t *testing.T, cfg flight.Config) []*flight.Flight {
 	var flights []*flight.Flight
 	for _, n := range c.cluster.Nodes {
 		_, js := natstest.ConnectURL(t, n.URL, nats.IgnoreDiscoveredServers())
-		flights = append(flights, flightOn(t, js, cfg))
+		flights = append(flights, testbed.FlightOn(t, js, cfg))
 	}
 	return flights
 }

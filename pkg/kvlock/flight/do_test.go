@@ -217,7 +217,7 @@ func TestDoWhenCallersGo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			leave = append(leave, cancel)
 			here.Go(func() {
-				wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
+				check.ErrorIs(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
 			})
 		}
 		pass(time.Second)
@@ -262,9 +262,9 @@ func TestDoOfAnotherInput(t *testing.T) {
 	}()
 	testbed.Await(t, started, "the function starts")
 	other := flight.DoOptions{Fingerprint: "two"}
-	wantErr(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
-	wantErr(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
-	wantErr(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	close(end)
 	check.ErrorIs(t, testbed.Await(t, first, "the first call returns"), nil)
 	r, err := g.Do(ctx, "k", value(&runs, "two"), other)
@@ -306,13 +306,13 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 				pass(time.Second) // to clean up
 				return nil, context.Cause(ctx)
 			}, flight.DoOptions{})
-			wantErr(t, err, kvlock.ErrClosed)
+			check.ErrorIs(t, err, kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			wantErr(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
+			check.ErrorIs(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			wantErr(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
+			check.ErrorIs(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
 		})
 		pass(time.Second)
 		f.Close()
@@ -340,7 +340,7 @@ func TestNestedDo(t *testing.T) {
 		dish, err := f.Do(ctx, "dish", func(ctx context.Context) ([]byte, error) {
 			check.That(t, ctx.Value(name{}) == "carried", "values of the caller's context are gone")
 			_, err := f.Do(ctx, "menu", nil, flight.DoOptions{})
-			wantErr(t, err, flight.ErrRecursive)
+			check.ErrorIs(t, err, flight.ErrRecursive)
 			return []byte("soup"), nil
 		}, flight.DoOptions{})
 		return append([]byte("menu of "), dish.Value...), err

@@ -93,7 +93,7 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 
 	c := begin(t, none, "d", flight.BeginOptions{})
 	_, err := c.Complete(t.Context(), noise(room+200), 0) // the instances' names may differ by some bytes
-	wantErr(t, err, kvlock.ErrTooLarge)
+	check.ErrorIs(t, err, kvlock.ErrTooLarge)
 	check.ErrorContains(t, err, "set Config.LargeValueBucket")
 	completeBytes(t, c, noise(room-200)) // the claim is still held
 }
@@ -228,9 +228,10 @@ func TestReferenceIsChecked(t *testing.T) {
 func TestLargeValueBucketIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wantErr(t, check.Err(flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})), jetstream.ErrStreamNotFound)
-	check.OK(t, check.Err(b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour})))
 	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
+	check.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+	check.OK(t, check.Err(b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour})))
+	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
 	check.ErrorContains(t, err, "AllowMsgTTL is off", "MaxAge is 1h")
 	sc := flight.LargeValueConfig(kvlock.BucketConfig{Bucket: "other"})
 	sc.MaxMsgsPerSubject, sc.AllowDirect, sc.Discard, sc.MaxBytes = 1, false, jetstream.DiscardOld, 1<<20
@@ -246,7 +247,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 	check.OK(t, flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic, MaxBytes: 1 << 20}))
 	f := b.Flight(t, patientLarge)
 	fn := func(context.Context) ([]byte, error) { return noise(2 << 20), nil }
-	wantErr(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), kvlock.ErrUnavailable)
+	check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), kvlock.ErrUnavailable)
 	r, err := f.Do(t.Context(), "l", fn, flight.DoOptions{FailOpen: true})
 	check.That(t, err == nil && len(r.Value) == 2<<20 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 }

@@ -57,7 +57,7 @@ func TestLostAcknowledgements(t *testing.T) {
 					if name != "Begin" {
 						c = begin(t, f, "k", flight.BeginOptions{})
 					}
-					p.Hit(writes("k"), how, times)
+					p.Hit(testbed.Writes("k"), how, times)
 					check.OK(t, write.do(t.Context(), f, c))
 					p.Filter(nil)
 					wantEntry(t, b.Flight(t, flight.Config{}), "k", write.want, map[flight.State]string{flight.Done: "w"}[write.want])
@@ -80,10 +80,10 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			f, p := b.ProxiedFlight(t, flight.Config{})
 			c := begin(t, f, "k", flight.BeginOptions{})
-			p.Hit(writes("k"), natstest.ReplyLost, 1)
+			p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
+			check.ErrorIs(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
 			p.Filter(nil)
 			check.ErrorIs(t, after.do(t.Context(), c), nil)
 			wantEntry(t, f, "k", after.want, "")
@@ -97,12 +97,12 @@ func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		c := begin(t, f, "k", flight.BeginOptions{})
-		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 		hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		wantErr(t, check.Err(c.Complete(hasty, []byte("v"), 0)), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(c.Complete(hasty, []byte("v"), 0)), kvlock.ErrUnavailable)
 		p.Filter(nil)
-		wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+		check.ErrorIs(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
 		wantEntry(t, f, "k", flight.Done, "v")
 	})
 }
@@ -114,7 +114,7 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, other := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
 		c := begin(t, f, "k", flight.BeginOptions{})
-		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 		completed := make(chan error, 1)
 		go func() {
 			_, err := c.Complete(t.Context(), []byte("v"), 0)
@@ -123,7 +123,7 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 		pass(time.Millisecond) // stored; the answer is waited for
 		wantEntry(t, other, "k", flight.Done, "v")
 		check.OK(t, other.Invalidate(t.Context(), "k"))
-		wantErr(t, <-completed, kvlock.ErrLost)
+		check.ErrorIs(t, <-completed, kvlock.ErrLost)
 		wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Absent, "")
 	})
 }
@@ -138,7 +138,7 @@ func TestOwnershipIsNeverDoubled(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range n {
 				f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
-				p.Hit(writes(key), how, 1)
+				p.Hit(testbed.Writes(key), how, 1)
 				all.Go(func() {
 					c, err := f.Begin(t.Context(), key, flight.BeginOptions{})
 					check.That(t, err == nil || errors.Is(err, flight.ErrTaken), "%s: got %v", how, err)
@@ -214,7 +214,7 @@ func TestCancelledOperation(t *testing.T) {
 		"GetMany": func() error { return check.Err(f.GetMany(ctx, []string{"k", "l"})) },
 	} {
 		err := do()
-		wantErr(t, err, cause)
+		check.ErrorIs(t, err, cause)
 		check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "%s: got %v", name, err)
 	}
 	get(t, f, "k") // all earlier requests have arrived before it
@@ -228,7 +228,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Entry {
 			t.Helper()
 			c := begin(t, g, "k", flight.BeginOptions{})
-			wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
+			check.ErrorIs(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 			check.OK(t, c.Release(t.Context()))
 			return get(t, g, "k")
 		},
@@ -246,7 +246,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			deposed := answerAsBefore(p, 3)
 			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
 			deposed()
-			p.Hit(writes("k"), natstest.RefusedApplied, 1)
+			p.Hit(testbed.Writes("k"), natstest.RefusedApplied, 1)
 			check.ErrorIs(t, c.Renew(t.Context(), 0), nil)
 			p.Filter(nil)
 			complete(t, c, "v")

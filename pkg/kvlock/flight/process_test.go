@@ -69,7 +69,7 @@ type holding struct {
 // result.
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
-	b := listening(t)
+	b := testbed.Listening(t)
 	h := holder.Start(t, holding{TTL: time.Hour, URL: b.Srv.URL()})
 	killed(t, h, 3, func(_ int, cfg flight.Config) *flight.Flight { return b.Flight(t, cfg) })
 }
@@ -115,7 +115,7 @@ func killed(t *testing.T, h *crash.Process, n int, open func(i int, cfg flight.C
 // result is refused.
 func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
-	b := listening(t)
+	b := testbed.Listening(t)
 	h := holder.Start(t, holding{TTL: time.Second, URL: b.Srv.URL()})
 	h.Await("^holds$")
 	h.Pause()
@@ -173,7 +173,7 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 		}, 4 * time.Second, 6 * time.Second},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			there := bedOn(t, natstest.Server(t), kvlock.BucketConfig{Bucket: bucket})
+			there := testbed.On(t, natstest.Server(t), kvlock.BucketConfig{Bucket: bucket})
 			owner := natstest.NewProxy(t, there.Srv)
 			f := there.Flight(t, flight.Config{}, owner.Through(), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0))
 			begin(t, f, "k", flight.BeginOptions{TTL: ttl})
@@ -184,7 +184,7 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 			check.OK(t, err)
 			t.Cleanup(nc.Close)
 			js := check.Must(jetstream.New(nc))(t)
-			takesOver(t, flightOn(t, js, flight.Config{}), tt.least, tt.most, func() { tt.after(t, there.Srv, owner) })
+			takesOver(t, testbed.FlightOn(t, js, flight.Config{}), tt.least, tt.most, func() { tt.after(t, there.Srv, owner) })
 		})
 	}
 }
@@ -202,7 +202,7 @@ func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
 		f := killed(t, h, len(urls)-1, func(next int, cfg flight.Config) *flight.Flight {
 			from := (i + 1 + next) % len(urls)
 			_, js := natstest.ConnectURL(t, strings.Join(slices.Concat(urls[from:], urls[:from]), ","), nats.DontRandomize())
-			return flightOn(t, js, cfg)
+			return testbed.FlightOn(t, js, cfg)
 		})
 		check.OK(t, f.Invalidate(t.Context(), "k"))
 	}
@@ -215,10 +215,10 @@ func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
 		"silence":      (*natstest.Proxy).Partition,
 		"disconnected": (*natstest.Proxy).Cut,
 		"one way: requests are lost": func(p *natstest.Proxy) {
-			p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+			p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 		},
 		"one way: answers are lost": func(p *natstest.Proxy) {
-			p.Filter(losing(func(f natstest.Frame) bool { return !f.FromClient }))
+			p.Filter(natstest.Losing(func(f natstest.Frame) bool { return !f.FromClient }))
 		},
 	}
 	for name, cut := range cuts {
@@ -265,7 +265,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Pr
 	}()
 	<-held.Done()
 	ended := time.Now()
-	wantErr(t, context.Cause(held), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(held), kvlock.ErrLost)
 	second := <-took
 	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	check.That(t, check.Err(c.Complete(t.Context(), nil, 0)) != nil, "completed a claim that another process holds")

@@ -33,7 +33,7 @@ func TestTokensGrow(t *testing.T) {
 	zombie := c
 	c, err = f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
 	c = next("resumed", c, err)
-	wantErr(t, zombie.Renew(ctx, 0), kvlock.ErrLost)
+	check.ErrorIs(t, zombie.Renew(ctx, 0), kvlock.ErrLost)
 	check.OK(t, c.Fail(ctx, "r", 0))
 	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
 	next("begun after a failure", c, err)
@@ -71,7 +71,7 @@ func TestResume(t *testing.T) {
 
 	// Another input's hand-off is not adopted.
 	begin(t, f, "input", flight.BeginOptions{HandOff: true, Fingerprint: "one"})
-	wantErr(t, check.Err(g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	s := get(t, f, "input")
 	check.That(t, s.Fingerprint == "one" && s.Owner == "f", "got %+v, want f's claim of one", s)
 
@@ -119,7 +119,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	} {
 		check.That(t, do() != nil, "%s: was taken", name)
 	}
-	wantErr(t, check.Err(f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})), flight.ErrInvalidRef)
+	check.ErrorIs(t, check.Err(f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})), flight.ErrInvalidRef)
 	if m := b.Last(t, "k"); m != nil {
 		t.Errorf("wrote %q", m.Data)
 	}

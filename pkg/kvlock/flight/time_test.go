@@ -32,7 +32,7 @@ func TestKeepOfAClaimThatIsEnded(t *testing.T) {
 		pass(time.Hour)
 		check.That(t, held.Err() == nil, "ended: %v", context.Cause(held))
 		stop()
-		wantErr(t, context.Cause(held), context.Canceled)
+		check.ErrorIs(t, context.Cause(held), context.Canceled)
 	})
 }
 
@@ -45,7 +45,7 @@ func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
 		check.OK(t, f.Invalidate(t.Context(), "k"))
 		start := time.Now()
 		<-held.Done()
-		wantErr(t, context.Cause(held), kvlock.ErrLost)
+		check.ErrorIs(t, context.Cause(held), kvlock.ErrLost)
 		took(t, "noticed by the next renewal", start, 0, 2*time.Second)
 	})
 }

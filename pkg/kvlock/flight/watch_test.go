@@ -130,7 +130,7 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
-		p.Filter(losing(func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "rp.") }))
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "rp.") }))
 		for range 20 {
 			key := fmt.Sprintf("k%d", rand.Uint64())
 			c := begin(t, g, key, flight.BeginOptions{})
@@ -176,7 +176,7 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 func TestForgedPushRemovesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})
-		nc, _ := connect(t, b.Srv)
+		nc, _ := natstest.Connect(t, b.Srv)
 		c := begin(t, f, "k", flight.BeginOptions{})
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
@@ -200,17 +200,17 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 // The connection is closed for good: waits and writes fail at once, since to try again cannot help.
 func TestClosedConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		nc, js := connect(t, b.Srv)
-		f := flightOn(t, js, flight.Config{})
+		nc, js := natstest.Connect(t, b.Srv)
+		f := testbed.FlightOn(t, js, flight.Config{})
 		c := begin(t, f, "k", flight.BeginOptions{})
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		check.OK(t, check.Err(w.Next(t.Context())))
 		nc.Close()
 		start := time.Now()
-		wantErr(t, check.Err(w.Next(t.Context())), kvlock.ErrUnavailable)
-		wantErr(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
-		wantErr(t, check.Err(f.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(w.Next(t.Context())), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(f.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrUnavailable)
 		took(t, "failed", start, 0, 0)
 	})
 }

@@ -401,7 +401,7 @@ func (w *worker) tell(e event, k kind, from, to int64) {
 func (w *worker) say(e event) {
 	data, err := json.Marshal(e)
 	if err == nil {
-		err = w.history.Write(crash.Kind(e.Kind), string(data))
+		err = w.history.Write("event", string(data))
 	}
 	if err != nil {
 		panic(err)
