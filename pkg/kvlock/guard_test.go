@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -51,11 +49,8 @@ func TestGuard(t *testing.T) {
 	check.ErrorIs(t, g.Put(t.Context(), "k", token(1), nil), kvlock.ErrClosed)
 }
 
-func TestGuardArguments(t *testing.T) {
+func TestTextsThatAreNoTokens(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	check.That(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{})) != nil, "no bucket was accepted")
-	check.ErrorIs(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
 	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
 		token, err := kvlock.ParseToken(s)
 		check.That(t, err != nil, "%q is the token %s", s, token)

@@ -31,12 +31,9 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	})))
 	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5",
 		"MaxAge", "kvlock.CreateBucket")
-	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
-	})))
-	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "async"})), "PersistMode", "AllowMsgTTL", "AllowDirect")
 	for maker, err := range map[string]error{
 		"kvlock.CreateBucket":           check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})),
+		"it with kvlock.CreateBucket":   check.Err(kvlock.NewGuard(t.Context(), js, kvlock.GuardConfig{Bucket: "nowhere"})),
 		"with kvlock.CreateBucket":      check.Err(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: "nowhere"})),
 		"flight.CreateLargeValueBucket": check.Err(flight.New(t.Context(), setup(t).JS, flight.Config{Bucket: bucket, LargeValueBucket: "nowhere"})),
 	} {

@@ -180,14 +180,3 @@ func TestEventsOfALostClaim(t *testing.T) {
 		check.That(t, f.Stats().TakeOvers == 0 && g.Stats().TakeOvers == 1, "got %+v, %+v", f.Stats(), g.Stats())
 	})
 }
-
-func TestEventOfACorruptRecord(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var o observed
-	f := o.flight(t, b, flight.Config{})
-	check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".k", []byte("PENDING"))))
-	get(t, f, "k")
-	got := o.wantEvents(t, "corrupt", flight.EventCorrupt)
-	check.That(t, got[0].Err != nil, "got %+v", got)
-}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -33,19 +32,5 @@ func TestKeepOfAClaimThatIsEnded(t *testing.T) {
 		check.That(t, held.Err() == nil, "ended: %v", context.Cause(held))
 		stop()
 		check.ErrorIs(t, context.Cause(held), context.Canceled)
-	})
-}
-
-func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		c := begin(t, f, "k", flight.BeginOptions{TTL: 6 * time.Second})
-		held, stop := c.AutoRenew(t.Context(), 6*time.Second)
-		defer stop()
-		check.OK(t, f.Invalidate(t.Context(), "k"))
-		start := time.Now()
-		<-held.Done()
-		check.ErrorIs(t, context.Cause(held), kvlock.ErrLost)
-		took(t, "noticed by the next renewal", start, 0, 2*time.Second)
 	})
 }
