@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
@@ -209,6 +208,4 @@ func TestInvalidLimits(t *testing.T) {
 		cfg.Bucket = testbed.Bucket
 		check.That(t, check.Err(kvlock.NewRateLimiter(t.Context(), b.JS, cfg)) != nil, "%s was accepted", name)
 	}
-	_, err := kvlock.NewSemaphore(t.Context(), b.JS, kvlock.SemaphoreConfig{Bucket: "none", Name: "a", Permits: 1})
-	check.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }
