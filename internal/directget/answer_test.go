@@ -62,6 +62,15 @@ func TestAnswers(t *testing.T) {
 	}
 	c := &answer{}
 	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
+	for missing, gap := range map[string]bool{"6": true, "7": false} { // of the message before the second one
+		second := reply("Nats-Subject", "a", "Nats-Sequence", "9", "Nats-Time-Stamp", stored[5], "Nats-Last-Sequence", missing)
+		first := reply(append(stored, "Nats-Last-Sequence", "0")...)
+		c := &answer{}
+		for _, m := range []*nats.Msg{first, second, reply("Status", "204", "Nats-Last-Sequence", "9")} {
+			c.add(m)
+		}
+		check.Equal(t, c.cutAtGap(), gap, "a message is missing before", missing)
+	}
 	m, err := Pushed(one)
 	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time.Equal(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)),
 		"got %+v, %v", m, err)

@@ -190,22 +190,6 @@ func TestRequestsEndInTime(t *testing.T) {
 	})
 }
 
-// The one timer does not run while there is nothing to wait for.
-func TestTimerStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		i, s, id := open(t)
-		done := request(t.Context(), i, time.Second)
-		s.reply(id, <-s.requests, "")
-		<-done
-		pass(time.Minute)
-		i.mu.Lock()
-		rings := i.rings
-		i.mu.Unlock()
-		check.That(t, rings.IsZero(), "the timer is set to %s", rings)
-		check.ErrorIs(t, i.Close(), nil)
-	})
-}
-
 // server speaks as much of the protocol as an Inbox needs, and answers requests only when it is told to.
 type server struct {
 	conn     net.Conn

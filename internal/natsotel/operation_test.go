@@ -3,7 +3,6 @@ package natsotel_test
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -163,45 +162,6 @@ func TestObserveHeld(t *testing.T) {
 	check.OK(t, stop())
 	held = 5
 	check.Equal(t, b.value(t, "remote.held", attribute.String("remote", "mail")), 0, "are held after the end")
-}
-
-// A later span links to its message, and a message without a context changes nothing.
-func TestLink(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	header, creator := published(t, b)
-	ctx, span := b.provider.Tracer("test").Start(t.Context(), "follow")
-	b.Link(ctx, nats.Header{})
-	b.Link(ctx, nil)
-	b.Link(ctx, header)
-	b.Link(t.Context(), header) // no span
-	span.End()
-	links := b.spans.Ended()[1].Links()
-	check.That(t, len(links) == 1 && links[0].SpanContext.SpanID() == creator.SpanID(), "links are %v, want one to the publisher", links)
-	if got := trace.SpanContextFromContext(b.Extract(t.Context(), header)); got.SpanID() != creator.SpanID() {
-		t.Errorf("extracted %s, want %s", got.SpanID(), creator.SpanID())
-	}
-}
-
-func TestCarrier(t *testing.T) {
-	t.Parallel()
-	header := nats.Header{"Traceparent": {"old"}, "TRACEPARENT": {"older"}, "Nats-Msg-Id": {"1"}}
-	carrier := natsotel.Carrier(header)
-	check.Equal(t, carrier.Get("traceparent"), "older", "of names that differ in case alone the first counts")
-	check.Equal(t, carrier.Get("Traceparent"), "old", "the exact name counts first")
-	carrier.Set("TraceParent", "new")
-	want := (nats.Header{"traceparent": {"new"}, "Nats-Msg-Id": {"1"}})
-	check.That(t, reflect.DeepEqual(header, want), "got %v, want %v", header, want)
-	got := carrier.Keys()
-	check.That(t, slices.Equal(got, []string{"Nats-Msg-Id", "traceparent"}), "got %v", got)
-	check.Equal(t, carrier.Get("tracestate"), "", "for an absent header")
-}
-
-func ExampleCarrier() {
-	header := nats.Header{}
-	natsotel.Carrier(header).Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	fmt.Println(header)
-	// Output: map[traceparent:[00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01]]
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,7 +3,6 @@ package provision_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,46 +94,14 @@ func TestApplyReportsWhatItDidWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// former are sizes of some of the notifier's streams that are below their declarations.
-var former = map[string]int64{
-	contracts.StreamNotifications: 2 << 30, "KV_" + contracts.BucketDeliveries: 512 << 20, "KV_" + contracts.BucketInbox: 1 << 30,
-}
-
-// small makes the streams of the notifier with their former sizes, and a row in one of them. It returns the declarations of now.
-func small(t *testing.T, js jetstream.JetStream) []jetstream.StreamConfig {
-	t.Helper()
-	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}})
-	for _, config := range want {
-		if size, ok := former[config.Name]; ok {
-			config.MaxBytes = size
-		}
-		check.OK(t, check.Err(js.CreateStream(t.Context(), config)))
-	}
-	check.OK(t, check.Err(js.Publish(t.Context(), "notify.plan.x", nil)))
-	return want
-}
-
-func sizes(t *testing.T, js jetstream.JetStream) map[string]int64 {
-	t.Helper()
-	all := map[string]int64{}
-	for info := range js.ListStreams(t.Context()).Info() {
-		all[info.Config.Name] = info.Config.MaxBytes
-		check.That(t, info.Config.Name != contracts.StreamNotifications || info.State.Msgs == 1, "%d messages are left of 1", info.State.Msgs)
-	}
-	return all
-}
-
 // A limit that has no room for the larger size is named, with its value where the server says it. The stream keeps its size and its
 // messages, and the others grow.
 func TestApplyNamesTheLimitThatIsTooSmall(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		account, server string
-		limit           string
-	}{
-		"largest stream": {account: "disk_max_stream_bytes: 14GB", server: "64GB", limit: "disk_max_stream_bytes of the account, which is 15032385536"},
-		"account":        {account: "max_file: 20GB", server: "64GB", limit: "max_file of the account, which is 21474836480"},
-		"server":         {account: "max_streams: 20", server: "20GB", limit: "max_file_store of the server"},
+	for name, test := range map[string]struct{ account, server, limit string }{
+		"largest stream": {"disk_max_stream_bytes: 14GB", "64GB", "disk_max_stream_bytes of the account, which is 15032385536"},
+		"account":        {"max_file: 20GB", "64GB", "max_file of the account, which is 21474836480"},
+		"server":         {"max_streams: 20", "20GB", "max_file_store of the server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,22 +110,21 @@ func TestApplyNamesTheLimitThatIsTooSmall(t *testing.T) {
 				" }, users: [ { user: u, password: p } ] } }\n"
 			check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 			_, js := natstest.Connect(t, natstest.Server(t, func(c *natsrun.Config) { c.ConfigFile = file }), nats.UserInfo("u", "p"))
-			want := small(t, js)
-			changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
-			check.Require(t, err != nil, "all have room")
-			now := sizes(t, js)
-			for i, change := range changes {
-				_, grows := former[change.Stream]
-				switch {
-				case !grows || change.Stream == "KV_"+contracts.BucketDeliveries:
-					check.That(t, change.Err == nil && now[change.Stream] == want[i].MaxBytes,
-						"%s has %d bytes, want %d: %v", change.Stream, now[change.Stream], want[i].MaxBytes, change.Err)
-				case change.Err == nil || now[change.Stream] != former[change.Stream] || !strings.Contains(change.Err.Error(), fmt.Sprintf(
-					"stream %s: there is no room for a size of %d bytes in %s:", change.Stream, want[i].MaxBytes, test.limit)):
-					t.Errorf("%s has %d bytes: %v", change.Stream, now[change.Stream], err)
-				}
+			want := []jetstream.StreamConfig{{Name: "LARGE", Subjects: []string{"large"}}, {Name: "OTHER", Subjects: []string{"other"}}}
+			for i := range want {
+				want[i].MaxBytes = 1 << 30
+				check.OK(t, check.Err(js.CreateStream(t.Context(), want[i])))
+				want[i].MaxBytes = []int64{32 << 30, 2 << 30}[i]
 			}
-			t.Log(err)
+			check.OK(t, check.Err(js.Publish(t.Context(), "large", nil)))
+			changes, err := provision.Apply(t.Context(), js, want, provision.Options{})
+			check.ErrorContains(t, err, "stream LARGE: there is no room for a size of 34359738368 bytes in "+test.limit+":")
+			check.OK(t, changes[1].Err)
+			for i, size := range []int64{1 << 30, 2 << 30} {
+				info := check.Must(js.Stream(t.Context(), want[i].Name))(t).CachedInfo()
+				check.Equal(t, info.Config.MaxBytes, size, want[i].Name)
+				check.Equal(t, info.State.Msgs, uint64(1-i), want[i].Name)
+			}
 		})
 	}
 }

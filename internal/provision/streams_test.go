@@ -1,7 +1,6 @@
 package provision_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -145,53 +144,6 @@ func TestApplyGoesOnAfterAFailure(t *testing.T) {
 	check.Equal(t, len(compare(t, js, want)), 1, "result")
 }
 
-// unanswered loses the answer to the first request for each stream.
-type unanswered struct {
-	jetstream.StreamManager
-
-	unknown map[string]int // for how many requests those are whose answer was lost
-}
-
-func (u *unanswered) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	stream, err := u.StreamManager.CreateStream(ctx, cfg)
-	if _, again := u.unknown[cfg.Name]; !again {
-		u.unknown[cfg.Name] = 2
-		return nil, nats.ErrTimeout
-	}
-	return stream, err
-}
-
-// Stream does not know a stream at first, as a node that has just begun to lead.
-func (u *unanswered) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	stream, err := u.StreamManager.Stream(ctx, name)
-	if err == nil && u.unknown[name] > 0 {
-		u.unknown[name]--
-		return nil, jetstream.ErrStreamNotFound
-	}
-	return stream, err
-}
-
-// A stream whose answer was lost, and that is made while the next try begins, is created once.
-func TestApplyBearsALostAnswer(t *testing.T) {
-	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceImporter}})
-	changes := check.Must(provision.Apply(t.Context(), &unanswered{js, map[string]int{}}, want, provision.Options{}))(t)
-	check.Equal(t, actions(changes)[provision.Create], len(want), "got[provision.Create]")
-}
-
-// grown is a declared stream as an operator has made it larger, with two old messages.
-func grown(t *testing.T, js jetstream.JetStream, want jetstream.StreamConfig) {
-	t.Helper()
-	larger := want
-	larger.MaxAge, larger.MaxBytes, larger.MaxConsumers, larger.MaxMsgs = 2*want.MaxAge, 2*want.MaxBytes, 2*want.MaxConsumers, 0
-	larger.MaxMsgsPerSubject, larger.Subjects = -1, append(larger.Subjects, "more.>")
-	check.OK(t, check.Err(js.CreateStream(t.Context(), larger)))
-	for range 2 {
-		check.OK(t, check.Err(js.Publish(t.Context(), "events.A.B", make([]byte, 1000))))
-	}
-}
-
 // A stream that an operator has made larger stays so until --allow-shrink, and each difference names the messages that lowering
 // it drops.
 func TestApplyKeepsWhatIsLarger(t *testing.T) {
@@ -199,7 +151,13 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}})[1]
 	want.MaxBytes, want.MaxMsgs, want.MaxMsgsPerSubject = 1500, 1, 1
-	grown(t, js, want)
+	larger := want
+	larger.MaxAge, larger.MaxBytes, larger.MaxConsumers, larger.MaxMsgs = 2*want.MaxAge, 2*want.MaxBytes, 2*want.MaxConsumers, 0
+	larger.MaxMsgsPerSubject, larger.Subjects = -1, append(larger.Subjects, "more.>")
+	check.OK(t, check.Err(js.CreateStream(t.Context(), larger)))
+	for range 2 {
+		check.OK(t, check.Err(js.Publish(t.Context(), "events.A.B", make([]byte, 1000))))
+	}
 	fields := map[string]string{
 		"max_age": "", "max_bytes": "bytes of the oldest messages", "max_consumers": "", "max_msgs": "1 of the oldest messages",
 		"max_msgs_per_subject": "all but the newest 1 messages of each subject", "subjects": "",

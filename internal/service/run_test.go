@@ -485,20 +485,6 @@ func TestTokensOverHTTP(t *testing.T) {
 	}
 }
 
-// The quotas of a token are those of its issuer and subject: another token of the same user has no others.
-func TestQuotasKnowTheUserOfAToken(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		i := &issuer{address: "https://id.example.com", key: issuerKey()}
-		c := newCounter(t, service.LimitConfig{Rate: 1}, i.guard(t, i))
-		synctest.Wait()
-		for n, user := range []string{"42", "43"} {
-			c.want("/now", ada, i.token(t, user, "read all-users", time.Now().Add(time.Hour)), "200")
-			c.want("/now", bob, i.token(t, user, "read all-users", time.Now().Add(time.Duration(n+2)*time.Hour)), overRate)
-		}
-	})
-}
-
 // Event streams and WebSockets end in the second in which their token expires, and say so in their way.
 func TestStreamsEndWithTheirToken(t *testing.T) {
 	t.Parallel()

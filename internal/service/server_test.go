@@ -426,6 +426,7 @@ func TestQuotas(t *testing.T) {
 		}
 		c.want("/now", ada, "", overRate)
 		c.want("/now", "192.0.2.1:2", "", overRate) // another connection of the same
+		c.want("/livez", ada, "", "200")            // a probe has no quota
 		c.want("/now", bob, "", "200")
 		natstest.Pass(250 * time.Millisecond)
 		c.want("/now", ada, "", "200")
@@ -648,7 +649,8 @@ func TestPagesOfTrustedOrigins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{address: "https://id.example.com", key: issuerKey()}
 		router := service.NewRouter(service.RouterConfig{
-			Access: i.guard(t, i), Limits: service.LimitConfig{Rate: 7}, Logger: slog.New(slog.DiscardHandler), Name: "shop", Origins: []string{trusted},
+			Access: i.guard(t, i), Hosts: []string{"example.com"}, Limits: service.LimitConfig{Rate: 8}, Logger: slog.New(slog.DiscardHandler),
+			Name: "shop", Origins: []string{trusted},
 		})
 		router.Handle("POST /orders", access.Own(access.Publish), func(http.ResponseWriter, *http.Request) error { return nil })
 		synctest.Wait()
@@ -684,6 +686,9 @@ func TestPagesOfTrustedOrigins(t *testing.T) {
 				t.Errorf("%s gets %d %v", c.name, w.Code, h)
 			}
 		}
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://evil.test/", http.NoBody))
+		check.Equal(t, w.Code, http.StatusMisdirectedRequest, "a host that leads here")
 		for n := range 8 { // of one address, which has asked already
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodOptions, "/orders", http.NoBody)
 			r.Header.Set("Origin", trusted)

@@ -2,8 +2,6 @@ package contracts_test
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,44 +89,6 @@ func TestChangesOfAKeyAreRepublished(t *testing.T) {
 		msg, err := subscription.NextMsgWithContext(t.Context())
 		check.That(t, err == nil && string(msg.Data) == "v", "got %v, %v", msg, err)
 	}
-}
-
-// TestEveryKeyIsOneTheServerTakes puts each kind of key with an id that needs encoding at its longest.
-func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
-	t.Parallel()
-	_, js := applied(t)
-	id := strings.Repeat("é", contracts.MaxID/2)
-	keys := map[string]func() (string, error){
-		contracts.BucketEnrich: func() (string, error) { return contracts.EnrichEntryKey("wolt", id) },
-		contracts.BucketInbox:  func() (string, error) { return contracts.InboxKey("CUSTOMER", id, id) },
-	}
-	for _, bucket := range slices.Sorted(maps.Keys(keys)) {
-		key := check.Must(keys[bucket]())(t)
-		kv := check.Must(js.KeyValue(t.Context(), bucket))(t)
-		check.ErrorIs(t, check.Err(kv.Create(t.Context(), key, []byte("v"))), nil, bucket)
-		entry, err := kv.Get(t.Context(), key)
-		check.That(t, err == nil && string(entry.Value()) == "v", "%s: %v", bucket, err)
-	}
-}
-
-// TestACloudEventSurvivesTheServer publishes one with text that headers cannot carry as it is.
-func TestACloudEventSurvivesTheServer(t *testing.T) {
-	t.Parallel()
-	_, js := applied(t)
-	event := contracts.CloudEvent{
-		ID: "evt-001", Source: "/reservations", Type: contracts.CloudEventDomain, Subject: "מסעדה \"50%\"\u2028",
-		Extensions: map[string]string{"tenant": "תל אביב"}, DataContentType: "application/json", Data: []byte(`{"a": 1}`),
-	}
-	subject := check.Must(contracts.EventSubject("RESTAURANT", "RESERVATION_REQUESTED"))(t)
-	for _, duplicate := range []bool{false, true} {
-		msg := check.Must(event.Msg(subject))(t)
-		ack, err := js.PublishMsg(t.Context(), msg)
-		check.Require(t, err == nil && ack.Duplicate == duplicate, "got %+v, %v, want duplicate %v", ack, err, duplicate)
-	}
-	stream := check.Must(js.Stream(t.Context(), contracts.StreamEvents))(t)
-	msg := check.Must(stream.GetLastMsgForSubject(t.Context(), subject))(t)
-	got := check.Must(contracts.ParseCloudEvent(msg.Header, msg.Data))(t)
-	check.Equal(t, got, event)
 }
 
 // Each service has its own, and all of them together have everything.

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,33 +43,6 @@ func TestPutReplacesWhatWasRead(t *testing.T) {
 			"%s: got %+v, %v", name, r, err)
 		check.That(t, r.Header.Get(kvrecord.HeaderWriter) != "" && strings.HasPrefix(r.Header.Get(kvrecord.HeaderReplaced), "1."),
 			"%s: the headers are %v", name, r.Header)
-	}
-}
-
-// Of many writers that replace the same record one does, and the others learn that theirs was not stored.
-func TestOneOfManyWriters(t *testing.T) {
-	t.Parallel()
-	s, _ := setup(t, natstest.Server(t))
-	var over kvrecord.Record
-	for round := range 5 {
-		var all sync.WaitGroup
-		var stored, refused atomic.Int64
-		for n := range 16 {
-			all.Go(func() {
-				_, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: fmt.Append(nil, round, n), Over: over})
-				switch {
-				case err == nil:
-					stored.Add(1)
-				case errors.Is(err, kvrecord.ErrConflict) && !conflict(err).Unknown:
-					refused.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		check.Require(t, stored.Load() == 1 && refused.Load() == 15, "%d stored, %d refused", stored.Load(), refused.Load())
-		over = check.Must(s.Latest(t.Context(), "r.a"))(t)
 	}
 }
 

@@ -213,7 +213,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 				methods = append(methods, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
 			}
 			for _, method := range methods {
-				if msg, err := nc.Request(api+method, []byte("{}"), s.wait); err == nil && !bytes.Contains(msg.Data, []byte("not enabled for account")) {
+				if msg, err := nc.Request(api+method, []byte("{}"), patience); err == nil && !bytes.Contains(msg.Data, []byte("not enabled for account")) {
 					t.Errorf("%s answers: %s", api+method, msg.Data)
 				}
 			}
@@ -224,7 +224,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 		"$SRV.PING", "$SYS.REQ.SERVER.PING", "worker.v1.info", "worker.v1.recent.x", "audit.cli.operators", "audit.notifier.operators",
 		"$JS.NOTIFIER.API.$KV.directory.x.x", "$JS.NOTIFIER.API.$KV.inbox.x", "$JS.ENRICHER.API.$KV.enrich.x", "$JS.ENRICHER.API.$KV.jobs.limits.x",
 	} {
-		check.ErrorIs(t, check.Err(nc.Request(subject, nil, s.wait)), nats.ErrNoResponders, subject)
+		check.ErrorIs(t, check.Err(nc.Request(subject, nil, patience)), nats.ErrNoResponders, subject)
 	}
 }
 

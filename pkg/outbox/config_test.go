@@ -4,18 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -89,22 +86,4 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 	} {
 		check.Equal(t, classify(test.err), test.want, test.err.Error())
 	}
-}
-
-func TestBackoffGrowsToItsLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := &Relay{cfg: Config{Logger: slog.New(slog.DiscardHandler)}}
-		var failures int
-		for range 100 {
-			begun := time.Now()
-			r.failed(t.Context(), "test", errSession, &failures)
-			if d := time.Since(begun); d < minBackoff/2 || d > maxBackoff*3/2 {
-				t.Fatalf("waits %s", d)
-			}
-		}
-		if wait := retry.Wait(failures-1, minBackoff, maxBackoff); wait != maxBackoff {
-			t.Errorf("the last wait is %s", wait)
-		}
-	})
 }

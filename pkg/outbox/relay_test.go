@@ -340,23 +340,6 @@ func TestKeyIsTheAggregateUnlessTheEventHasItsOwn(t *testing.T) {
 		"one key is in lanes")
 }
 
-// Without its own handler, nats.go writes errors of a connection to the standard error.
-func TestErrorsOfTheConnectionAreLogged(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	handlers := make(chan nats.ErrHandler, 1)
-	var log strings.Builder
-	_, stop := p.relay(func(c *outbox.Config) {
-		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		c.NATSOptions = append(c.NATSOptions, func(o *nats.Options) error { handlers <- o.AsyncErrorCB; return nil })
-	})
-	handler := <-handlers
-	stop()
-	handler(nil, nil, nats.ErrSlowConsumer)
-	want := "level=WARN msg=" + "outbox.connection_error"
-	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
-}
-
 // The permissions of publishers in production suffice for a relay.
 func TestRelayNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
@@ -459,16 +442,6 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 	p.exec("ALTER TABLE away RENAME TO event_outbox")
 	stop()
 	check.Equal(t, len(scrape()), 0, "a relay that has ended still shows")
-}
-
-func TestBacklogOfADatabaseThatIsAway(t *testing.T) {
-	t.Parallel()
-	pool := database(t)
-	b, err := outbox.ReadBacklog(t.Context(), pool)
-	check.That(t, err == nil && b == (outbox.Backlog{}), "%+v, %v; want nothing", b, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	check.ErrorIs(t, check.Err(outbox.ReadBacklog(ctx, pool)), context.Canceled)
 }
 
 // frozenRelay is a relay that waits at a point until its process has been paused and continues. It prints each point that

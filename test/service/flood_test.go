@@ -414,23 +414,6 @@ func (f *flooded) forged(kid string) string {
 		f.issuer, time.Now().Add(time.Hour).Unix())) + "." + part(make([]byte, 64))
 }
 
-// A caller opens as many streams as its quota has, and other callers open theirs. The service ends them all when it stops.
-func TestIdleStreamsHurtNobody(t *testing.T) {
-	t.Parallel()
-	n := min(10_000, (files(t)-otherFiles)/2)
-	f := newFlooded(t, service.LimitConfig{Connections: 4 * n, Rate: 100_000, Streams: n - n/10})
-	got := answers(f.open(n, f.request("GET /v1/events")))
-	check.That(t, got["200"] == n-n/10 && got["429 after 2"] == n/10, "%d streams: %v", n, got)
-	f.served()
-}
-
-// A thousand reads at once are served within the quota of their caller.
-func TestReadsAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFlooded(t, service.LimitConfig{Rate: 100_000, Requests: 1000})
-	check.Equal(t, f.reads(3000, 1000)["200"], 3000, "reads")
-}
-
 // While every request that the service answers at a time is taken, and every stream, probes are answered, and others are told when to come
 // back. So is everybody when the flood is over.
 func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
@@ -451,24 +434,6 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 	}
 	check.Equal(t, answers(conns)["200"], 100, "flood")
 	f.served()
-}
-
-// Neither a flood without a key from the address of a proxy nor one with a key takes the probes away. The metrics have a quota of their
-// own.
-func TestProbesHaveNoQuota(t *testing.T) {
-	t.Parallel()
-	f := newFlooded(t, service.LimitConfig{Rate: 2})
-	for _, text := range []string{f.request("GET /v1/ping"), strings.Replace(f.request("GET /v1/ping"), f.vandal, "unknown", 1)} {
-		got := answers(f.open(100, text))
-		check.That(t, got["429 after 1"] > 0, "%v", got)
-		for _, path := range []string{"/livez", "/readyz", "/readyz?verbose", "/version"} {
-			got := answers(f.open(100, strings.Replace(text, "/v1/ping", path, 1)))
-			check.Equal(t, got["200"], 100, path)
-		}
-		got = answers(f.open(100, strings.Replace(text, "/v1/ping", "/metrics", 1)))
-		check.That(t, got["200"]+got["401"] > 0 && got["429 after 1"]+got["429 after 2"] > 0, "%v", got)
-		check.Equal(t, f.read(http.MethodGet, "/metrics"), "200", "metrics")
-	}
 }
 
 // A refused request is answered before its body has come. Its connection goes on if the body is there, so that a client need not come back.

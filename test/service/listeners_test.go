@@ -204,23 +204,3 @@ func TestStrandedMessagesAreCounted(t *testing.T) {
 		sh.shows("0", "stream_jobs", jobs, "foreign", "queued")
 	})
 }
-
-// A gauge whose answers are lost is gone after 45 seconds, and not those of which there are answers.
-func TestAnOldCountIsNotShown(t *testing.T) {
-	inWorkedStore(t, func(sh *store) {
-		for _, lost := range []string{"$JS.API.CONSUMER.LIST." + jobs, "$JS.API.INFO"} {
-			sh.proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && f.Subject == lost }))
-			pass()
-			sh.shows("0", "stream_jobs", jobs, "importer", "queued") // one lost answer changes nothing
-			time.Sleep(time.Minute)                                  //nolint:forbidigo // fake time
-			gone := lost != "$JS.API.INFO"
-			if (sh.metric("stream_jobs", jobs, "queued") == "") != gone || (sh.metric("stream_jobs_age_seconds", jobs) == "") != gone ||
-				(sh.metric("jetstream_storage_used_bytes") == "") == gone || sh.metric("stream_messages", jobs) == "" {
-				t.Errorf("without %s: %q, %q, %q, %q", lost, sh.metric("stream_jobs", jobs, "queued"), sh.metric("stream_jobs_age_seconds", jobs),
-					sh.metric("jetstream_storage_used_bytes"), sh.metric("stream_messages", jobs))
-			}
-			sh.proxy.Filter(nil)
-			pass()
-		}
-	})
-}

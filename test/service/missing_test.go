@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,25 +200,5 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 		check.ErrorIs(sh, sh.service.Stop(), nil)
 		natstest.Pass(62 * time.Second)
 		count(0)
-	})
-}
-
-// However often readiness is asked for, the service sends nothing for it.
-func TestReadinessCostsNoRequest(t *testing.T) {
-	inStore(t, func(sh *store) {
-		var sent atomic.Int64
-		sh.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-			if f.FromClient {
-				sent.Add(1)
-			}
-			return natstest.Relay
-		})
-		for range 10_000 {
-			check.ErrorIs(sh, sh.service.Ready()["store"], nil)
-		}
-		sh.stored("")
-		if n := sent.Load(); n > 0 {
-			sh.Errorf("sent %d messages", n)
-		}
 	})
 }

@@ -1,8 +1,6 @@
 package export_test
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -103,20 +101,4 @@ func TestNoCollector(t *testing.T) {
 		check.That(t, !span.IsRecording(), "a span is recorded with OTEL_SDK_DISABLED=%q", disabled)
 		check.ErrorIs(t, exports.Stop(t.Context()), nil)
 	}
-}
-
-func TestServiceIsRequired(t *testing.T) {
-	t.Parallel()
-	check.That(t, check.Err(export.Start(t.Context(), export.Config{})) != nil, "a program without a name was accepted")
-}
-
-func ExampleStart() {
-	exports, err := export.Start(context.Background(), export.Config{Service: "kitchen"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	http.Handle("GET /metrics", exports.Metrics)
-	fmt.Println(exports.Stop(context.Background()))
-	// Output: <nil>
 }
