@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // running is a program that was started and stays up.

@@ -22,12 +22,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/console"
-	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
