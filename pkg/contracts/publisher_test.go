@@ -157,8 +157,18 @@ func TestPublishUntilAcknowledged(t *testing.T) {
 	l := &lossy{JetStream: js}
 	l.lose.Store(3)
 	done, err := publisher(t, l, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
-	check.That(t, err == nil && done.Duplicate && done.Sequence == 1 && len(events(t, js)) == 1, "%+v, %v, %d stored", done, err,
-		len(events(t, js)))
+	check.That(t, err == nil && done.Duplicate && done.Sequence == 1, "%+v, %v", done, err)
+	check.Equal(t, len(events(t, js)), 1, "stored")
+
+	// A refusal does not tell what became of the attempt before it.
+	l.lose.Store(1)
+	_, err = publisher(t, l, contracts.PublisherConfig{Prepare: func(ctx context.Context, _ *nats.Msg) {
+		if l.lose.Load() == 0 {
+			check.OK(t, js.DeleteStream(ctx, contracts.StreamEvents))
+		}
+	}}).Publish(t.Context(), reserved("evt-002"))
+	failed, ok := errors.AsType[*contracts.PublishError](err)
+	check.That(t, ok && failed.Attempts == 2 && failed.Unsure, "%+v", err)
 }
 
 // What no later try can change ends the first one. The error names the stream and the subject, and says what to do.

@@ -1,11 +1,7 @@
 package natstest_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,40 +112,6 @@ func TestBubbleLeavesNoTimersBehind(t *testing.T) {
 		natstest.Bubble(t, ask)
 		ask(t, natstest.Server(t))
 	}
-}
-
-// noted keeps the failures of a test.
-type noted struct {
-	testing.TB
-
-	texts []string
-}
-
-func (n *noted) Errorf(format string, args ...any) {
-	n.texts = append(n.texts, fmt.Sprintf(format, args...))
-}
-
-func TestBackgroundEndsAtTheLatestWithTheTest(t *testing.T) {
-	ended := 0
-	f := func(ctx context.Context) error {
-		<-ctx.Done()
-		ended++
-		return io.EOF
-	}
-	n := &noted{}
-	t.Run("stopped", func(t *testing.T) {
-		n.TB = t
-		stop := natstest.Background(n, f)
-		stop()
-		check.Equal(t, ended, 1, "work that ended before Stop returned")
-		stop()
-	})
-	t.Run("not stopped", func(t *testing.T) {
-		n.TB = t
-		natstest.Background(n, f)
-	})
-	want := []string{"in the background: EOF", "in the background: EOF"}
-	check.That(t, ended == 2 && slices.Equal(n.texts, want), "ended %d times, reported %q, want %q", ended, n.texts, want)
 }
 
 func TestMain(m *testing.M) {
