@@ -458,7 +458,7 @@ func TestASourceThatMayNotReadPublishes(t *testing.T) {
 	read := regexp.MustCompile(`\{ account: NOTIFIER, subject: "\$JS\.API\.DIRECT\.GET\.EVENTS" \}`)
 	lines := slices.DeleteFunc(strings.SplitAfter(text, "\n"), read.MatchString)
 	check.ErrorContains(t, reach(t, natstest.NewUsers(t), t.TempDir(), lines, func(s *site) {
-		createAssets(s.T, s.admin, 1)
+		s.fill()
 		_, js := s.as("publisher")
 		p := check.Must(contracts.NewPublisher(js, contracts.PublisherConfig{}))(s.T)
 		e := contracts.Event{EventID: "e", EventType: "HELLO", AggregateType: "GUEST"}
@@ -467,7 +467,7 @@ func TestASourceThatMayNotReadPublishes(t *testing.T) {
 		failed, ok := errors.AsType[*contracts.PublishError](err)
 		check.That(s, ok && failed.Attempts == 1 && failed.Unsure, "again: %+v", err)
 		check.ErrorContains(s, err, "this account may not read")
-	}), "$JS.API.DIRECT.GET.EVENTS")
+	}), "API.DIRECT.GET.EVENTS")
 }
 
 // deployed is where the files are that a server is deployed with.

@@ -67,7 +67,7 @@ func relayProcess(ctx context.Context, is task) error {
 		BatchSize: 8, Concurrency: 1, Hooks: outbox.Hooks{Sending: batch.sending}, Logger: slog.New(slog.DiscardHandler), NATSURL: is.URL,
 		Poll: 200 * time.Millisecond, Pool: pool, PublishTimeout: is.Timeout,
 	}
-	r, err := outbox.New(ctx, cfg.Passing(func(point string) { // there is one batch at a time
+	cfg = cfg.Passing(func(point string) { // there is one batch at a time
 		die(point)
 		if point == outbox.PointCommitted {
 			batch.commit()
@@ -79,12 +79,17 @@ func relayProcess(ctx context.Context, is task) error {
 			is.StopAt = "past"
 			<-thawed
 		}
-	}))
-	if err != nil {
-		return err
+	})
+	for { // a process that is started in the middle of a fault may find no database
+		r, err := outbox.New(ctx, cfg)
+		if err == nil {
+			r.Run(ctx)
+			return batch.err
+		}
+		if !retry.Sleep(ctx, 50*time.Millisecond) {
+			return err
+		}
 	}
-	r.Run(ctx)
-	return batch.err
 }
 
 // batchLog writes the events of a relay's batch into the effect log: those that are sent, acknowledged, and committed.
