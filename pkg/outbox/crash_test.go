@@ -248,7 +248,7 @@ func publishThrough(
 	pool, log := database(t), crash.NewLog(t)
 	_, js := natstest.ConnectURL(t, on.URL)
 	p := &place{TB: t, pool: pool, js: js}
-	p.stream(func(s *jetstream.StreamConfig) { s.Replicas = on.Replicas })
+	p.stream(func(s *jetstream.StreamConfig) { s.Duplicates, s.Replicas = time.Hour, on.Replicas }) // longer than any fault on any machine
 	connection := pool.Config().ConnConfig
 	socket := filepath.Join(connection.Host, fmt.Sprint(".s.PGSQL.", connection.Port))
 	group := crash.NewGroup(t, log, on.URL+","+socket, 3, func(name, servers string) *crash.Process {
