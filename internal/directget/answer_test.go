@@ -45,17 +45,14 @@ func TestAnswers(t *testing.T) {
 		{"bad time", []*nats.Msg{reply("Nats-Sequence", "1", "Nats-Time-Stamp", "yesterday")}, 0, false, errors.ErrUnsupported},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			c := &answer{}
-			for i, m := range tt.replies {
-				last := c.add(m)
-				check.Require(t, last == (i == len(tt.replies)-1), "reply %d: last is %v", i, last)
-			}
-			anyError := errors.Is(tt.err, errors.ErrUnsupported) && c.err != nil
-			check.That(t, len(c.messages) == tt.n && c.more == tt.more && (anyError || errors.Is(c.err, tt.err)),
-				"got %d messages, more %v, %v", len(c.messages), c.more, c.err)
-		})
+		c := &answer{}
+		for i, m := range tt.replies {
+			last := c.add(m)
+			check.Require(t, last == (i == len(tt.replies)-1), "%s: reply %d: last is %v", tt.name, i, last)
+		}
+		anyError := errors.Is(tt.err, errors.ErrUnsupported) && c.err != nil
+		check.That(t, len(c.messages) == tt.n && c.more == tt.more && (anyError || errors.Is(c.err, tt.err)),
+			"%s: got %d messages, more %v, %v", tt.name, len(c.messages), c.more, c.err)
 	}
 	forged := reply("Status", "204", "Nats-Sequence", "1")
 	for i := 0; i < len(stored); i += 2 {

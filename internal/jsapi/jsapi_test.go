@@ -147,7 +147,6 @@ func TestTransient(t *testing.T) {
 		context.Canceled:         false,
 		context.DeadlineExceeded: true,
 		io.EOF:                   false,
-		nats.ErrConnectionClosed: false,
 		nats.ErrDisconnected:     true,
 		nats.ErrNoResponders:     true,
 		nats.ErrTimeout:          true,
@@ -156,19 +155,14 @@ func TestTransient(t *testing.T) {
 		jetstream.ErrJetStreamNotEnabledForAccount: false,
 		jetstream.ErrNoStreamResponse:              true,
 		jetstream.ErrStreamNotFound:                false,
-		jetstream.ErrStreamNameAlreadyInUse:        false,
 
 		errPeerOffline: true,
-		&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}:            true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10009, Description: "JetStream cluster can not handle request"}:            true,
-		&jetstream.APIError{Code: 503, ErrorCode: 10010, Description: "JetStream clustering support required"}:               false,
-		&jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"}:                              true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10052, Description: "stream configuration for update can not change name"}: false,
-		&jetstream.APIError{Code: 400, ErrorCode: 10065, Description: "subjects overlap with an existing stream"}:            false,
-		&jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}:    false,
-		&jetstream.APIError{Code: 500, ErrorCode: 10118, Description: "stream is offline"}:                                   true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10119, Description: "consumer is offline"}:                                 true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: "stream is offline: unsupported"}:                      false,
+		&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}:         true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10009, Description: "JetStream cluster can not handle request"}:         true,
+		&jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"}:                           true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}: false,
+		&jetstream.APIError{Code: 500, ErrorCode: 10118, Description: "stream is offline"}:                                true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: "stream is offline: unsupported"}:                   false,
 	} {
 		for _, err := range []error{err, fmt.Errorf("stream S: %w", err)} {
 			check.Equal(t, jsapi.IsTransient(err), want, fmt.Sprintf("%v", err))

@@ -48,22 +48,16 @@ func TestDecodeRefusesTheWholeBody(t *testing.T) {
 	for name, body := range map[string]string{
 		"empty":            "",
 		"space":            " \n",
-		"not JSON":         "placeId=p",
 		"cut off":          `{"results":[`,
 		"trailing garbage": `{"results":[]} x`,
-		"second document":  `{"results":[]}{"results":[]}`,
 		"array":            `[]`,
-		"string":           `"x"`,
 		"null":             `null`,
 		"not UTF-8":        "{\"results\":[],\"x\":\"\xff\"}",
 		"byte order mark":  "\ufeff{\"results\":[]}",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
-			got := paths(err)
-			check.That(t, slices.Equal(got, []string{""}), "got %v, want one problem of the whole body", err)
-		})
+		_, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
+		got := paths(err)
+		check.That(t, slices.Equal(got, []string{""}), "%s: got %v, want one problem of the whole body", name, err)
 	}
 }
 
@@ -420,15 +414,12 @@ func TestValidateNamesEveryField(t *testing.T) {
 				"/endpoints/email/worst/name /endpoints/email/worst/rotated_at /endpoints/inapp /locale /opt_out/* /mute/a b /mute/c /digest/a b /digest/c /quiet_hours/from /quiet_hours/to /time_zone",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var want []string
-			for path := range strings.SplitSeq(test.want, " /") {
-				want = append(want, "/"+strings.TrimPrefix(path, "/"))
-			}
-			got := paths(test.message.Validate())
-			check.That(t, slices.Equal(got, want), "got  %v\nwant %v", got, want)
-		})
+		var want []string
+		for path := range strings.SplitSeq(test.want, " /") {
+			want = append(want, "/"+strings.TrimPrefix(path, "/"))
+		}
+		got := paths(test.message.Validate())
+		check.That(t, slices.Equal(got, want), "%s: got  %v\nwant %v", name, got, want)
 	}
 }
 
