@@ -74,18 +74,6 @@ func TestAnswers(t *testing.T) {
 		"got %+v, %v", m, err)
 }
 
-// Whatever comes as a reply, nothing panics, and a call ends at most once.
-func FuzzAnswer(f *testing.F) {
-	f.Add("204", "3", "7", stored[5], []byte("x"))
-	f.Add("", "", "", "", []byte(nil))
-	f.Fuzz(func(t *testing.T, status, pending, sequence, created string, data []byte) {
-		m := reply("Status", status, "Nats-Num-Pending", pending, "Nats-Sequence", sequence, "Nats-Time-Stamp", created)
-		m.Data = data
-		c := &answer{}
-		check.That(t, c.add(m) || len(c.messages) == 1, "neither a message nor the end: %+v", c)
-	})
-}
-
 // Last requests the rest of an answer that a server ended early, and of one whose next message went away while it was read.
 func TestLastRequestsTheRest(t *testing.T) {
 	t.Parallel()

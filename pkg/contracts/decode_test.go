@@ -139,17 +139,6 @@ func TestDecodeDoesNotKeepTheInput(t *testing.T) {
 	check.Equal(t, string(req.Results[0].Field("x")), `"kept"`, "unknown field")
 }
 
-// The example of RFC 6920, section 8.1.
-func ExampleFile() {
-	f := contracts.NewFile(`C:\talks\hello.txt`, []byte("Hello World!"))
-	fmt.Println(f.URL())
-	back, err := contracts.ParseFileURL(f.URL())
-	fmt.Println(back.Name, back == f, err)
-	// Output:
-	// ni:///sha-256;f4OxZX_x_FO5LcGBSKHWXfwtSx-j1ncoSt3SABJtkGk?name=hello.txt
-	// hello.txt true <nil>
-}
-
 func TestFileURLIsReadBack(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

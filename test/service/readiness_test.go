@@ -705,23 +705,3 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 func to(subject string) func(natstest.Frame) bool {
 	return func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, subject) }
 }
-
-// An instance that cannot write while a leader is elected, or has to connect to another node, is not missed.
-func TestALostNodeIsNoMissingInstance(t *testing.T) {
-	t.Parallel()
-	c := natstest.Cluster(t, 3)
-	nc, js := natstest.ConnectURL(t, c.URLs())
-	declared(t, js, 3)
-	importing(t, nc, 3)
-	_, js = natstest.ConnectURL(t, c.URLs())
-	shop, known := service.Attend(js, "shop"), 0
-	check.OK(t, check.Must(c.StreamLeader(t.Context(), "KV_jobs"))(t).Kill())
-	for began := time.Now(); time.Since(began) < 12*time.Second || known == 0; { // a look takes 250 ms
-		roll, err := shop.Look(t.Context(), 0)
-		check.Equal(t, roll.Problem, "", "a problem")
-		if err == nil {
-			known++
-		}
-		check.OK(t, t.Context().Err())
-	}
-}

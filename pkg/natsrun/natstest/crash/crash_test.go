@@ -14,10 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
@@ -93,34 +90,6 @@ func TestWrongEndFails(t *testing.T) {
 	check.ErrorIs(t, p.Process.Stop(), nil)
 	p.Died()
 	f.end(t, "was not killed")
-}
-
-func TestKilledServersKeepWhatTheyStored(t *testing.T) {
-	t.Parallel()
-	for name, start := range map[string]func(testing.TB) *crash.Servers{"one": crash.MortalServer, "three": crash.ThreeServers} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			on := start(t)
-			_, js := natstest.ConnectURL(t, on.URL)
-			var kv jetstream.KeyValue
-			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
-				if kv, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: on.Replicas}); err == nil {
-					_, err = kv.PutString(ctx, "k", "v")
-				}
-				return err
-			}))
-			for range 2 {
-				check.OK(t, on.Restart(t.Context(), "KV_b"))
-			}
-			check.ErrorIs(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
-				entry, err := kv.Get(ctx, "k")
-				if err == nil && string(entry.Value()) != "v" {
-					t.Errorf("it has %q", entry.Value())
-				}
-				return err
-			}), nil)
-		})
-	}
 }
 
 func TestSeedIsPrinted(t *testing.T) {
