@@ -250,33 +250,6 @@ func TestEveryTypeIsInTheCorpus(t *testing.T) {
 	check.That(t, err == nil && strings.Contains(string(raw), render.URI("import-job")), "import-job: %v", err)
 }
 
-// FuzzRestaurant: each accepted restaurant is written byte for byte as it came (but for white space between members),
-// and a state can be written into it and read back without touching anything else.
-func FuzzRestaurant(f *testing.F) {
-	for _, seed := range []string{
-		`{"placeId":"p","name":"n"}`,
-		`{"placeId":"p","name":"n","wolt":{"status":"PENDING","url":null},"providers":{"wolt":{"status":"FOUND","url":"https://x.example"}}}`,
-		`{"x":[1e400,-0,{"\u0041":"<"}],"name":"\ud83c\udf55","placeId":"\u0000","location":{"lat":1.50,"lng":-2}}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		body := append(append([]byte(`{"results":[`), raw...), `]}`...)
-		req, err := contracts.Decode[contracts.EnrichRequest](body)
-		if err != nil || len(req.Results) != 1 {
-			return
-		}
-		first := check.Must(contracts.Encode(req))(t)
-		check.That(t, compact(t, first) == compact(t, body), "%s\nbecame\n%s", body, first)
-		r := req.Results[0]
-		r.SetState(contracts.ProviderWolt, contracts.ProviderState{Status: contracts.StatusNotFound}, true)
-		again := decodeOne(t, appendJSON(t, r))
-		state, ok := again.State(contracts.ProviderWolt)
-		check.That(t, ok && state.Status == contracts.StatusNotFound, "state %+v, %v", state, ok)
-		check.Equal(t, others(t, []byte(appendJSON(t, again))), others(t, raw))
-	})
-}
-
 // compact removes white space and nothing else.
 func compact(t *testing.T, raw []byte) string {
 	t.Helper()

@@ -65,17 +65,6 @@ func (f *failing) end(t *testing.T, want ...string) {
 	}
 }
 
-func TestLines(t *testing.T) {
-	t.Parallel()
-	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
-	check.Equal(t, p.Line(), "one", "the first line")
-	check.Equal(t, p.Await(`^three (\d)`)[1], "3", "awaited")
-	p.Kill()
-	line, err := p.Process.Line(t.Context())
-	check.That(t, errors.Is(err, io.EOF), "half a line is taken for a line: %q, %v", line, err)
-	check.That(t, p.Ended() && p.Output() == "one\ntwo\nthree 3\nhalf", "it has ended: %t, and printed %q", p.Ended(), p.Output())
-}
-
 // A process that ends in another way than it should fails its test, which shows what the process printed.
 func TestWrongEndFails(t *testing.T) {
 	t.Parallel()
@@ -90,16 +79,6 @@ func TestWrongEndFails(t *testing.T) {
 	check.ErrorIs(t, p.Process.Stop(), nil)
 	p.Died()
 	f.end(t, "was not killed")
-}
-
-func TestSeedIsPrinted(t *testing.T) {
-	t.Parallel()
-	f := &failing{TB: t}
-	seed := crash.Seed(f)
-	want := fmt.Sprint("-run '^TestSeedIsPrinted$' -args -seed ", seed)
-	check.That(t, strings.Contains(f.log.String(), want), "no %q in %q", want, f.log.String())
-	of := crash.Random(t)
-	check.That(t, of(1).Uint64() == of(1).Uint64() && of(1).Uint64() != of(2).Uint64(), "a sequence cannot be had again, or two are the same")
 }
 
 // The network loses the chosen direction, and only that.
