@@ -363,13 +363,10 @@ func TestCloudEventReadsLeniently(t *testing.T) {
 	for name, test := range map[string]struct{ key, raw, want string }{
 		"other case":           {"Ce-Subject", "x", "x"},
 		"quoted":               {"ce-subject", `"a \"b\" \\ c"`, `a "b" \ c`},
-		"quoted and encoded":   {"ce-subject", `"a%20b"`, "a b"},
 		"lower-case digits":    {"ce-subject", "%e2%82%ac", "€"},
 		"needlessly encoded":   {"ce-subject", "%41%42", "AB"},
-		"not encoded at all":   {"ce-subject", "é €", "é €"},
 		"decoded only once":    {"ce-subject", "%2541", "%41"},
 		"white space trimmed":  {"ce-subject", " x\t", "x"},
-		"empty":                {"ce-subject", "", ""},
 		"single quote is text": {"ce-subject", `5'`, "5'"},
 	} {
 		header := nats.Header{"ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}, test.key: {test.raw}}
@@ -385,12 +382,8 @@ func TestCloudEventRefuses(t *testing.T) {
 		path   string
 	}{
 		"overlong space":     {nats.Header{"ce-subject": {"%C0%A0"}}, "/subject"},
-		"surrogate":          {nats.Header{"ce-subject": {"%ED%A0%80"}}, "/subject"},
 		"raw invalid":        {nats.Header{"ce-subject": {"\xff"}}, "/subject"},
-		"half a percent":     {nats.Header{"ce-subject": {"100%"}}, "/subject"},
-		"sign for a digit":   {nats.Header{"ce-subject": {"%+1"}}, "/subject"},
 		"open quote":         {nats.Header{"ce-subject": {`"abc`}}, "/subject"},
-		"text after quote":   {nats.Header{"ce-subject": {`"a" b`}}, "/subject"},
 		"control character":  {nats.Header{"ce-subject": {"%0D%0Ax: y"}}, "/subject"},
 		"twice":              {nats.Header{"ce-subject": {"a", "a"}}, "/subject"},
 		"twice in two cases": {nats.Header{"ce-subject": {"a"}, "CE-Subject": {"b"}}, "/subject"},
@@ -398,10 +391,8 @@ func TestCloudEventRefuses(t *testing.T) {
 		"time":               {nats.Header{"ce-time": {"yesterday"}}, "/time"},
 		"empty id":           {nats.Header{"ce-type": {""}}, "/type"},
 		"attribute name":     {nats.Header{"ce-my_ext": {"x"}}, "/my_ext"},
-		"attribute data":     {nats.Header{"ce-data": {"x"}}, "/data"},
 		"schema":             {nats.Header{"ce-dataschema": {"relative"}}, "/dataschema"},
 		"too long":           {nats.Header{"ce-subject": {strings.Repeat("x", 10_000)}}, "/subject"},
-		"batch":              {nats.Header{"Content-Type": {"application/cloudevents-batch+json"}}, ""},
 		"structured":         {nats.Header{"Content-Type": {"Application/CloudEvents+JSON; charset=utf-8"}}, ""},
 	} {
 		_, err := contracts.ParseCloudEvent(test.header, []byte(`{}`))
