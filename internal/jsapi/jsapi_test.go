@@ -109,7 +109,6 @@ func TestTransient(t *testing.T) {
 		context.Canceled:         false,
 		context.DeadlineExceeded: true,
 		io.EOF:                   false,
-		nats.ErrDisconnected:     true,
 		nats.ErrNoResponders:     true,
 		nats.ErrTimeout:          true,
 
