@@ -32,11 +32,3 @@ func TestMeasures(t *testing.T) {
 	p := r.Pairs[0]
 	check.That(t, p.Pairs == 2 && p.Matches == 1 && p.Right+p.Missed == 1 && p.Wrong == 0, "pairs: %+v", p)
 }
-
-func TestBadData(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs.jsonl"), []byte("{\n"), 0o600))
-	_, err := measure(&printer{Builder: &strings.Builder{}}, dir)
-	check.ErrorContains(t, err, "pair 1")
-}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"math"
 	"os"
@@ -106,12 +105,10 @@ func TestDemo(t *testing.T) {
 	t.Setenv("NATS_URL", "")
 	var out strings.Builder
 	check.OK(t, run(t.Context(), []string{"demo"}, &out))
-	for _, want := range []string{
+	check.Contains(t, out.String(),
 		"monday-wet: intersection computed", "tuesday-wet: intersection cached", "Total entries:    3 (0 being computed)", "Expiring in 24h:  1\n",
 		"intersection    1, kept for 336h0m0s", "3 computed, 0 failed",
-	} {
-		check.That(t, strings.Contains(out.String(), want), "it does not say %q", want)
-	}
+	)
 	if t.Failed() {
 		t.Log(out.String())
 	}
@@ -153,17 +150,6 @@ func TestOperations(t *testing.T) {
 			if err := out.Geometry.Validate(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-		}
-	}
-	for _, p := range processes() {
-		for _, in := range []Inputs{
-			{},
-			{Distance: -1, Geometries: []geom.Geometry{{}}},
-			{Distance: 1, Geometries: []geom.Geometry{point, point, point}},
-			{Geometries: []geom.Geometry{shape(t, `{"type":"Point","coordinates":[0,89]}`)}},
-		} {
-			_, err := p.compute(t.Context(), in)
-			check.That(t, errors.Is(err, errInputs) || p.name == "union" && len(in.Geometries) == 3, "%s of %+v: got %v", p.name, in, err)
 		}
 	}
 }

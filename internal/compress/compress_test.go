@@ -86,15 +86,3 @@ func FuzzDecompress(f *testing.F) {
 		}
 	})
 }
-
-func TestSavesAnEighthOrNothing(t *testing.T) {
-	t.Parallel()
-	noise := make([]byte, 8000)
-	for i, random := 0, rand.New(rand.NewPCG(1, 2)); i < len(noise); i++ {
-		noise[i] = byte(random.Uint32())
-	}
-	for zeros, want := range map[int]bool{0: false, 500: false, 2000: true} {
-		data, saves, err := New().Compress(append(make([]byte, zeros), noise[zeros:]...))
-		check.That(t, err == nil && saves == want, "%d zeros of %d bytes: %d bytes, saves is %v: %v", zeros, len(noise), len(data), saves, err)
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -62,6 +63,15 @@ func TestAnswers(t *testing.T) {
 	}
 	c := &answer{}
 	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
+	for missing, gap := range map[string]bool{"6": true, "7": false} { // of the message before the second one
+		second := reply("Nats-Subject", "a", "Nats-Sequence", "9", "Nats-Time-Stamp", stored[5], "Nats-Last-Sequence", missing)
+		first := reply(append(stored, "Nats-Last-Sequence", "0")...)
+		c := &answer{}
+		for _, m := range []*nats.Msg{first, second, reply("Status", "204", "Nats-Last-Sequence", "9")} {
+			c.add(m)
+		}
+		check.Equal(t, c.cutAtGap(), gap, "a message is missing before", missing)
+	}
 	m, err := Pushed(one)
 	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time.Equal(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)),
 		"got %+v, %v", m, err)
@@ -77,4 +87,44 @@ func FuzzAnswer(f *testing.F) {
 		c := &answer{}
 		check.That(t, c.add(m) || len(c.messages) == 1, "neither a message nor the end: %+v", c)
 	})
+}
+
+// Last requests the rest of an answer that a server ended early, and of one whose next message went away while it was read.
+func TestLastRequestsTheRest(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string][2]string{
+		"ended early":         {"204", ""},
+		"a message went away": {"404", "Message Not Found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc, _ := natstest.Connect(t, natstest.Server(t))
+			requests := make(chan string, 8)
+			send := func(m *nats.Msg, headers ...string) {
+				r := nats.NewMsg(m.Reply)
+				for i := 0; i < len(headers); i += 2 {
+					r.Header.Set(headers[i], headers[i+1])
+				}
+				check.OK(t, nc.PublishMsg(r))
+			}
+			server := check.Must(nc.Subscribe("api.DIRECT.GET.S", func(m *nats.Msg) {
+				requests <- string(m.Data)
+				sequence, status, text, pending := "7", end[0], end[1], "1"
+				if len(requests) > 1 {
+					sequence, status, text, pending = "9", "204", "", "0"
+				}
+				send(m, "Nats-Subject", "a", "Nats-Sequence", sequence, "Nats-Time-Stamp", "2026-01-02T03:04:05Z")
+				send(m, "Status", status, "Description", text, "Nats-Num-Pending", pending)
+			}))(t)
+			g := check.Must(New(nc, "api."))(t)
+			messages, err := g.Last(t.Context(), "S", []string{"a", "b"})
+			check.OK(t, err)
+			check.That(t, len(messages) == 2 && messages[0].Sequence == 7 && messages[1].Sequence == 9, "got %+v", messages)
+			check.OK(t, server.Unsubscribe())
+			check.OK(t, g.Close())
+			check.Equal(t, len(requests), 2, "requests")
+			check.Equal(t, <-requests, `{"multi_last":["a","b"]}`, "the first request")
+			check.Equal(t, <-requests, `{"multi_last":["a","b"],"seq":8}`, "the second request")
+		})
+	}
 }

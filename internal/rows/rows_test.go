@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -140,39 +139,4 @@ func TestReadEndsWithItsContext(t *testing.T) {
 		seen++
 	}
 	check.Equal(t, seen, 2, "yields")
-}
-
-// The heap after the last of many records is not larger than after the first ones.
-func TestMemoryIsBounded(t *testing.T) {
-	const records = 20_000
-	padding := strings.Repeat("p", 500)
-	for name, form := range map[string][3]string{
-		"csv": {"id,pad\n", "%d," + padding + "\n", ""}, "array": {"[0", `,{"id":%d,"pad":"` + padding + "\"}\n", "]"},
-		"jsonl": {"{}\n", `{"id":%d,"pad":"` + padding + "\"}\n", ""}, "values": {"{\n}", "{\n\"id\":%d,\"pad\":\"" + padding + "\"}\n", ""},
-	} {
-		out, in := io.Pipe()
-		go func() {
-			_, err := io.WriteString(in, form[0])
-			for i := 0; i < records && err == nil; i++ {
-				_, err = fmt.Fprintf(in, form[1], i)
-			}
-			if err == nil {
-				_, err = io.WriteString(in, form[2])
-			}
-			in.CloseWithError(err)
-		}()
-		var early, late runtime.MemStats
-		n := 0
-		for _, err := range rows.Read(t.Context(), "f", out, rows.Options{Columns: []string{"id"}, MaxBytes: 1000}) {
-			check.OK(t, err)
-			n++
-			if n == 3000 || n == records {
-				runtime.GC()
-				runtime.ReadMemStats(map[int]*runtime.MemStats{3000: &early, records: &late}[n])
-			}
-		}
-		check.That(t, n >= records, "%s: read %d records, want %d", name, n, records)
-		grown := int64(late.HeapAlloc) - int64(early.HeapAlloc)
-		check.That(t, grown <= 4<<20, "%s: the heap grew by %d bytes over 10 MB of input", name, grown)
-	}
 }

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
-	"weak"
 
 	json2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -122,21 +120,6 @@ func sameMembers(t *testing.T, data []byte) {
 			check.That(t, ok && bytes.Equal(member.Value, want), "%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
 		}
 	}
-}
-
-// Who drops a value that shares the copy of its document frees the copy.
-func TestCopyIsFreed(t *testing.T) {
-	type kept struct{ raw []byte }
-	rules := strictjson.NewRules(func(r *strictjson.Report) *json2.Unmarshalers {
-		return json2.UnmarshalFromFunc(func(dec *jsontext.Decoder, k *kept) (err error) { k.raw, err = r.Keep(dec); return err })
-	})
-	var value kept
-	problems, problem := strictjson.Unmarshal([]byte(`{"a":"`+strings.Repeat("x", 1<<20)+`"}`), &value, rules)
-	check.That(t, len(problems) == 0 && problem == nil, "%v, %v", problems, problem)
-	there := weak.Make(&value.raw[0])
-	value.raw = nil
-	runtime.GC()
-	check.That(t, there.Value() == nil, "the copy is still there")
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -40,17 +40,10 @@ func TestCloudEventBinaryRoundTrip(t *testing.T) {
 	check.Equal(t, got, event)
 }
 
-func TestCloudEventSpecExample(t *testing.T) {
-	t.Parallel()
-	header := check.Must(contracts.CloudEvent{ID: "1", Source: "/", Type: "t", Subject: "Euro € 😀"}.Header())(t)
-	check.Equal(t, header["ce-subject"][0], "Euro%20%E2%82%AC%20%F0%9F%98%80", "ce-subject")
-}
-
 func TestCloudEventReadsLeniently(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ key, raw, want string }{
 		"other case":           {"Ce-Subject", "x", "x"},
-		"upper case":           {"CE-SUBJECT", "x", "x"},
 		"quoted":               {"ce-subject", `"a \"b\" \\ c"`, `a "b" \ c`},
 		"quoted and encoded":   {"ce-subject", `"a%20b"`, "a b"},
 		"lower-case digits":    {"ce-subject", "%e2%82%ac", "€"},
@@ -77,15 +70,11 @@ func TestCloudEventRefuses(t *testing.T) {
 		path   string
 	}{
 		"overlong space":     {nats.Header{"ce-subject": {"%C0%A0"}}, "/subject"},
-		"overlong slash":     {nats.Header{"ce-subject": {"%E0%80%AF"}}, "/subject"},
 		"surrogate":          {nats.Header{"ce-subject": {"%ED%A0%80"}}, "/subject"},
-		"lone continuation":  {nats.Header{"ce-subject": {"%80"}}, "/subject"},
 		"raw invalid":        {nats.Header{"ce-subject": {"\xff"}}, "/subject"},
 		"half a percent":     {nats.Header{"ce-subject": {"100%"}}, "/subject"},
-		"no digits":          {nats.Header{"ce-subject": {"%zz"}}, "/subject"},
 		"sign for a digit":   {nats.Header{"ce-subject": {"%+1"}}, "/subject"},
 		"open quote":         {nats.Header{"ce-subject": {`"abc`}}, "/subject"},
-		"open escape":        {nats.Header{"ce-subject": {`"abc\`}}, "/subject"},
 		"text after quote":   {nats.Header{"ce-subject": {`"a" b`}}, "/subject"},
 		"control character":  {nats.Header{"ce-subject": {"%0D%0Ax: y"}}, "/subject"},
 		"twice":              {nats.Header{"ce-subject": {"a", "a"}}, "/subject"},
@@ -99,7 +88,6 @@ func TestCloudEventRefuses(t *testing.T) {
 		"too long":           {nats.Header{"ce-subject": {strings.Repeat("x", 10_000)}}, "/subject"},
 		"batch":              {nats.Header{"Content-Type": {"application/cloudevents-batch+json"}}, ""},
 		"structured":         {nats.Header{"Content-Type": {"Application/CloudEvents+JSON; charset=utf-8"}}, ""},
-		"avro":               {nats.Header{"Content-Type": {"application/cloudevents+avro"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,38 +46,6 @@ func ExampleDecode() {
 	// /url
 }
 
-func ExampleEncode() {
-	job := contracts.EnrichJob{
-		Provider: contracts.ProviderWolt, PlaceID: "ChIJ123", RequestID: "req_1", Claim: "V1StGXR8", Name: "Pizza & Pasta",
-	}
-	raw, err := contracts.Encode(job)
-	fmt.Println(string(raw), err)
-	// Output: {"provider":"wolt","placeId":"ChIJ123","requestId":"req_1","claim":"V1StGXR8","name":"Pizza & Pasta"} <nil>
-}
-
-func ExampleEncodeToken() {
-	for _, id := range []string{"ChIJ123", "user@example.com", "*", "=Kg"} {
-		token, err := contracts.EncodeToken(id)
-		fmt.Println(token, err)
-	}
-	// Output:
-	// ChIJ123 <nil>
-	// =dXNlckBleGFtcGxlLmNvbQ <nil>
-	// =Kg <nil>
-	// =PUtn <nil>
-}
-
-func ExampleResultPatch() {
-	state := contracts.ProviderState{Status: contracts.StatusNotFound}
-	patch := contracts.ResultPatch{
-		Type: contracts.TypeResultPatch, RequestID: "req_1", PlaceID: "ChIJ123",
-		Patch: contracts.Patch{Providers: map[string]contracts.ProviderState{"wolt": state}, Wolt: &state},
-	}
-	raw, err := contracts.Encode(patch)
-	fmt.Println(string(raw), err)
-	// Output: {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}} <nil>
-}
-
 func ExampleCloudEvent() {
 	msg, err := contracts.CloudEvent{
 		ID: "evt-001", Source: "/reservations", Type: "com.example.reservation.requested.v1", Subject: "Café 7",
@@ -94,20 +62,6 @@ func ExampleCloudEvent() {
 	// Output:
 	// [/reservations|evt-001] [Caf%C3%A9%207]
 	// Café 7 <nil>
-}
-
-func ExampleStreams() {
-	for _, stream := range contracts.Streams(contracts.AssetOptions{Replicas: 3}) {
-		fmt.Println(stream.Name, stream.Retention, stream.Subjects)
-	}
-	// Output:
-	// AUDIT Limits [audit.*.operators]
-	// AUDIT_USERS Limits [audit.*.users.*]
-	// DEAD Limits [dead.> $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.> $JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>]
-	// ENRICH_JOBS WorkQueue [jobs.enrich.>]
-	// EVENTS Limits [events.>]
-	// IMPORT_JOBS WorkQueue [jobs.import.>]
-	// NOTIFICATIONS Limits [notify.plan.> notify.send.>]
 }
 
 // An event is published until the stream has acknowledged it. A caller that calls again, after a crash or a lost

@@ -48,17 +48,6 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestRestaurantLosesWhiteSpaceBetweenMembers(t *testing.T) {
-	t.Parallel()
-	check.Equal(t, appendJSON(t, decodeOne(t, "{\"placeId\" : \"p\",\n\"name\":\"n\"}")), `{"placeId":"p","name":"n"}`, "encoded")
-}
-
-func TestRestaurantMatchesNamesExactly(t *testing.T) {
-	t.Parallel()
-	r := decodeOne(t, `{"PlaceID":"other","placeId":"p","name":"n","NAME":"other"}`)
-	check.That(t, r.PlaceID == "p" && r.Name == "n", "got %q %q, want the exact names", r.PlaceID, r.Name)
-}
-
 func TestRestaurantSetState(t *testing.T) {
 	t.Parallel()
 	found := contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://wolt.com/x?a=1&b=2")}

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/testbed"
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -27,8 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	mortalRelay.Main()
-	frozenRelay.Main()
+	relays.Main()
 	natstest.Main(m, 4, goleak.Cleanup(func(code int) {
 		outboxtest.Stop()
 		os.Exit(code)
@@ -163,62 +162,28 @@ func (p *place) stored() []string {
 	var ids []string
 	for _, msg := range p.messages() {
 		var e contracts.Event
-		check.OK(p, json.Unmarshal(msg.Data(), &e))
+		check.OK(p, json.Unmarshal(msg.Data, &e))
 		ids = append(ids, e.EventID)
 	}
 	return ids
 }
 
-// messages returns all messages in the stream, in order. It tries again while a cluster whose leader has just ended refuses
-// requests, or does not answer.
-func (p *place) messages() []jetstream.Msg {
+// messages returns all messages in the stream, in order, also while a cluster elects a leader.
+func (p *place) messages() (all []*jetstream.RawStreamMsg) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), patience)
-	defer cancel()
-	var cause error
-	for {
-		all, err := p.read(ctx)
-		if err == nil {
-			return all
+	check.OK(p, natstest.UntilAnswered(p, func(ctx context.Context) error {
+		stream, err := p.js.Stream(ctx, contracts.StreamEvents)
+		for err == nil && len(all) < int(stream.CachedInfo().State.LastSeq) {
+			var msg *jetstream.RawStreamMsg
+			if msg, err = stream.GetMsg(ctx, uint64(len(all)+1)); err == nil {
+				all = append(all, msg)
+			} else if errors.Is(err, jetstream.ErrMsgNotFound) { // a replica that is behind
+				err = nats.ErrTimeout
+			}
 		}
-		if cause == nil || ctx.Err() == nil { // the last attempt ends with ctx, whatever failed before
-			cause = err
-		}
-		retry.Sleep(ctx, 5*time.Millisecond)
-		check.Require(p, ctx.Err() == nil, "the stream could not be read for %s: %v", patience, cause)
-	}
-}
-
-// read returns all messages in the stream.
-func (p *place) read(ctx context.Context) ([]jetstream.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a lost request costs no more
-	defer cancel()
-	stream, err := p.js.Stream(ctx, contracts.StreamEvents)
-	if err != nil {
-		return nil, err
-	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		return nil, err
-	}
-	var all []jetstream.Msg
-	for left := int(stream.CachedInfo().State.Msgs); len(all) < left; {
-		batch, err := consumer.Fetch(left-len(all), jetstream.FetchMaxWait(time.Second))
-		if err != nil {
-			return nil, err
-		}
-		before := len(all)
-		for msg := range batch.Messages() {
-			all = append(all, msg)
-		}
-		if batch.Error() != nil {
-			return nil, batch.Error()
-		}
-		if len(all) == before {
-			return nil, fmt.Errorf("a second went by without the %d messages that are missing of %d", left-before, left)
-		}
-	}
-	return all, nil
+		return err
+	}))
+	return all
 }
 
 // checkOrder fails unless ids are exactly the ids of the events, in the order of the events for each aggregate.

@@ -23,40 +23,35 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 		one     = "1 of 2 instances of the shop do not answer"
 		unknown = "read the places of the shop: "
 	)
-	// A script starts (+a), kills (xa), freezes (_a), thaws (^a) and stops (-a) instances; in between an observer looks for 14 seconds (~), or
-	// not for 2 (.). It takes the servers away, to which the observer then comes back before instances (!), and deletes (d) and makes (m) the
-	// bucket.
+	// A script starts, kills, freezes, thaws and stops instances. In between an observer watches for 14 seconds, or waits for 2. The script
+	// takes the servers away, to which the observer then comes back before instances, and deletes and makes the bucket.
 	for name, test := range map[string]struct {
 		script string
 		want   []string                  // problems in their order
 		lose   func(natstest.Frame) bool // of the observer's messages
 		stuck  bool                      // no instance can write once it has a place
 	}{
-		"one that runs":                 {script: "+a ~"},
-		"the only one is killed":        {script: "+a ~ xa ~", want: []string{late, gone}},
-		"one of two":                    {script: "+a ~ +b ~ xb ~", want: []string{late, one}},
-		"the older one of two":          {script: "+a ~ +b ~ xa ~", want: []string{late, one}},
-		"one of two, then the other":    {script: "+a ~ +b ~ xb ~ -a ~", want: []string{late, one, gone}},
-		"two":                           {script: "+a ~ +b ~ xa xb ~", want: []string{late, strings.Replace(gone, "1 did", "2 did", 1)}},
-		"the only one is stopped":       {script: "+a ~ -a ~"},
-		"a rolling deployment":          {script: "+a +b ~ +c ~ -a +d ~ -b ~ -c +e ~ -d -e ~"},
-		"a new one after the old":       {script: "+a ~ -a +b ~ -b +c ~"},
-		"it is started again later":     {script: "+a ~ xa ~ +b ~", want: []string{late, gone}},
-		"it is started again at once":   {script: "+a ~ xa +b ~ -b ~"},
-		"it is stopped soon after":      {script: "+a ~ xa +b . -b ~"},
-		"one of two, and stopped soon":  {script: "+a ~ +b ~ xb +c . -c ~ xa ~", want: []string{late, gone}},
-		"a third one is stopped soon":   {script: "+a ~ +b ~ +c . -c ~ ~ xb ~", want: []string{late, one}},
-		"the servers were away":         {script: "+a ~ ! ~"},
-		"they were, and it died":        {script: "+a ~ ! ~ xa ! ~", want: []string{gone}},
-		"it dies again and again":       {script: "+a ~ xa +b xb +c xc +d ~ xd ~", want: []string{late, gone}},
-		"one of two is started again":   {script: "+a ~ +b ~ xa -b +c ~ ~", want: []string{one}},
-		"a frozen one":                  {script: "+a ~ _a ~ ^a ~ -a ~", want: []string{late, gone}},
-		"a frozen one that is replaced": {script: "+a ~ _a ~ +b ~ ^a ~ xb ~", want: []string{late, gone, late, one}},
-		"the disk is full":              {script: "+a ~ ~", stuck: true},
-		"the observer may not ask":      {script: "+a ~ ~ xa ~", want: []string{late, gone}, lose: to("$SRV.PING.")},
-		"the bucket is made again":      {script: "+a ~ d m ~ xa ~", want: []string{late, gone}},
-		"the bucket is missing":         {script: "+a ~ d ~ xa ~"},
-		"the observer may not read":     {script: "+a ~ xa ~", want: []string{unknown}, lose: to("$JS.API.STREAM.MSG.GET.KV_jobs")},
+		"one that runs":                {script: "start a, watch"},
+		"the only one is killed":       {script: "start a, watch, kill a, watch", want: []string{late, gone}},
+		"one of two, then the other":   {script: "start a, watch, start b, watch, kill b, watch, stop a, watch", want: []string{late, one, gone}},
+		"two":                          {script: "start a, watch, start b, watch, kill a, kill b, watch", want: []string{late, strings.Replace(gone, "1 did", "2 did", 1)}},
+		"the only one is stopped":      {script: "start a, watch, stop a, watch"},
+		"a rolling deployment":         {script: "start a, start b, watch, start c, watch, stop a, start d, watch, stop b, watch, stop c, start e, watch, stop d, stop e, watch"},
+		"it is started again later":    {script: "start a, watch, kill a, watch, start b, watch", want: []string{late, gone}},
+		"it is started again at once":  {script: "start a, watch, kill a, start b, watch, stop b, watch"},
+		"one of two, and stopped soon": {script: "start a, watch, start b, watch, kill b, start c, wait, stop c, watch, kill a, watch", want: []string{late, gone}},
+		"a third one is stopped soon":  {script: "start a, watch, start b, watch, start c, wait, stop c, watch, watch, kill b, watch", want: []string{late, one}},
+		"the servers were away":        {script: "start a, watch, away, watch"},
+		"they were, and it died":       {script: "start a, watch, away, watch, kill a, away, watch", want: []string{gone}},
+		"one of two is started again":  {script: "start a, watch, start b, watch, kill a, stop b, start c, watch, watch", want: []string{one}},
+		"a frozen one that is replaced": {
+			script: "start a, watch, freeze a, watch, start b, watch, thaw a, watch, kill b, watch", want: []string{late, gone, late, one},
+		},
+		"the disk is full":          {script: "start a, watch, watch", stuck: true},
+		"the observer may not ask":  {script: "start a, watch, watch, kill a, watch", want: []string{late, gone}, lose: to("$SRV.PING.")},
+		"the bucket is made again":  {script: "start a, watch, delete, make, watch, kill a, watch", want: []string{late, gone}},
+		"the bucket is missing":     {script: "start a, watch, delete, watch, kill a, watch"},
+		"the observer may not read": {script: "start a, watch, kill a, watch", want: []string{unknown}, lose: to("$JS.API.STREAM.MSG.GET.KV_jobs")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -82,9 +77,9 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						natstest.Pass(2 * time.Second)
 					}
 				}
-				for step := range strings.FieldsSeq(test.script) {
-					switch do, id := step[0], step[1:]; do {
-					case '+':
+				for step := range strings.SplitSeq(test.script, ", ") {
+					switch do, id, _ := strings.Cut(step, " "); do {
+					case "start":
 						links[id] = natstest.NewProxy(t, srv)
 						nc, _ := natstest.Connect(t, srv, links[id].Through())
 						services[id] = check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{})))(t)
@@ -93,20 +88,20 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						if test.stuck {
 							links[id].Filter(natstest.Losing(to("$KV.jobs.ready.shop-")))
 						}
-					case 'x':
+					case "kill":
 						links[id].Cut()
 						delete(links, id)
-					case '_':
+					case "freeze":
 						links[id].Partition()
-					case '^':
+					case "thaw":
 						links[id].Heal()
-					case '-':
+					case "stop":
 						check.OK(t, services[id].Stop())
-					case '~':
+					case "watch":
 						look(7)
-					case '.':
+					case "wait":
 						natstest.Pass(2 * time.Second)
-					case '!':
+					case "away":
 						for _, link := range links {
 							link.Partition()
 						}
@@ -115,9 +110,9 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						for _, link := range links {
 							link.Heal()
 						}
-					case 'd':
+					case "delete":
 						check.OK(t, js.DeleteStream(t.Context(), "KV_jobs"))
-					case 'm':
+					case "make":
 						declared(t, js, 1)
 					}
 				}

@@ -1,12 +1,7 @@
 package natstest_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -60,123 +55,6 @@ func TestProxyFaults(t *testing.T) {
 			check.That(t, err == nil, "the next is lost as well: %v", err)
 		})
 	}
-}
-
-func TestProxyChangesAndDelays(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		answerer(t, srv)
-		p := natstest.NewProxy(t, srv)
-		nc, _ := natstest.Connect(t, srv, p.Through())
-		p.Slow(time.Second)
-		p.Change(func(f natstest.Frame) []byte {
-			if f.FromClient || !bytes.Equal(f.Payload(), []byte("first")) {
-				return nil
-			}
-			return f.With([]byte("another"), 0)
-		})
-		start := time.Now()
-		m, err := nc.Request("ask", nil, time.Minute)
-		check.That(t, err == nil && string(m.Data) == "another" && time.Since(start) == time.Second,
-			"got %v, %v after %s", m, err, time.Since(start))
-	})
-}
-
-func TestProxyPartition(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		answerer(t, srv)
-		p := natstest.NewProxy(t, srv)
-		nc, _ := natstest.Connect(t, srv, p.Through())
-		p.Partition()
-		if m, err := nc.Request("ask", nil, time.Second); err == nil || !nc.IsConnected() {
-			t.Errorf("got %v through a partition, or knows of it: %s", m, nc.Status())
-		}
-		p.Heal()
-		for start := time.Now(); ; {
-			if _, err := nc.Request("ask", nil, time.Second); err == nil {
-				break
-			} else if time.Since(start) > time.Minute {
-				t.Fatal(err)
-			}
-		}
-		n := p.Subscriptions()
-		check.That(t, n != 0, "no subscription was seen")
-		p.Cut()
-		check.That(t, check.Err(p.InProcessConn()) != nil, "a new connection was let in")
-	})
-}
-
-// Each mishap hits the message that it is aimed at: whether that arrives, whether it is answered, and how long nothing passes.
-func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
-	for _, mishap := range natstest.Mishaps() {
-		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
-			_, direct := natstest.Connect(t, srv)
-			stream := check.Must(direct.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
-			wire := natstest.NewWire(t, srv, mishap)
-			var nc *nats.Conn
-			start := func() { nc, _ = natstest.Connect(t, srv, wire.Connect()...) }
-			start()
-			const requests, timeout = 4, time.Second
-			for n, struck := 1, true; struck; n++ {
-				check.Require(t, n <= requests+1, "there is no end of messages")
-				wire.Aim(n)
-				work := nc
-				answered := make(chan int, 1)
-				go func() {
-					sum := 0
-					for range requests {
-						if _, err := work.Request("s", nil, timeout); err == nil {
-							sum++
-						}
-					}
-					answered <- sum
-				}()
-				sum := -1
-				_, struck = wire.Until(time.Minute, func() string {
-					select {
-					case sum = <-answered:
-					default:
-					}
-					if sum < 0 {
-						return "requests"
-					}
-					return ""
-				}, start)
-				want := requests
-				if struck {
-					want--
-				}
-				if mishap.Dies && struck {
-					want = n - 1
-				}
-				check.Equal(t, sum, want, fmt.Sprintf("aimed at %d: answers", n))
-			}
-			info := check.Must(stream.Info(t.Context()))(t)
-			stored := requests * (requests + 1)
-			switch {
-			case mishap.Dies && mishap.Answered:
-				stored = 1 + 2 + 3 + 4 + requests
-			case mishap.Dies:
-				stored = 0 + 1 + 2 + 3 + requests
-			case !mishap.Answered:
-				stored -= requests
-			}
-			check.Equal(t, int(info.State.Msgs), stored, "messages are stored")
-		})
-	}
-}
-
-func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
-	const ttl = 7 * 24 * time.Hour
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		_, js := natstest.Connect(t, srv)
-		ctx := t.Context()
-		kv := check.Must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour}))(t)
-		check.OK(t, check.Err(kv.Create(ctx, "k", []byte("v"), jetstream.KeyTTL(ttl))))
-		natstest.Pass(ttl - time.Second)
-		check.ErrorIs(t, check.Err(kv.Get(ctx, "k")), nil)
-		natstest.Pass(2 * time.Second)
-		check.ErrorIs(t, check.Err(kv.Get(ctx, "k")), jetstream.ErrKeyNotFound)
-	})
 }
 
 func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
@@ -236,40 +114,6 @@ func TestBubbleLeavesNoTimersBehind(t *testing.T) {
 	}
 }
 
-// noted keeps the failures of a test.
-type noted struct {
-	testing.TB
-
-	texts []string
-}
-
-func (n *noted) Errorf(format string, args ...any) {
-	n.texts = append(n.texts, fmt.Sprintf(format, args...))
-}
-
-func TestBackgroundEndsAtTheLatestWithTheTest(t *testing.T) {
-	ended := 0
-	f := func(ctx context.Context) error {
-		<-ctx.Done()
-		ended++
-		return io.EOF
-	}
-	n := &noted{}
-	t.Run("stopped", func(t *testing.T) {
-		n.TB = t
-		stop := natstest.Background(n, f)
-		stop()
-		check.Equal(t, ended, 1, "work that ended before Stop returned")
-		stop()
-	})
-	t.Run("not stopped", func(t *testing.T) {
-		n.TB = t
-		natstest.Background(n, f)
-	})
-	want := []string{"in the background: EOF", "in the background: EOF"}
-	check.That(t, ended == 2 && slices.Equal(n.texts, want), "ended %d times, reported %q, want %q", ended, n.texts, want)
-}
-
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
@@ -280,14 +124,4 @@ func TestClustersNeedNodeMain(t *testing.T) {
 	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{})
 	check.That(t, errors.Is(err, natsrun.ErrNoNodeMain) && strings.Contains(err.Error(), "TestMain"),
 		"got %v, want ErrNoNodeMain that says where to call it", err)
-}
-
-func TestServerAppliesEveryMutation(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t,
-		func(c *natsrun.Config) { c.ServerName = "first" },
-		func(c *natsrun.Config) { c.ServerName += "-second" },
-	)
-	nc, _ := natstest.Connect(t, srv)
-	check.Equal(t, nc.ConnectedServerName(), "first-second", "server name")
 }

@@ -79,24 +79,6 @@ func TestLines(t *testing.T) {
 	check.That(t, p.Ended() && p.Output() == "one\ntwo\nthree 3\nhalf", "it has ended: %t, and printed %q", p.Ended(), p.Output())
 }
 
-func TestPausedProcessIsKilled(t *testing.T) {
-	t.Parallel()
-	p := speakers.Start(t, "ready\n")
-	p.Line()
-	p.Pause()
-	p.Kill()
-	p.Died()
-}
-
-func TestPausedProcessGoesOn(t *testing.T) {
-	t.Parallel()
-	p := speakers.Start(t, "ready\n")
-	p.Line()
-	p.Pause()
-	p.Continue()
-	p.Stop()
-}
-
 // A process that ends in another way than it should fails its test, which shows what the process printed.
 func TestWrongEndFails(t *testing.T) {
 	t.Parallel()
