@@ -120,35 +120,6 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// Commands with one lock run one at a time, each with a greater token than the one before.
-func TestLockedCommandsRunOneAtATime(t *testing.T) {
-	t.Parallel()
-	p := newLockPlace(t)
-	dir := t.TempDir()
-	const processes, each = 6, 4
-	var all sync.WaitGroup
-	for range processes {
-		all.Go(func() {
-			for range each {
-				p.lock(`mkdir `+dir+`/alone || exit 1
-					echo $EXPEDITER_FENCING_TOKEN $EXPEDITER_LOCK_NAME >>`+dir+`/log
-					rmdir `+dir+`/alone`, "report.daily").exits(0, "")
-			}
-		})
-	}
-	all.Wait()
-	log := check.Must(os.ReadFile(filepath.Join(dir, "log")))(t)
-	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	check.Equal(t, len(lines), processes*each, "commands ran")
-	var last kvlock.Token
-	for _, line := range lines {
-		text, name, _ := strings.Cut(line, " ")
-		token, err := kvlock.ParseToken(text)
-		check.That(t, err == nil && token.Compare(last) > 0 && name == "report.daily", "%q comes after %s: %v", line, last, err)
-		last = token
-	}
-}
-
 // The lock of a killed process is free after its TTL, and its command is killed too.
 func TestLockOfAKilledProcessIsFreeAfterItsTTL(t *testing.T) {
 	t.Parallel()

@@ -105,6 +105,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 		tabTo(p, "form[action$='/dead/replay'] button")
 		p.Submit(kb.Enter)
 		until(p, `document.activeElement.name === "typed"`)
+		p.Everybody("console-ask")
 		p.Press("2")
 		p.Submit(kb.Enter)
 		until(p, streamsOf+`.includes("2 of 2 dead letters")`)

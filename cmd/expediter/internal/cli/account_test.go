@@ -3,12 +3,8 @@ package cli
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"fmt"
+	"crypto/ed25519"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/expediter-io/expediter/internal/provision"
@@ -268,9 +266,8 @@ func TestConsoleTakesTokens(t *testing.T) {
 	check.Equal(t, answer.StatusCode, http.StatusUnauthorized, "status of a caller without a token")
 	const viewer = "read all-users"
 	for token, want := range map[string]int{
-		id.token(t, "expediter", viewer, time.Hour): http.StatusSeeOther, id.token(t, "expediter", viewer, -time.Hour): http.StatusUnauthorized,
-		id.token(t, "shop", viewer, time.Hour): http.StatusUnauthorized, id.token(t, "expediter", "read", time.Hour): http.StatusForbidden,
-		newIssuer(t).token(t, "expediter", viewer, time.Hour): http.StatusUnauthorized, "": http.StatusUnauthorized,
+		id.token(t, "expediter", viewer): http.StatusSeeOther, id.token(t, "shop", viewer): http.StatusUnauthorized,
+		id.token(t, "expediter", "read"): http.StatusForbidden, newIssuer(t).token(t, "expediter", viewer): http.StatusUnauthorized,
 	} {
 		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url+"sign-in", strings.NewReader("key="+token)))(t)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -296,36 +293,31 @@ func send(t *testing.T, r *http.Request) (status int, cookies []*http.Cookie, pa
 	return answer.StatusCode, answer.Cookies(), string(body)
 }
 
-// issuer signs tokens, and answers with its key.
+// issuer signs tokens of Ada's, and answers with its key.
 type issuer struct {
 	*httptest.Server
 
-	key *ecdsa.PrivateKey
+	signer jose.Signer
 }
 
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	i := &issuer{key: check.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)}
-	point := check.Must(i.key.PublicKey.Bytes())(t)
+	public, private, err := ed25519.GenerateKey(nil)
+	check.OK(t, err)
+	key := jose.SigningKey{Algorithm: jose.EdDSA, Key: private}
+	i := &issuer{signer: check.Must(jose.NewSigner(key, (&jose.SignerOptions{}).WithHeader("kid", "1")))(t)}
 	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		check.OK(t, check.Err(fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"keys":[{"kty":"EC","crv":"P-256","kid":"1","x":%q,"y":%q}]}`,
-			i.URL, i.URL+"/keys", base64.RawURLEncoding.EncodeToString(point[1:33]), base64.RawURLEncoding.EncodeToString(point[33:]))))
+		check.OK(t, json.NewEncoder(w).Encode(map[string]any{
+			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "keys": []jose.JSONWebKey{{Key: public, KeyID: "1"}},
+		}))
 	}))
 	t.Cleanup(i.Close)
 	return i
 }
 
-// token is one of Ada's.
-func (i *issuer) token(t *testing.T, audience, scope string, left time.Duration) string {
+func (i *issuer) token(t *testing.T, audience, scope string) string {
 	t.Helper()
-	encode := base64.RawURLEncoding.EncodeToString
-	claims := fmt.Appendf(nil, `{"iss":%q,"aud":%q,"client_id":"app","sub":"ada","scope":%q,"exp":%d}`, i.URL, audience, scope, time.Now().Add(left).Unix())
-	text := encode([]byte(`{"alg":"ES256","kid":"1","typ":"JWT"}`)) + "." + encode(claims)
-	sum := sha256.Sum256([]byte(text))
-	a, b, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
-	check.OK(t, err)
-	signature := make([]byte, 64)
-	a.FillBytes(signature[:32])
-	b.FillBytes(signature[32:])
-	return text + "." + encode(signature)
+	return check.Must(jwt.Signed(i.signer).Claims(map[string]any{
+		"iss": i.URL, "aud": audience, "client_id": "app", "sub": "ada", "scope": scope, "exp": time.Now().Add(time.Hour).Unix(),
+	}).Serialize())(t)
 }

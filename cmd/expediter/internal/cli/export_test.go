@@ -182,59 +182,6 @@ func subjectsIn(t *testing.T, out string) (subjects []string) {
 	return subjects
 }
 
-// The server does not answer a user who may not ask. Apply names the operation that was denied, and does not go on to wait
-// for each of the other streams.
-func TestApplyStopsAtADenial(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t, func(c *natsrun.Config) {
-		c.Listen = true
-		natsrun.ChangeOptions(c, func(o *server.Options) {
-			o.Users = []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{
-					"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.AUDIT", "$JS.API.STREAM.CREATE.AUDIT_USERS",
-				}},
-			}}}
-		})
-	})
-	var stdout, stderr bytes.Buffer
-	code := Run(t.Context(), Config{
-		Getenv: func(string) string { return "" }, Stderr: &stderr, Stdin: strings.NewReader(""), Stdout: &stdout,
-	}, []string{"apply", "--server", strings.Replace(srv.URL(), "//", "//u:p@", 1)})
-	for _, want := range []string{"needs an administrator's permissions", "$JS.API.STREAM.CREATE.DEAD"} {
-		check.Contains(t, stderr.String(), want)
-	}
-	check.That(t, code == ExitUnavailable && !strings.Contains(stdout.String(), "ENRICH_JOBS"),
-		"it ended with %d, and went on: %s", code, stdout.String())
-}
-
-// All messages are written, whatever is lost on the way: a request, an answer, a part of an answer, or the connection.
-func TestExportThroughLostMessages(t *testing.T) {
-	isRead := func(m natstest.Frame) bool { // of data
-		return m.FromClient && (strings.HasPrefix(m.Subject, "$JS.API.DIRECT.GET.") || strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.MSG.NEXT."))
-	}
-	isItem := func(m natstest.Frame) bool { return !m.FromClient && bytes.Contains(m.Raw, []byte(`{"n":5}`)) }
-	for name, harm := range map[string]func(*natstest.Proxy){
-		"a request":  func(p *natstest.Proxy) { p.Hit(isRead, natstest.WriteLost, 1) },
-		"a message":  func(p *natstest.Proxy) { p.Filter(once(isItem, natstest.Lose)) },
-		"connection": func(p *natstest.Proxy) { p.Filter(once(isItem, natstest.Sever, p.Heal)) },
-		"answers": func(p *natstest.Proxy) {
-			p.Hit(firstOf("$JS.API."), natstest.ReplyLost, 100)
-		},
-	} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			_, customer, _ := storeUsers(t, srv)
-			proxy := natstest.NewProxy(t, srv)
-			_, js := natstest.Connect(t, srv, proxy.Through())
-			harm(proxy)
-			var out bytes.Buffer
-			f := commandTo(&out)
-			n := check.Must(f.exportFrom(t.Context(), js, oddUser, "CUSTOMER", f.rows(jsonLines, "")))(t)
-			check.Equal(t, subjectsIn(t, out.String()), slices.Sorted(slices.Values(customer)))
-			check.Equal(t, n, len(customer), "messages")
-		})
-	}
-}
-
 // A user is forgotten in all streams when the first answer to each request is lost.
 func TestForgetThroughLostMessages(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -265,20 +212,5 @@ func firstOf(prefix string) func(natstest.Frame) bool {
 		again := seen[m.Subject]
 		seen[m.Subject] = true
 		return !again && m.FromClient && strings.HasPrefix(m.Subject, prefix)
-	}
-}
-
-// once is a filter that does something to the first message that is selected, and calls then a second later.
-func once(which func(natstest.Frame) bool, what natstest.Verdict, then ...func()) func(natstest.Frame) natstest.Verdict {
-	done := false
-	return func(m natstest.Frame) natstest.Verdict {
-		if done || !which(m) {
-			return natstest.Relay
-		}
-		done = true
-		for _, f := range then {
-			time.AfterFunc(time.Second, f)
-		}
-		return what
 	}
 }

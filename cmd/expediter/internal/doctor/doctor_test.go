@@ -267,14 +267,3 @@ func checkAll(t *testing.T, s *site, all []mistake) {
 		m.check(t, s)
 	}
 }
-
-func TestAHealthyServer(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.healthy()
-	delete(s.env, "ENRICHER_CATALOG")
-	s.env["ENRICHER_PROVIDER_URL"] = s.env["IMPORTER_OPENAI_URL"]
-	s.healthy()
-	set("ENRICHER_KEYS", "ENRICHER_OIDC_AUDIENCE", "ENRICHER_OIDC_ISSUER", "ENRICHER_INSECURE=true")(s)
-	s.healthy()
-}

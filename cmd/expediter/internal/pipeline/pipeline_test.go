@@ -70,20 +70,6 @@ func request(names ...string) contracts.EnrichRequest {
 	return req
 }
 
-// The instances are one service: they share their results.
-func TestEnrichersShareResults(t *testing.T) {
-	t.Parallel()
-	m := &mirror{}
-	p := begin(t, Config{Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, NATSPort: -1, Provider: m})
-	req := request("Alma")
-	for _, e := range p.Enrichers {
-		answer := check.Must(e.Enrich(t.Context(), req))(t)
-		check.Equal(t, answer.Pending, 0, e.URL())
-		req.WaitMS = 0 // the second one has to know
-	}
-	check.Equal(t, m.calls.Load(), 1, "the provider is asked, times")
-}
-
 // Start leaves nothing running or locked when something cannot start.
 func TestStartCleansUpAfterAnError(t *testing.T) {
 	t.Parallel()
@@ -110,26 +96,6 @@ func TestLogOfConnections(t *testing.T) {
 	nc.Opts.AsyncErrorCB(nc, nil, nats.ErrSlowConsumer)
 	want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`
 	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
-}
-
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("starts three servers, which takes seconds")
-	}
-	p := begin(t, Config{Nodes: 3, Provider: &mirror{}})
-	t.Cleanup(func() { // before Stop: a server that is shut down while it makes a replica leaves goroutines behind
-		check.ErrorIs(t, p.cluster.WaitReady(context.WithoutCancel(t.Context())), nil)
-	})
-	n := strings.Count(p.NATSURL(), "nats://")
-	check.That(t, n == 3 && !strings.Contains(p.NATSURL(), " "), "NATSURL is %q", p.NATSURL())
-	answer, err := p.Enrichers[0].Enrich(t.Context(), request("Alma"))
-	check.That(t, err == nil && answer.Pending == 0, "%v, %+v", err, answer)
-	nc := check.Must(p.Connect())(t)
-	defer nc.Close()
-	js := check.Must(jetstream.New(nc))(t)
-	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
-	check.Equal(t, stream.CachedInfo().Config.Replicas, 3, "replicas")
 }
 
 // primed makes instruments that have counted zero, or one, once: a page shows those alone that have counted.
