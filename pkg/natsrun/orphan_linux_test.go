@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // A killed parent cannot stop its nodes, and a frozen node cannot notice.

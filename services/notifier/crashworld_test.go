@@ -218,7 +218,7 @@ func (c *cell) trouble(all *sync.WaitGroup) {
 		}
 	}
 	misfortunes := []func(){c.killOne, c.forgetConsumers, c.killOne, c.freezeOne}
-	if c.on.Disturb != nil {
+	if c.on.Restart != nil {
 		misfortunes = []func(){c.killOne, c.killServer, c.freezeOne, c.killServer, c.forgetConsumers}
 	}
 	misfortunes = slices.Repeat(misfortunes, c.chaos)
@@ -269,7 +269,7 @@ func (c *cell) freezeOne() {
 // killServer kills a server, and starts it again.
 func (c *cell) killServer() {
 	from := time.Now()
-	check.ErrorIs(c, c.on.Disturb(c.Context(), contracts.StreamNotifications), nil)
+	check.ErrorIs(c, c.on.Restart(c.Context(), contracts.StreamNotifications), nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.accidents.servers = append(c.accidents.servers, span{from, time.Now()})

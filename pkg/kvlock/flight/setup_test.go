@@ -5,12 +5,12 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 func TestMain(m *testing.M) { crash.Main(m, 2, holder, caller) }

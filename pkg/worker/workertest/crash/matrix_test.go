@@ -14,11 +14,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -169,7 +169,7 @@ func (c *cell) play(t *testing.T) {
 	// Each worker finds jobs enough to come to its point.
 	portion := c.jobs / (len(c.at) + 1)
 	for i, at := range c.at {
-		c.kill(t, at, portion, c.servers.Disturb != nil && (crash.Long() || i%4 == 1))
+		c.kill(t, at, portion, c.servers.Restart != nil && (crash.Long() || i%4 == 1))
 	}
 	last := c.spawn(t, nowhere, 0)
 	check.OK(t, c.insert(t.Context(), c.jobs-c.inserted))
@@ -185,7 +185,7 @@ func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
 	inserted := make(chan error, 1)
 	go func() { inserted <- c.insert(t.Context(), jobs) }()
 	if disturb {
-		check.ErrorIs(t, c.servers.Disturb(t.Context(), c.stream), nil)
+		check.ErrorIs(t, c.servers.Restart(t.Context(), c.stream), nil)
 	}
 	check.OK(t, <-inserted)
 	p.Died()
@@ -265,10 +265,10 @@ func (c *cell) judge(t *testing.T) {
 		check.That(t, effects == 1, "job %d has %d effects, want 1", n, effects)
 	}
 	check.That(t, len(got.again) == 0, "ran again: %v", got.again)
-	check.That(t, len(got.acked) == 0 || c.servers.Disturb != nil, "jobs %v started again after they were acknowledged", got.acked)
-	check.That(t, len(got.late) == 0 || c.servers.Disturb != nil && c.servers.Replicas <= 1, "jobs %v ran out of order", got.late)
+	check.That(t, len(got.acked) == 0 || c.servers.Restart != nil, "jobs %v started again after they were acknowledged", got.acked)
+	check.That(t, len(got.late) == 0 || c.servers.Restart != nil && c.servers.Replicas <= 1, "jobs %v ran out of order", got.late)
 	deaths, repeats := len(c.at), got.runs-c.jobs
-	if most := deaths * concurrency; repeats > most && c.servers.Disturb == nil {
+	if most := deaths * concurrency; repeats > most && c.servers.Restart == nil {
 		t.Errorf("%d repeats, want at most those that were in hand at %d deaths: %d", repeats, deaths, most)
 	}
 	t.Logf("%d jobs, %d kills: %d effects, %d repeated runs, %d of them after the acknowledgement, %d out of order",

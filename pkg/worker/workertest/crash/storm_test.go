@@ -18,9 +18,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -135,7 +135,7 @@ func (s *storm) strike() {
 		p.Continue()
 	case 5:
 		s.tell("leader killed", 0)
-		check.OK(s.t, s.servers.Disturb(s.t.Context(), s.stream))
+		check.OK(s.t, s.servers.Restart(s.t.Context(), s.stream))
 		s.tell(over, 0)
 	case 6:
 		s.tell("stepped down", 0)

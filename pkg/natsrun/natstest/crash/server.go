@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -79,39 +80,100 @@ func (s *Server) Start(ctx context.Context) error {
 
 // Servers are the NATS servers of a test's processes.
 type Servers struct {
-	// Disturb kills the server, or the leader of a stream among three servers, starts it again, and returns when it is ready. It is nil for
-	// servers that a test does not disturb.
-	Disturb  func(ctx context.Context, stream string) error
+	// Restart kills the server, or the leader of a stream among three servers, starts it again, and returns when it is ready. It is nil for
+	// servers that a test does not restart.
+	Restart  func(ctx context.Context, stream string) error
 	Replicas int
 	URL      string
+
+	cluster *natsrun.Cluster // of ThreeServers
+	server  *Server          // of MortalServer
 }
 
-// OneServer returns a server without Disturb.
+// OneServer returns a server without Restart.
 func OneServer(t testing.TB) *Servers {
 	t.Helper()
 	return &Servers{Replicas: 1, URL: StartServer(t).URL}
 }
 
-// MortalServer returns a server that Disturb kills and starts again.
+// MortalServer returns a server that Restart kills and starts again.
 func MortalServer(t testing.TB) *Servers {
 	t.Helper()
 	s := StartServer(t)
-	return &Servers{Replicas: 1, URL: s.URL, Disturb: func(ctx context.Context, _ string) error { return s.Restart(ctx) }}
+	return &Servers{Replicas: 1, URL: s.URL, server: s, Restart: func(ctx context.Context, _ string) error { return s.Restart(ctx) }}
 }
 
 // ThreeServers returns three nodes of a cluster, each in a separate process.
 func ThreeServers(t testing.TB) *Servers {
 	t.Helper()
 	c := natstest.Cluster(t, 3)
-	return &Servers{Replicas: 3, URL: c.URLs(), Disturb: func(ctx context.Context, stream string) error {
-		ctx, cancel := context.WithTimeout(ctx, Patience)
-		defer cancel()
-		leader, err := c.StreamLeader(ctx, stream)
-		if err != nil {
-			return fmt.Errorf("find the leader to kill: %w", err)
+	s := &Servers{Replicas: 3, URL: c.URLs(), cluster: c}
+	s.Restart = func(ctx context.Context, stream string) error {
+		return s.onLeader(ctx, stream, func(ctx context.Context, leader *natsrun.Node) error {
+			return errors.Join(leader.Kill(), leader.Start(ctx))
+		})
+	}
+	return s
+}
+
+// onLeader does something to the leader of a stream, and waits until the cluster is ready.
+func (s *Servers) onLeader(ctx context.Context, stream string, do func(context.Context, *natsrun.Node) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	leader, err := s.cluster.StreamLeader(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("find the leader of %s: %w", stream, err)
+	}
+	return errors.Join(do(ctx, leader), s.cluster.WaitReady(ctx))
+}
+
+// Faults are those of servers, which use streams: a server is killed and started again, or frozen for between 1 and 2 times as long as the
+// given time. Among three it is the leader of one of the streams, or any of them, and the leader steps down as well. There are none for a
+// server of OneServer.
+func (s *Servers) Faults(log *Log, long time.Duration, streams ...string) []Fault {
+	fault := func(name string, do func(ctx context.Context, r *rand.Rand, stream string) error) Fault {
+		return Fault{Name: name, Do: func(ctx context.Context, r *rand.Rand) error {
+			return errors.Join(log.Inject(name, ""), do(ctx, r, streams[r.IntN(len(streams))]))
+		}}
+	}
+	frozen := func(ctx context.Context, r *rand.Rand, pause func() error, resume func() error) error {
+		err := pause()
+		wait(ctx, between(r, long))
+		return errors.Join(err, resume())
+	}
+	switch {
+	case s.server != nil:
+		return []Fault{
+			fault("server killed", func(ctx context.Context, _ *rand.Rand, _ string) error { return s.server.Restart(ctx) }),
+			fault("server frozen", func(ctx context.Context, r *rand.Rand, _ string) error {
+				p := s.server.Process.Process
+				return frozen(ctx, r, func() error { return p.Pause(true) }, func() error { return p.Pause(false) })
+			}),
 		}
-		return errors.Join(leader.Kill(), leader.Start(ctx), c.WaitReady(ctx))
-	}}
+	case s.cluster != nil:
+		return []Fault{
+			fault("leader killed", func(ctx context.Context, _ *rand.Rand, stream string) error { return s.Restart(ctx, stream) }),
+			fault("leader frozen", func(ctx context.Context, r *rand.Rand, stream string) error {
+				return s.onLeader(ctx, stream, func(ctx context.Context, leader *natsrun.Node) error {
+					return frozen(ctx, r, leader.Pause, leader.Continue)
+				})
+			}),
+			fault("leader deposed", func(ctx context.Context, _ *rand.Rand, stream string) error {
+				ctx, cancel := context.WithTimeout(ctx, Patience)
+				defer cancel()
+				return s.cluster.StepDown(ctx, stream)
+			}),
+			fault("server killed", func(ctx context.Context, r *rand.Rand, _ string) error {
+				ctx, cancel := context.WithTimeout(ctx, Patience)
+				defer cancel()
+				n := s.cluster.Nodes[r.IntN(len(s.cluster.Nodes))]
+				err := n.Kill()
+				wait(ctx, between(r, long))
+				return errors.Join(err, n.Start(ctx), s.cluster.WaitReady(ctx))
+			}),
+		}
+	}
+	return nil
 }
 
 // Patience bounds each wait, so that a test that hangs fails. It is far longer than any step, even with the race detector on a busy

@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/crash"
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // speakers print their text and wait to be stopped. One with the text "fail" fails then.
@@ -125,7 +128,7 @@ func TestKilledServersKeepWhatTheyStored(t *testing.T) {
 				return err
 			}))
 			for range 2 {
-				check.OK(t, on.Disturb(t.Context(), "KV_b"))
+				check.OK(t, on.Restart(t.Context(), "KV_b"))
 			}
 			check.ErrorIs(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 				entry, err := kv.Get(ctx, "k")
@@ -191,4 +194,65 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A killed process leaves an effect that is not recorded, and one that was to be recorded before it; the judge tells them apart.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	log := crash.NewLog(t)
+	p := check.Must(crash.OpenLog(log.Path(), "p1"))(t)
+	q := check.Must(crash.OpenLog(log.Path(), "p2"))(t)
+	write := func(l *crash.Log, kind crash.Kind, ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			check.OK(t, l.Write(kind, id))
+		}
+	}
+	write(p, crash.Started, "a/1", "b/1", "a/3", "c/1")
+	write(p, crash.Effect, "a/1", "b/1", "a/3")
+	write(p, crash.Recorded, "a/1")
+	check.OK(t, log.Inject("process killed", "p1"))
+	write(q, crash.Started, "b/1", "a/1")
+	write(q, crash.Effect, "b/1", "a/1")
+	write(q, crash.Recorded, "b/1")
+	check.OK(t, p.Close())
+	check.OK(t, q.Close())
+	before := func(id string) string { return map[string]string{"a/3": "a/2"}[id] }
+	got := check.Must(log.Judge(slices.Values([]string{"a/1", "a/2", "a/3", "b/1"}), before))(t)
+	check.Equal(t, len(got.TakeOvers), 1, "a/1 was over, b/1 was taken over, nobody took a/3 and c/1")
+	check.Equal(t, got, crash.Result{
+		Wanted: 4, Lost: []string{"a/2"}, Repeated: []string{"a/1"}, Unrecorded: 1, OutOfOrder: []string{"a/3", "a/3"},
+		TakeOvers: got.TakeOvers, Faults: map[string]int{"process killed": 1},
+	})
+	check.ErrorContains(t, got.Err(), `1 lost: ["a/2"]`, `1 repeated after their record: ["a/1"]`)
+	var sum crash.Result
+	sum.Add(got)
+	sum.Add(got)
+	check.That(t, sum.Wanted == 8 && sum.Faults["process killed"] == 2 && len(sum.TakeOvers) == 2, "two results are %+v", sum)
+}
+
+// Faults of a group and of a server happen, are in the log, and leave a group that works.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	log, on := crash.NewLog(t), crash.MortalServer(t)
+	group := crash.NewGroup(t, log, on.URL, 2, func(_, _ string) *crash.Process { return speakers.Start(t, "ready\n") })
+	faults := slices.Concat(group.Faults(10*time.Millisecond), on.Faults(log, 10*time.Millisecond, "ANY"))
+	r := crash.Random(t)(0)
+	for _, f := range faults {
+		check.ErrorIs(t, f.Do(t.Context(), r), nil, f.Name)
+	}
+	group.Stop()
+	got := check.Must(log.Judge(func(func(string) bool) {}, nil))(t)
+	for _, f := range faults {
+		check.Equal(t, got.Faults[f.Name], 1, f.Name)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	injected := 0
+	check.OK(t, crash.Inject(ctx, r, time.Microsecond, crash.Fault{Name: "last", Do: func(context.Context, *rand.Rand) error {
+		if injected++; injected == 3 {
+			cancel()
+		}
+		return nil
+	}}))
+	check.Equal(t, injected, 3)
 }

@@ -1,0 +1,170 @@
+package crash
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Result is what a judge found in a Log.
+type Result struct {
+	// Wanted is the number of effects that were accepted, and have to happen.
+	Wanted int
+
+	// Lost are the wanted ids without an effect.
+	Lost []string
+
+	// Unwanted are the ids of effects that nobody wanted.
+	Unwanted []string
+
+	// Repeated are the ids whose effect happened after it had been recorded. This must never be.
+	Repeated []string
+
+	// Unrecorded is how often an effect was repeated that had not been recorded: its process died, or an answer was lost, in between.
+	Unrecorded int
+
+	// OutOfOrder are the ids that were started, or had their effect, before the effect of the id that goes before them.
+	OutOfOrder []string
+
+	// TakeOvers are the times from a fault of a process to the next entry of another process for each id that the first had started.
+	TakeOvers []time.Duration
+
+	// Faults is the number of faults by name.
+	Faults map[string]int
+}
+
+// Judge compares the log with the ids whose effects are wanted. before returns the id whose effect has to come before that of an id, ""
+// for none; it may be nil.
+func (l *Log) Judge(wanted iter.Seq[string], before func(id string) string) (Result, error) {
+	j := judge{before: before, of: map[string]*course{}, open: map[string]map[string]*course{}}
+	j.Faults = map[string]int{}
+	if err := l.Entries(j.take); err != nil {
+		return Result{}, err
+	}
+	for id := range wanted {
+		j.Wanted++
+		if c := j.of[id]; c == nil || c.effects == 0 {
+			j.Lost = append(j.Lost, id)
+		} else {
+			c.wanted = true
+		}
+	}
+	for id, c := range j.of {
+		if !c.wanted && c.effects > 0 {
+			j.Unwanted = append(j.Unwanted, id)
+		}
+	}
+	slices.Sort(j.Unwanted)
+	slices.Sort(j.TakeOvers)
+	return j.Result, nil
+}
+
+// Add adds the result of another round.
+func (r *Result) Add(other Result) {
+	r.Wanted += other.Wanted
+	r.Unrecorded += other.Unrecorded
+	r.Lost = append(r.Lost, other.Lost...)
+	r.Unwanted = append(r.Unwanted, other.Unwanted...)
+	r.Repeated = append(r.Repeated, other.Repeated...)
+	r.OutOfOrder = append(r.OutOfOrder, other.OutOfOrder...)
+	r.TakeOvers = append(r.TakeOvers, other.TakeOvers...)
+	slices.Sort(r.TakeOvers)
+	if r.Faults == nil {
+		r.Faults = map[string]int{}
+	}
+	for name, n := range other.Faults {
+		r.Faults[name] += n
+	}
+}
+
+// Err returns an error that names what is wrong, at most ten ids of each kind; nil if nothing is.
+func (r *Result) Err() error {
+	var wrong []string
+	for _, kind := range []struct {
+		name string
+		ids  []string
+	}{{"lost", r.Lost}, {"unwanted", r.Unwanted}, {"repeated after their record", r.Repeated}, {"out of order", r.OutOfOrder}} {
+		if n := len(kind.ids); n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d %s: %q", n, kind.name, kind.ids[:min(n, 10)]))
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("of %d effects: %s", r.Wanted, strings.Join(wrong, "; "))
+}
+
+// course is what has happened to one id.
+type course struct {
+	effects  int
+	holder   string // the process that started it last
+	faulted  string // the process that held it when a fault happened to it
+	fault    time.Time
+	recorded bool
+	wanted   bool
+}
+
+type judge struct {
+	Result
+
+	before func(string) string
+	of     map[string]*course
+	open   map[string]map[string]*course // what a process has started and not recorded
+}
+
+func (j *judge) take(e Entry) {
+	if e.Kind == Injected {
+		j.Faults[e.ID]++
+		for _, c := range j.open[e.Process] {
+			c.faulted, c.fault = e.Process, e.At
+		}
+		return
+	}
+	c := j.of[e.ID]
+	if c == nil {
+		c = &course{}
+		j.of[e.ID] = c
+	}
+	if c.faulted != "" {
+		if c.faulted != e.Process {
+			j.TakeOvers = append(j.TakeOvers, max(0, e.At.Sub(c.fault)))
+		}
+		c.faulted = ""
+	}
+	switch e.Kind {
+	case Started:
+		j.checkOrder(e.ID)
+		delete(j.open[c.holder], e.ID)
+		c.holder = e.Process
+		if j.open[e.Process] == nil {
+			j.open[e.Process] = map[string]*course{}
+		}
+		j.open[e.Process][e.ID] = c
+	case Effect:
+		j.checkOrder(e.ID)
+		if c.recorded {
+			j.Repeated = append(j.Repeated, e.ID)
+		} else if c.effects > 0 {
+			j.Unrecorded++
+		}
+		c.effects++
+	case Recorded:
+		c.recorded = true
+		delete(j.open[c.holder], e.ID)
+	}
+}
+
+func (j *judge) checkOrder(id string) {
+	if j.before == nil {
+		return
+	}
+	former := j.before(id)
+	if former == "" {
+		return
+	}
+	if c := j.of[former]; c == nil || c.effects == 0 {
+		j.OutOfOrder = append(j.OutOfOrder, id)
+	}
+}
