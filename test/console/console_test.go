@@ -168,8 +168,8 @@ func TestEventIsCancelled(t *testing.T) {
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
 	s.Business()
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
-	form := url.Values{"event": {"evt-2"}}
 	body := s.Get("/notifications?event=evt-2", http.StatusOK, as("operator")...)
+	form := s.Form(body, "/notifications/cancel")
 	check.Contains(t, body, "Cancel what is unsent", "expediter notifications cancel evt-2")
 	body = s.Get("/notifications?event=evt-2", http.StatusOK, as("viewer")...)
 	check.That(t, !strings.Contains(body, "Cancel what is unsent"), "a viewer may cancel: %s", body)

@@ -158,7 +158,7 @@ func TestJobsAreShown(t *testing.T) {
 func TestJobsAreCancelledAndRun(t *testing.T) {
 	t.Parallel()
 	s := startJobs(t)
-	to, _ := s.Post("/jobs/WORK/run", named(s.later), 303)
+	to, _ := s.Post("/jobs/WORK/run", s.Form(s.Get(s.path(s.later), 200), "/jobs/WORK/run"), 303)
 	check.Contains(t, s.Get(strings.TrimPrefix(to, s.URL), 200), "Queued 1 job.")
 	check.Equal(t, s.state(s.later), worker.StateQueued, "the delayed")
 	check.Equal(t, s.last(), fmt.Sprintf("anyone run job WORK:%d 1 done", s.later.Sequence), "record")
@@ -256,7 +256,8 @@ func TestSchedulesAreRemoved(t *testing.T) {
 	s := startJobs(t)
 	check.Contains(t, s.Get("/schedules", 200), "tasks.report.digest", "0 0 9 * * *", "Asia/Jerusalem", "every 1h0m0s",
 		"expediter jobs unschedule --stream WORK tasks.report.sweep --yes")
-	form := url.Values{"stream": {"WORK"}, "subject": {"tasks.report.sweep"}}
+	_, sweep, _ := strings.Cut(s.Get("/schedules", 200), "tasks.report.digest --yes")
+	form := s.Form(sweep, "/schedules/remove")
 	check.Contains(t, s.Again("/schedules/remove", form, "/schedules"), "type tasks.report.sweep")
 	form.Set("typed", "tasks.report.sweep")
 	to, _ := s.Post("/schedules/remove", form, 303)
@@ -286,7 +287,7 @@ func TestLocksAreShownAndStolen(t *testing.T) {
 	check.Contains(t, s.Get("/keys", 200), "nightly", "vm-3/812", "pg_dump", lease.Token().String(), "expediter locks steal nightly --yes")
 	check.Contains(t, s.Get("/keys/limits", 200), "tenant", "1 of 1 keys")
 	s.Get("/keys?bucket=none", 404)
-	form := url.Values{"name": {"nightly"}, "token": {lease.Token().String()}, "typed": {"night"}}
+	form := s.Form(s.Get("/keys", 200), "/keys/steal", "typed", "night")
 	check.Contains(t, s.Again("/keys/steal", form, "/keys?prefix=night"), "type its name")
 	form.Set("typed", "nightly")
 	form.Set("token", "1-1")
