@@ -18,36 +18,12 @@ import (
 	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// place is the store of a server, and the public keys of its users.
-type place struct {
-	Dir   string
-	Users map[string]string
-}
-
-// deployedServer is a server with the accounts of deploy/nats, in a separate process: one whose disk is full may lock itself.
-var deployedServer = crash.Role[place]{Name: "deployed server", Run: func(ctx context.Context, at place) error {
-	srv, err := natsrun.Start(natsrun.Config{Dir: at.Dir, Listen: true, ReadyTimeout: crash.Patience, Users: at.Users})
-	if err != nil {
-		return err
-	}
-	defer srv.Stop()
-	fmt.Println(srv.URL()) //nolint:forbidigo // to the test
-	<-ctx.Done()
-	return nil
-}}
-
-func TestMain(m *testing.M) {
-	natsrun.NodeMain()
-	deployedServer.Main()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,66 +165,49 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 
 const eventOfAccount = `{"event_id":"e1","event_type":"HELLO","aggregate_type":"GUEST","aggregate_id":"ada","user_id":"ada","payload":{"n":1}}`
 
-// Every command that asks a service sends the caller's key as it stands in the file or the variable, the file first. One that
-// is not one line is refused before a request is made, and is not repeated in the error.
+// Every command that asks a service sends the caller's key as it stands in the file or the variable, the file first.
 func TestKeyOfTheCaller(t *testing.T) {
 	t.Parallel()
-	const (
-		inFile     = "ek_of-the-file"
-		inVariable = "ek_of-the-variable"
-	)
-	for name, c := range map[string]struct {
-		file, variable string
-		want           string // the header of the request
-		refused        string // the part of the error
-	}{
+	const inFile, inVariable = "ek_of-the-file", "ek_of-the-variable"
+	for name, c := range map[string]struct{ file, variable, want, refused string }{
 		"none":                 {},
-		"variable":             {variable: inVariable + "\n", want: "Bearer " + inVariable},
-		"file":                 {file: inFile + "\r\n", want: "Bearer " + inFile},
-		"file before variable": {file: inFile, variable: inVariable, want: "Bearer " + inFile},
+		"variable":             {variable: inVariable + "\n", want: inVariable},
+		"file":                 {file: inFile + "\r\n", want: inFile},
+		"file before variable": {file: inFile, variable: inVariable, want: inFile},
 		"empty file":           {file: "\n", refused: "--key-file"},
 		"two lines":            {file: inFile + "\n" + inFile, refused: "--key-file"},
 		"long file":            {file: inFile + strings.Repeat(" ", maxKey), refused: "--key-file"},
-		"long key":             {file: strings.Repeat("k", maxKey+1), refused: "--key-file"},
+		"longest key":          {file: strings.Repeat("k", maxKey), want: strings.Repeat("k", maxKey)},
 		"variable with spaces": {variable: inVariable + " " + inVariable, refused: "EXPEDITER_KEY"},
 		"variable not ASCII":   {variable: inVariable + "é", refused: "EXPEDITER_KEY"},
 	} {
-		for command, args := range map[string][]string{
-			"import": {"import", "status", "job-1"},
-			"enrich": {"enrich", "-"},
-		} {
-			t.Run(name+"/"+command, func(t *testing.T) {
-				t.Parallel()
-				got := make(chan string, 100)
-				srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					got <- r.Header.Get("Authorization")
-					http.Error(w, "no", http.StatusForbidden)
-				}))
-				defer srv.Close()
-				args := append(slices.Clip(args), "--url", srv.URL)
-				if c.file != "" {
-					path := filepath.Join(t.TempDir(), "key")
-					check.OK(t, os.WriteFile(path, []byte(c.file), 0o600))
-					args = append(args, "--key-file", path)
-				}
-				var stderr bytes.Buffer
-				env := func(variable string) string {
-					if variable == "EXPEDITER_KEY" {
-						return c.variable
-					}
-					return ""
-				}
-				code := Run(t.Context(), Config{Getenv: env, Stderr: &stderr, Stdin: strings.NewReader(`{"placeId":"p1","name":"Kiosk"}`), Stdout: &stderr}, args)
-				check.Require(t, code != 0, "exits with 0 where every request is refused: %s", &stderr)
-				if c.refused != "" {
-					check.That(t, len(got) == 0 && strings.Contains(stderr.String(), c.refused) && !strings.Contains(stderr.String(), "ek_"),
-						"%d requests, and the error %q: want none, and one that names %s and no key", len(got), &stderr, c.refused)
-					return
-				}
-				check.Require(t, len(got) != 0, "no request: %s", &stderr)
-				check.Equal(t, <-got, c.want, "Authorization")
-			})
+		path := ""
+		if c.file != "" {
+			path = filepath.Join(t.TempDir(), "key")
+			check.OK(t, os.WriteFile(path, []byte(c.file), 0o600))
 		}
+		key, err := (&globals{config: Config{Getenv: func(string) string { return c.variable }}}).callerKey(path)
+		check.Equal(t, key, c.want, name)
+		if c.refused == "" {
+			check.ErrorIs(t, err, nil, name)
+		} else {
+			check.ErrorContains(t, err, c.refused)
+			check.That(t, !strings.Contains(err.Error(), "ek_"), "%s: the error has the key: %v", name, err)
+		}
+	}
+	for _, args := range [][]string{{"import", "status", "job-1"}, {"enrich", "-"}} {
+		got := make(chan string, 100)
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got <- r.Header.Get("Authorization")
+			http.Error(w, "no", http.StatusForbidden)
+		}))
+		defer srv.Close()
+		code := Run(t.Context(), Config{
+			Getenv: func(name string) string { return map[string]string{"EXPEDITER_KEY": inVariable}[name] }, Stderr: io.Discard,
+			Stdin: strings.NewReader(`{"placeId":"p1","name":"Kiosk"}`), Stdout: io.Discard,
+		}, append(args, "--url", srv.URL))
+		check.That(t, code != ExitOK && len(got) > 0, "exits with %d after %d requests", code, len(got))
+		check.Equal(t, <-got, "Bearer "+inVariable)
 	}
 }
 

@@ -147,13 +147,6 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	}
 	check.Equal(t, stays, 1) // the mark
 	records := check.Must(audit.List(t.Context(), js, 100))(t)
-	outcomes := map[string]int{}
-	for _, r := range records {
-		if r.Action == "forget" {
-			outcomes[fmt.Sprint(r.Outcome, " ", r.Count)]++
-		}
-	}
-	check.Equal(t, len(outcomes), 3)
 	text := fmt.Sprint(records)
 	check.That(t, !strings.Contains(text, "carla") && strings.Contains(text, audit.User(oddUser)), "%v", text)
 	check.OK(t, js.DeleteStream(t.Context(), contracts.StreamAudit))
@@ -180,37 +173,4 @@ func subjectsIn(t *testing.T, out string) (subjects []string) {
 	}
 	slices.Sort(subjects)
 	return subjects
-}
-
-// A user is forgotten in all streams when the first answer to each request is lost.
-func TestForgetThroughLostMessages(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		direct, customer, admin := storeUsers(t, srv)
-		proxy := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, proxy.Through())
-		f := commandTo(io.Discard)
-		for _, dry := range []bool{true, false} {
-			proxy.Hit(firstOf("$JS.API."), natstest.ReplyLost, 100)
-			n := check.Must(f.erase(t.Context(), js, oddUser, "CUSTOMER", dry))(t)
-			check.Equal(t, n, len(customer)+1, "messages") // and the mark of an item
-		}
-		for kind, want := range map[string]int{"CUSTOMER": 0, "ADMIN": len(admin)} {
-			check.Equal(t, check.Must(f.exportFrom(t.Context(), direct, oddUser, kind, f.rows(jsonLines, "")))(t), want, kind)
-		}
-	})
-}
-
-// commandTo returns the flags of a command that writes to out.
-func commandTo(out io.Writer) *natsFlags {
-	return &natsFlags{globals: &globals{config: Config{Stdout: out}}, timeout: time.Second}
-}
-
-// firstOf selects the first message from a client to each subject under a prefix.
-func firstOf(prefix string) func(natstest.Frame) bool {
-	seen := map[string]bool{}
-	return func(m natstest.Frame) bool {
-		again := seen[m.Subject]
-		seen[m.Subject] = true
-		return !again && m.FromClient && strings.HasPrefix(m.Subject, prefix)
-	}
 }
