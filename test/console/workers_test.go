@@ -90,6 +90,10 @@ func TestPagesDoNotAskTheWorkers(t *testing.T) {
 	check.Contains(t, s.Get("/workers", http.StatusOK), "ready</span></td>")
 	last := records(t, s)[0]
 	check.That(t, last.Action == "drain" && last.Outcome != audit.Done, "%+v", last)
+	check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) { // one that began after the collector asked
+		_ = m.Respond([]byte(`{"instance":"second","id":"second","stream":"IMPORT_JOBS"}`))
+	})))
+	check.Contains(t, s.Get("/workers/second", http.StatusOK), "second")
 }
 
 func TestAWorkerIsShown(t *testing.T) {
@@ -110,21 +114,6 @@ func TestAWorkerIsShown(t *testing.T) {
 	check.That(t, !strings.Contains(page, "hunter2"), "a secret is shown: %s", page)
 	s.Get("/workers/none", http.StatusNotFound)
 	s.Get("/workers/a%2Fb", http.StatusNotFound)
-}
-
-// The page of a worker that began after the collector asked.
-func TestAWorkerIsShownAsSoonAsItRuns(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	answers := func(id string) {
-		check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
-			_ = m.Respond(fmt.Appendf(nil, `{"instance":%q,"id":%q,"problem":"x","stream":"IMPORT_JOBS"}`, id, id)) // the page lacks it then
-		})))
-	}
-	answers("first")
-	told(t, s, "/", "worker first") // asked by the collector
-	answers("second")
-	check.Contains(t, s.Get("/workers/second", http.StatusOK), "second")
 }
 
 // workerPath is the path of the only worker.

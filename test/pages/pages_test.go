@@ -96,29 +96,21 @@ func start(t *testing.T) *site {
 	return &site{Notifier: n, preferences: after("choose"), unsubscribe: after("stop")}
 }
 
-// Everybody can use the pages: on a telephone and a large screen, by day and by night.
+// Everybody can use the pages, and what was changed elsewhere in the meantime is not overwritten.
 func TestPagesForEverybody(t *testing.T) {
 	b := consoletest.Browse(t)
 	s := start(t)
-	for _, width := range []int64{360, 1440} {
-		for _, dark := range []bool{false, true} {
-			name := fmt.Sprintf("%d-%t", width, dark)
-			t.Run(name, func(t *testing.T) {
-				view := consoletest.View{Dark: dark, Width: width}
-				p := b.Open(t, s.preferences, view)
-				p.Looks("preferences-" + name)
-				for what, url := range map[string]string{"saved": s.preferences + "&saved=1", "unsubscribe": s.unsubscribe} {
-					p.Visit(url, view)
-					p.Looks(what + "-" + name)
-				}
-				p.Visit(s.preferences, view)
-				check.OK(t, s.Directory.OptOut(t.Context(), "CUSTOMER", "ada", name, "sms"))
-				p.Do(chromedp.Focus(chromedp.CSS("button")))
-				p.Submit(kb.Enter)
-				check.Contains(t, consoletest.Get(p, chromedp.Text(chromedp.CSS(".note"))), "nothing was saved")
-			})
-		}
-	}
+	view := consoletest.View{Width: 1440}
+	p := b.Open(t, s.preferences+"&saved=1", view)
+	p.Everybody("saved")
+	p.Visit(s.unsubscribe, view)
+	p.Everybody("unsubscribe")
+	p.Visit(s.preferences, view)
+	p.Everybody("preferences")
+	check.OK(t, s.Directory.OptOut(t.Context(), "CUSTOMER", "ada", "news", "sms"))
+	p.Do(chromedp.Focus(chromedp.CSS("button")))
+	p.Submit(kb.Enter)
+	check.Contains(t, consoletest.Get(p, chromedp.Text(chromedp.CSS(".note"))), "nothing was saved")
 }
 
 // Nothing but a keyboard is needed, and no script.
@@ -161,9 +153,7 @@ const pending = `document.querySelector("#found .warn") !== null || document.que
 func TestNewcomerSeesItHappen(t *testing.T) {
 	b := consoletest.Browse(t)
 	home := up(t)
-	for _, view := range []consoletest.View{{Width: 360}, {Dark: true, Width: 1440}} {
-		b.Open(t, home, view).Looks(fmt.Sprintf("newcomer-%d-%t", view.Width, view.Dark))
-	}
+	b.Open(t, home, consoletest.View{Width: 1440}).Everybody("newcomer-first")
 	p := b.Open(t, home+"/?q=pizza", consoletest.View{Width: 1280})
 	p.Do(chromedp.Focus(chromedp.CSS("#source")))
 	p.Press(kb.Tab, kb.Enter)
