@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
@@ -91,24 +91,13 @@ func writeFile(t *testing.T, path, text string) {
 	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// answer is the part of the service's answer that the tests need.
-type answer struct {
-	RequestID string `json:"requestId"`
-	Pending   int    `json:"pending"`
-	Results   []struct {
-		PlaceID   string                       `json:"placeId"`
-		Providers map[string]map[string]string `json:"providers"`
-	} `json:"results"`
-}
-
-func decode(t *testing.T, text string) answer {
+// decode returns the answer of the enricher about the only place, and what it says of Wolt.
+func decode(t *testing.T, text string) (contracts.EnrichResponse, contracts.ProviderState) {
 	t.Helper()
-	var a answer
-	text = strings.ReplaceAll(text, `"url":null`, `"url":""`)
-	err := json.Unmarshal([]byte(text), &a)
-	check.Require(t, err == nil, "%v: %s", err, text)
-	check.Require(t, len(a.Results) == 1, "%d results: %s", len(a.Results), text)
-	return a
+	a, err := contracts.Decode[contracts.EnrichResponse]([]byte(text))
+	check.Require(t, err == nil && len(a.Results) == 1, "%v: %s", err, text)
+	state, _ := a.Results[0].State(contracts.ProviderWolt)
+	return a, state
 }
 
 const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
@@ -124,18 +113,17 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	server := strings.Fields(r.find(t, `NATS       nats://127\.0\.0\.1:\d+`))[1]
 	lines := r.lines()
 	check.Require(t, len(lines) == 6, "want six lines to paste, got %q in:\n%s", lines, r.Output())
-	first := decode(t, shell(t, lines[0]))
-	check.That(t, first.RequestID == "hello" && first.Pending == 1 && first.Results[0].Providers["wolt"]["status"] == "PENDING",
-		"the first answer is %+v", first)
+	first, state := decode(t, shell(t, lines[0]))
+	check.That(t, first.RequestID == "hello" && first.Pending == 1 && state.Status == contracts.StatusPending, "the first answer is %+v", first)
 	events := shell(t, lines[1])
 	check.Contains(t, events, `"status":"FOUND","url":"`+venue+`"`, "event: complete")
-	third := decode(t, shell(t, lines[2]))
-	check.Equal(t, third.Results[0].Providers, map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}})
+	third, state := decode(t, shell(t, lines[2]))
+	check.Equal(t, state, contracts.ProviderState{Status: contracts.StatusFound, URL: new(venue)})
 	check.Equal(t, third.Pending, 0, "pending over NATS")
 	check.Contains(t, shell(t, lines[3]), "1 tablespoon butter", "3. Pour in the eggs")
 	check.Contains(t, shell(t, "curl -s '"+r.find(t, `http://127\.0\.0\.1:\d+/console/`)+"doctor?run=1'"), "Healthy.")
 
-	before := decode(t, shell(t, lines[0]))
+	_, before := decode(t, shell(t, lines[0]))
 	emit, inbox := lines[4], lines[5]
 	check.Equal(t, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n", emit)
 	out := shell(t, inbox)
@@ -155,7 +143,8 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	// Delivered events are not delivered again, and results are known.
 	r = up(t, "--dir", dir)
 	lines = r.lines()
-	check.Equal(t, decode(t, shell(t, lines[0])), before)
+	_, state = decode(t, shell(t, lines[0]))
+	check.Equal(t, state, before)
 	check.Equal(t, shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED (exists already)\n", "again")
 	out = shell(t, lines[len(lines)-1])
 	check.That(t, strings.Contains(out, "archived") && !strings.Contains(out, "unread"), "again: %s", out)
@@ -170,9 +159,10 @@ func TestUpOnACluster(t *testing.T) {
 	r := up(t, "--cluster", "3")
 	n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.Output(), "\n", "  "), -1))
 	check.That(t, n == 3, "want the URLs of three servers:\n%s", r.Output())
-	check.Equal(t, decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))).Pending, 0, "still pending")
-	third := decode(t, shell(t, r.lines()[2]))
-	check.That(t, third.Results[0].Providers["wolt"]["url"] == venue, "over NATS: %+v", third)
+	answer, _ := decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)))
+	check.Equal(t, answer.Pending, 0, "still pending")
+	_, state := decode(t, shell(t, r.lines()[2]))
+	check.Equal(t, state.URL, new(venue), "over NATS")
 	r.Interrupt()
 	check.That(t, !strings.Contains(r.Said(), "route"), "it prints lines of the log:\n%s", r.Said())
 }

@@ -111,13 +111,3 @@ func TestConsoleByKeyboard(t *testing.T) {
 		until(p, streamsOf+`.includes("2 of 2 dead letters")`)
 	}
 }
-
-// A text from right to left is aligned to its name.
-func TestConsoleAlignsHebrew(t *testing.T) {
-	b := consoletest.Browse(t)
-	s := consoletest.Start(t)
-	s.PutDeadLetters(consoletest.DeadLetter(1, func(l *worker.DeadLetter) { l.Signature = "משתמש # לא נמצא" }))
-	p := b.Open(t, s.URL+"/dead/one?seq=1", consoletest.View{Width: 1440})
-	until(p, `[...document.querySelectorAll("dd[dir=auto]")].every((d) => getComputedStyle(d).textAlign === "left")`)
-	p.Looks("console-hebrew")
-}

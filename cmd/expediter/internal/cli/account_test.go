@@ -43,10 +43,8 @@ func TestEveryUserIsToldWhatIsMissing(t *testing.T) {
 	for _, c := range []struct{ user, command, missing string }{ // "" for a command that works
 		{"admin", "jobs list --account NOTIFIER --stream EVENTS", ""},
 		{"console", "jobs list --account NOTIFIER --stream EVENTS", ""},
-		{"console", "jobs list --account ENRICHER --stream ENRICH_JOBS", ""},
 		{"console", "jobs streams --account IMPORTER", ""},
 		{"console", "dead list --account IMPORTER", ""},
-		{"console", "dead groups --account NOTIFIER", ""},
 		{"console", "limits --account ENRICHER", ""},
 		{"console", "audit", ""},
 		{"console", "locks list", ""},
@@ -64,7 +62,6 @@ func TestEveryUserIsToldWhatIsMissing(t *testing.T) {
 		{"sys", "jobs list --stream EVENTS", "JetStream not enabled for account"},
 		{"importer", "dead list", "_INBOX"},
 		{"importer", "locks list", "_INBOX"},
-		{"importer", "inbox carla", "_INBOX"},
 	} {
 		t.Run(c.user+" "+c.command, func(t *testing.T) {
 			t.Parallel()

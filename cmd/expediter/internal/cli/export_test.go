@@ -156,15 +156,9 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 }
 
 // exported returns the subjects that the command writes, sorted.
-func exported(t *testing.T, srv *natsrun.Server, user, kind string) []string {
+func exported(t *testing.T, srv *natsrun.Server, user, kind string) (subjects []string) {
 	t.Helper()
 	out, _ := runOn(t, srv, ExitOK, "export", user, "--type", kind)
-	return subjectsIn(t, out)
-}
-
-// subjectsIn returns the subjects of the lines that export writes, sorted.
-func subjectsIn(t *testing.T, out string) (subjects []string) {
-	t.Helper()
 	for line := range strings.Lines(out) {
 		var l exportLine
 		err := json.Unmarshal([]byte(line), &l)

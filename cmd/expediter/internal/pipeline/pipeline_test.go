@@ -18,12 +18,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/provision"
-	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -183,7 +181,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 	check.OK(t, check.Err(conn.Write([]byte("GET /v1/none HTTP/1.0\r\n\r\n"))))
 	check.OK(t, check.Err(io.ReadAll(conn)))
 	check.OK(t, conn.Close())
-	await(t, js, "deliveries")
+	kv := check.Must(js.KeyValue(t.Context(), contracts.BucketDeliveries))(t)
+	check.Until(t, time.Minute, "a send has failed: its endpoint has a record", func() bool {
+		keys, err := kv.ListKeysFiltered(t.Context(), "/endpoint.>")
+		check.OK(t, err)
+		defer keys.Stop() //nolint:errcheck // the connection ends
+		return <-keys.Keys() != ""
+	})
 	var pages strings.Builder
 	for _, exports := range all {
 		pages.WriteString(page(t, exports.Metrics))
@@ -194,27 +198,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 }
 
 // page scrapes a service that has asked the server how many jobs wait.
-func page(t *testing.T, metrics http.Handler) string {
+func page(t *testing.T, metrics http.Handler) (text string) {
 	t.Helper()
-	for {
+	check.Until(t, time.Minute, "the service shows its jobs", func() bool {
 		answer := httptest.NewRecorder()
 		metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-		if text := answer.Body.String(); strings.Contains(text, "\nstream_jobs{") && strings.Contains(text, "\njetstream_storage_used_bytes ") {
-			return text
-		}
-		check.Require(t, retry.Sleep(t.Context(), 10*time.Millisecond), "the service shows no jobs")
-	}
-}
-
-// await waits until a send has failed: its endpoint has a record.
-func await(t *testing.T, js jetstream.JetStream, bucket string) {
-	t.Helper()
-	kv := check.Must(js.KeyValue(t.Context(), bucket))(t)
-	w := check.Must(kv.Watch(t.Context(), "/endpoint.>"))(t)
-	defer w.Stop() //nolint:errcheck // the connection ends
-	for entry := range w.Updates() {
-		if entry != nil {
-			return
-		}
-	}
+		text = answer.Body.String()
+		return strings.Contains(text, "\nstream_jobs{") && strings.Contains(text, "\njetstream_storage_used_bytes ")
+	})
+	return text
 }
