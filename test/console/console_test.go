@@ -157,10 +157,14 @@ func TestEventIsCancelled(t *testing.T) {
 		"the records are %+v", records)
 }
 
-func TestImportWithItsEvidence(t *testing.T) {
+func TestImportAndPlaceWithTheirEvidence(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
+	check.Contains(t, s.Get("/places?id=x", http.StatusServiceUnavailable), "No enricher answers")
 	s.Business()
+	place := s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
+	check.Contains(t, place, "<b>FOUND</b>", "https://wolt.example/v1", "phone.same", "Confidence")
+	check.Contains(t, s.Get("/places?id=x", http.StatusOK), "Nothing is known of this place")
 	body := s.Get("/imports?id=job-1", http.StatusOK)
 	check.Contains(t, body, "ready: there is a recipe", "Mix 2 cups of flour with 1 teaspoon of salt", "00:00:05", "flour",
 		consoletest.Hebrew, "in the source",
@@ -171,16 +175,6 @@ func TestImportWithItsEvidence(t *testing.T) {
 	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
 	check.That(t, len(records) == 1 && records[0].Action == "import-cancel" && records[0].Outcome == audit.Failed && records[0].Target == "import job-1",
 		"the records are %+v", records)
-}
-
-func TestPlaceWithItsEvidence(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	check.Contains(t, s.Get("/places?id=x", http.StatusServiceUnavailable), "No enricher answers")
-	s.Business()
-	body := s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
-	check.Contains(t, body, "<b>FOUND</b>", "https://wolt.example/v1", "phone.same", "Confidence")
-	check.Contains(t, s.Get("/places?id=x", http.StatusOK), "Nothing is known of this place")
 }
 
 func TestDoctorPage(t *testing.T) {
