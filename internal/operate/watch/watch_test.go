@@ -194,7 +194,7 @@ func TestProblems(t *testing.T) {
 				return
 			}
 			restart := strings.Contains(got, "may be a restart") // alarms nobody
-			calm := slices.Contains([]string{"clock.worker", "handler.paused", "stream.full", "worker.drained"}, certain[0].ID)
+			calm := slices.Contains([]string{"clock.worker", "handler.paused", "worker.drained"}, certain[0].ID)
 			check.Equal(t, certain[0].Severity == watch.Warning, restart || calm || strings.Contains(got, "Nothing pulls"), "a warning: "+got)
 			check.That(t, unsure == restart && (!restart || test.after < 10*time.Second), "unsure: %t, after %s: %s", unsure, test.after, got)
 		})
