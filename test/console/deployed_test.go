@@ -140,7 +140,7 @@ func (s deployed) services() {
 	s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
 	s.Get("/imports?id=job-1", http.StatusOK)
 	s.Post("/imports/cancel", url.Values{"id": {"job-1"}}, http.StatusConflict)
-	s.Post("/imports/retry", s.Form(s.Get("/imports?id=job-2", http.StatusOK), "/imports/retry"), http.StatusSeeOther)
+	s.Post("/imports/retry", url.Values{"id": {"job-2"}}, http.StatusSeeOther)
 	s.Get("/notifications?event=evt-2", http.StatusOK)
 	s.Post("/notifications/cancel", url.Values{"event": {"evt-2"}}, http.StatusSeeOther)
 	s.Post("/notifications/replay", url.Values{"event": {"evt-2"}}, http.StatusSeeOther)
