@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,6 +59,7 @@ func kindOf(to string) string {
 // control is a link, a filter with a choice of its form, or a button, which has no address.
 type control struct {
 	Label, To string
+	Choice    string // the form's path and the choice, "" for a link
 	Hidden    bool
 }
 
@@ -76,22 +78,25 @@ const (
 	// listControls lists the controls of a page. A filter comes once for each of its choices, and once for each of the texts.
 	listControls = `(fills => {
 		document.querySelectorAll("details").forEach(d => { d.open = true; });
-		const control = (e, to) => {
+		const control = (e, to, choice) => {
 			const box = e.getBoundingClientRect();
-			return {Label: e.innerText.trim(), To: to, Hidden: !(box.width > 0 && box.height > 0)};
+			return {Label: e.innerText.trim(), To: to, Choice: choice, Hidden: !(box.width > 0 && box.height > 0)};
 		};
 		const all = [...document.querySelectorAll("a[href], button")].filter(e => !e.closest("dialog") && !(e.getAttribute("href") || "").startsWith("#"))
-			.map(e => control(e, e.href || ""));
+			.map(e => control(e, e.href || "", ""));
 		for (const f of document.querySelectorAll("form[method=get]")) {
 			const path = f.action.split("?")[0], submit = f.querySelector("button");
-			const send = () => { all.push(control(submit, path + "?" + new URLSearchParams(new FormData(f)))); f.reset(); };
-			for (const fill of fills) {
+			const send = choice => {
+				all.push(control(submit, path + "?" + new URLSearchParams(new FormData(f)), path + " " + choice));
+				f.reset();
+			};
+			fills.forEach((fill, i) => {
 				[...f.elements].forEach(e => { e.value = fill[new URL(path).pathname + "?" + e.name] || fill[e.name] || e.value; });
-				send();
-			}
+				send(i);
+			});
 			for (const o of fills.length ? f.querySelectorAll("select option") : []) {
 				o.selected = true;
-				send();
+				send(o.parentElement.name + "=" + o.value);
 			}
 		}
 		return all;
@@ -159,7 +164,10 @@ func walk(t *testing.T, b *consoletest.Browser, name, at, key string, fills ...m
 			check.That(t, !c.Hidden, "%s: %q cannot be seen", from, c.Label)
 			if c.To == "" {
 				buttons[c.Label] = true
-			} else if sign := kindOf(c.To) + digits.ReplaceAllString(c.Label, "#"); strings.HasPrefix(c.To, at) && !known[sign] {
+				continue
+			}
+			sign := cmp.Or(c.Choice, kindOf(c.To)+" "+digits.ReplaceAllString(c.Label, "#")) // the same for the same of other things
+			if strings.HasPrefix(c.To, at) && !known[sign] {
 				known[sign] = true
 				todo = append(todo, c.To)
 			}
