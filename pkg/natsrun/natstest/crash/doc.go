@@ -41,8 +41,9 @@
 //	result := check.Must(log.Judge(maps.Keys(inserted), nil))(t)
 //	check.ErrorIs(t, result.Err(), nil)
 //
-// Lost are ids without an effect, repeated those whose effect happened again after it had been recorded, out of order those that came
-// before the id that goes before them. An effect may be repeated until it is recorded: those are counted.
+// Lost are ids without an effect, repeated those whose effect was repeated by a process that started it after it had been recorded, out of
+// order those that came before the id that goes before them. A process that started before the record may repeat an effect: those are
+// counted.
 //
 // # The proof
 //

@@ -19,10 +19,11 @@ type Result struct {
 	// Unwanted are the ids of effects that nobody wanted.
 	Unwanted []string
 
-	// Repeated are the ids whose effect happened after it had been recorded. This must never be.
+	// Repeated are the ids whose effect was repeated by a process that started it after it had been recorded. This must never be.
 	Repeated []string
 
-	// Unrecorded is how often an effect was repeated that had not been recorded: its process died, or an answer was lost, in between.
+	// Unrecorded is how often an effect was repeated by a process that started it before it was recorded: another process had died before
+	// the record, or this one was frozen or cut off for so long that another took over.
 	Unrecorded int
 
 	// OutOfOrder are the ids that were started, or had their effect, before the effect of the id that goes before them.
@@ -103,6 +104,7 @@ type course struct {
 	faulted  string // the process that held it when a fault happened to it
 	fault    time.Time
 	recorded bool
+	starts   map[string]bool // the processes that started it, and whether it had been recorded by then
 	wanted   bool
 }
 
@@ -136,6 +138,10 @@ func (j *judge) take(e Entry) {
 	switch e.Kind {
 	case Started:
 		j.checkOrder(e.ID)
+		if c.starts == nil {
+			c.starts = make(map[string]bool, 1)
+		}
+		c.starts[e.Process] = c.recorded
 		delete(j.open[c.holder], e.ID)
 		c.holder = e.Process
 		if j.open[e.Process] == nil {
@@ -144,9 +150,11 @@ func (j *judge) take(e Entry) {
 		j.open[e.Process][e.ID] = c
 	case Effect:
 		j.checkOrder(e.ID)
-		if c.recorded {
+		began, started := c.starts[e.Process]
+		switch {
+		case c.recorded && (began || !started):
 			j.Repeated = append(j.Repeated, e.ID)
-		} else if c.effects > 0 {
+		case c.effects > 0:
 			j.Unrecorded++
 		}
 		c.effects++

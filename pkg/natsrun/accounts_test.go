@@ -10,9 +10,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,14 +28,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Waits for an answer.
-const (
-	// brief is for one that may be missing because its import is.
-	brief = 300 * time.Millisecond
-
-	// long is for one that comes, also on a busy machine.
-	long = time.Minute
-)
+// patience bounds the wait for an answer. It is far longer than any takes on a busy machine.
+const patience = time.Minute
 
 // flows are the users' requests beyond the borders of their accounts.
 var flows = map[string]func(*site) error{
@@ -60,7 +56,6 @@ type site struct {
 	admin *nats.Conn
 	srv   *natsrun.Server
 	users *natstest.Users
-	wait  time.Duration // for an answer
 
 	acks []string // the subjects that would acknowledge the deliveries of consumers
 }
@@ -98,7 +93,7 @@ func (s *site) operates(nc *nats.Conn) error {
 		"worker.v1.info", "worker.v1.recent", "worker.v1.stacks", "worker.v1.drain.x", "worker.v1.resume.x",
 		"$JS.API.CONSUMER.INFO.EVENTS.notifier", "$JS.API.STREAM.INFO.EVENTS", "$JS.API.STREAM.MSG.GET.EVENTS", "$JS.API.STREAM.NAMES",
 	} {
-		if _, err := nc.Request(subject, nil, s.wait); !errors.Is(err, nats.ErrNoResponders) {
+		if _, err := nc.Request(subject, nil, patience); !errors.Is(err, nats.ErrNoResponders) {
 			return fmt.Errorf("request %s: %w, want no responders", subject, err)
 		}
 	}
@@ -152,7 +147,7 @@ func (s *site) watch() error {
 
 // reached returns an error unless a request reaches JetStream in the account to which it leads.
 func (s *site) reached(nc *nats.Conn, subject string) error {
-	msg, err := nc.Request(subject, []byte(`{"filter":"none","seq":1000000}`), s.wait)
+	msg, err := nc.Request(subject, []byte(`{"filter":"none","seq":1000000}`), patience)
 	if err == nil && strings.Contains(string(msg.Data), "not enabled for account") {
 		err = errors.New(string(msg.Data))
 	}
@@ -175,7 +170,7 @@ func (s *site) administer() error {
 		"IMPORTER": {"KV_recipes", "recipes", "jobs.import.y", "dead.IMPORT_JOBS.y"},
 		"NOTIFIER": {"KV_inbox", "inbox", "events.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
-		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(s.wait))
+		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(patience))
 		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(account, work[0]),
 			s.answered(nc, "$JS."+account+".API.$SRV.PING."+strings.ToLower(account), "$JS."+account+".API.worker.v1.x"))
 		for _, subject := range work[2:] {
@@ -185,7 +180,7 @@ func (s *site) administer() error {
 			}
 		}
 	}
-	if _, err := changes.NextMsg(s.wait); err != nil {
+	if _, err := changes.NextMsg(patience); err != nil {
 		errs = append(errs, fmt.Errorf("follow an inbox: %w", err))
 	}
 	return errors.Join(append(errs, s.many(nc, "$SRV.PING", "", len(declared)-1), s.many(nc, "worker.v1.info", "", len(declared)-1))...)
@@ -214,7 +209,7 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", bucket, err)
 	}
-	batch, err := consumer.Fetch(2, jetstream.FetchMaxWait(s.wait))
+	batch, err := consumer.Fetch(2, jetstream.FetchMaxWait(patience))
 	if err != nil {
 		return fmt.Errorf("list %s: %w", bucket, err)
 	}
@@ -228,65 +223,27 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 	return nil
 }
 
-// snapshot backs up and restores a stream, as the nats CLI does for the user of an account's backups.
-func (s *site) snapshot(account, stream string) (err error) {
+// snapshot has the user of an account's backups begin a backup of a stream and a restore, as the nats CLI does.
+func (s *site) snapshot(account, stream string) error {
 	nc, _ := s.as("backup_" + strings.ToLower(account))
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(long)) // what crosses no border is answered, however slow the machine is
-	s.must(err)
 	deliver := nc.NewRespInbox()
 	chunks, err := nc.SubscribeSync(deliver)
 	if err != nil {
 		return err
 	}
-	// A server waits for an acknowledgement for five seconds, also when it is stopped in the meantime, and then ends the snapshot.
-	defer func() {
-		for ended := err == nil; !ended; {
-			part, none := chunks.NextMsg(6 * time.Second)
-			ended = none != nil || len(part.Data) == 0
-		}
-		err = errors.Join(err, chunks.Unsubscribe())
-	}()
-	// The window holds one part: the second comes when the first is acknowledged.
-	if _, err := nc.Request("$JS.API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), s.wait); err != nil {
+	if _, err := nc.Request("$JS.API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024}`), patience); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", stream, err)
 	}
-	for n := 0; ; n++ {
-		part, err := chunks.NextMsg(s.wait + 3*time.Second) // the server looks for subscriptions for two seconds
+	for data := []byte("none yet"); len(data) > 0; { // the server waits for acknowledgements
+		part, err := chunks.NextMsg(patience)
 		if err != nil {
-			return fmt.Errorf("part %d of %s: %w", n, stream, err)
+			return fmt.Errorf("part of %s: %w", stream, err)
 		}
-		if len(part.Data) == 0 {
-			if n < 2 {
-				return fmt.Errorf("%s has %d parts: too few to need an acknowledgement", stream, n)
-			}
-			break
-		}
-		if part.Reply != "" {
-			if err := part.Respond(nil); err != nil {
-				return err
-			}
+		if data = part.Data; part.Reply != "" {
+			s.must(part.Respond(nil))
 		}
 	}
-	// A restore that ends before its first part makes no stream.
-	dead, err := js.Stream(s.Context(), "DEAD")
-	if err != nil {
-		return fmt.Errorf("look up the dead letters: %w", err)
-	}
-	s.must(js.DeleteStream(s.Context(), "DEAD"))
-	defer func() {
-		_, err := js.CreateStream(s.Context(), dead.CachedInfo().Config)
-		s.must(err)
-	}()
-	answer, err := nc.Request("$JS.API.STREAM.RESTORE.DEAD", []byte(`{"config":{"name":"DEAD","max_bytes":1024},"state":{}}`), s.wait)
-	if err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	_, subject, _ := strings.Cut(string(answer.Data), `"deliver_subject":"`)
-	subject, _, _ = strings.Cut(subject, `"`)
-	if answer, err = nc.Request(subject, nil, s.wait); err != nil || !strings.Contains(string(answer.Data), "restore failed") {
-		return fmt.Errorf("end a restore on %q: %w: %v", subject, err, answer)
-	}
-	return nil
+	return s.reached(nc, "$JS.API.STREAM.RESTORE.NONE")
 }
 
 // monitor asks as monitoring does.
@@ -298,23 +255,23 @@ func (s *site) monitor() error {
 		return err
 	}
 	// Each account may see its own counts without an import. Monitoring sees those of all.
-	msg, err := nc.Request("$SYS.REQ.ACCOUNT.PING.STATZ", nil, s.wait)
-	if err != nil || !strings.Contains(string(msg.Data), `"NOTIFIER"`) {
-		return fmt.Errorf("STATZ is about one account only: %w\n%s", err, msg.Data)
+	msg, err := nc.Request("$SYS.REQ.ACCOUNT.PING.STATZ", nil, patience)
+	if err == nil && !strings.Contains(string(msg.Data), `"NOTIFIER"`) {
+		err = fmt.Errorf("STATZ is about one account only:\n%s", msg.Data)
 	}
-	return nil
+	return err
 }
 
 func (s *site) as(user string) (*nats.Conn, jetstream.JetStream) {
 	nc, _ := natstest.Connect(s.T, s.srv, s.users.As(user), quietly())
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(s.wait))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	s.must(err)
 	return nc, js
 }
 
 func (s *site) answered(nc *nats.Conn, subjects ...string) error {
 	for _, subject := range subjects {
-		if _, err := nc.Request(subject, nil, s.wait); err != nil {
+		if _, err := nc.Request(subject, nil, patience); err != nil {
 			return fmt.Errorf("ask %s: %w", subject, err)
 		}
 	}
@@ -332,7 +289,7 @@ func (s *site) many(nc *nats.Conn, subject, body string, n int) error {
 		return err
 	}
 	for i := range n {
-		if _, err := sub.NextMsg(s.wait); err != nil {
+		if _, err := sub.NextMsg(patience); err != nil {
 			return fmt.Errorf("answer %d of %d of %s: %w", i+1, n, subject, err)
 		}
 	}
@@ -360,7 +317,7 @@ var samples = map[string][]string{
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{T: t, users: natstest.NewUsers(t), wait: long}
+	s := &site{T: t, users: natstest.NewUsers(t)}
 	s.srv = natstest.Server(t, func(c *natsrun.Config) { c.Users = s.users.Public })
 	s.admin, _ = natstest.Connect(t, s.srv, s.users.As("admin"))
 	s.fill()
@@ -491,7 +448,7 @@ func TestConnectionsKeepNobodyOut(t *testing.T) {
 		t.Cleanup(func() { silent.Close() })
 	}
 	connect := func(user string) error {
-		nc, err := nats.Connect(srv.URL(), users.As(user), nats.NoReconnect(), nats.Timeout(long), quietly())
+		nc, err := nats.Connect(srv.URL(), users.As(user), nats.NoReconnect(), nats.Timeout(patience), quietly())
 		if err == nil {
 			t.Cleanup(nc.Close)
 		}
@@ -516,7 +473,6 @@ var crossing = regexp.MustCompile(`^\s*\{ (service|stream): .*\}(\s+#.*)?$`)
 // Without any one of the exports and imports some flow fails, or the server does not start. All lines are removed in turn
 // with NATSRUN_ALL_LINES=1, and a sample of them without.
 func TestNoExportOrImportIsInVain(t *testing.T) {
-	t.Parallel()
 	text := check.Must(deploy.Text("accounts.conf"))(t)
 	lines := strings.SplitAfter(text, "\n")
 	var all []int
@@ -532,47 +488,360 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		all = all[:10]
 	}
-	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
-	check.OK(t, v.try(t, lines, (*site).fill))
-	check.OK(t, v.try(t, lines)) // so that a failure below is for want of a line
-	v.wait = brief
+	users, dir := natstest.NewUsers(t), t.TempDir()
+	check.OK(t, reach(t, users, dir, lines, (*site).fill))
 	for _, i := range all {
-		check.That(t, v.try(t, slices.Concat(lines[:i], lines[i+1:])) != nil,
+		check.That(t, reach(t, users, dir, slices.Concat(lines[:i], lines[i+1:])) != nil,
 			"everything works without line %d of accounts.conf: %s", i+1, strings.TrimSpace(lines[i]))
 	}
 }
 
-// vain starts one server after the other on the same store.
-type vain struct {
-	dir   string
-	users *natstest.Users
-	wait  time.Duration
-}
-
-// try starts a server with the lines as its accounts, prepares it, and runs all flows.
-func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
+// reach starts a server with the lines as its accounts on a store, prepares it, and runs all flows. Under fake time no answer is too late.
+func reach(t *testing.T, users *natstest.Users, dir string, lines []string, prepare ...func(*site)) (failed error) {
 	t.Helper()
+	file := filepath.Join(t.TempDir(), "nats.conf")
 	text := check.Must(deploy.Text("single.conf"))(t)
-	for name, key := range v.users.Public {
+	for name, key := range users.Public {
 		text += fmt.Sprintf("NATS_NKEY_%s: %q\n", strings.ToUpper(name), key)
 	}
-	file := filepath.Join(t.TempDir(), "nats.conf")
 	check.OK(t, os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600))
-	srv, err := natsrun.Start(natsrun.Config{ConfigFile: file, Dir: v.dir})
+	srv, err := natsrun.Start(natsrun.Config{ConfigFile: file, Memory: true})
 	if err != nil {
 		return err // an import without its export
 	}
-	defer srv.Stop()
-	s := &site{T: t, srv: srv, users: v.users, wait: v.wait}
-	s.admin, _ = natstest.Connect(t, srv, v.users.As("admin"))
-	for _, p := range prepare {
-		p(s)
+	srv.Stop()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		s := &site{T: t, srv: srv, users: users}
+		s.admin, _ = natstest.Connect(t, srv, users.As("admin"))
+		for _, p := range prepare {
+			p(s)
+		}
+		s.answer()
+		for _, flow := range flows {
+			if failed = flow(s); failed != nil {
+				return
+			}
+		}
+	}, func(c *natsrun.Config) { c.ConfigFile, c.Dir = file, dir })
+	return failed
+}
+
+// intruder is a user that tries forbidden requests.
+type intruder struct {
+	user, account string
+
+	// carriers are the requests that the server, or a service, answers. The answer to the first is a body of the
+	// intruder's choice, which the intruder publishes to store, if that is not "".
+	carriers []carrier
+	store    string
+
+	// reads is the account of others that it is there to read, or "*". writes are the streams of other accounts that it is there
+	// to add to, and takes those whose messages it may also replace or remove.
+	reads         string
+	writes, takes []string
+}
+
+type carrier struct{ subject, body string }
+
+var intruders = []intruder{
+	{user: "publisher", account: "PUBLISHER", store: "events.attack", reads: "NOTIFIER", writes: []string{"EVENTS"}, carriers: []carrier{
+		{"$JS.API.DIRECT.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
+		{"$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.attack"]}`},
+		{"events.attack.again", "BODY"},
+		{"enricher.v1.x", "BODY"},
+		{"importer.v1.x", "BODY"},
+		{"notifier.v1.publish", "BODY"},
+	}},
+	{
+		user: "console", account: "CONSOLE", reads: "*", store: "jobs.enrich.attack", // its own test says what it does not read
+		writes: []string{"AUDIT", "EVENTS", "NOTIFICATIONS"}, takes: []string{"DEAD", "ENRICH_JOBS", "IMPORT_JOBS", "KV_jobs", "KV_locks"},
+		carriers: []carrier{
+			{"$JS.ENRICHER.API.DIRECT.GET.ENRICH_JOBS", `{"last_by_subj":"jobs.enrich.attack"}`},
+			{"$JS.ENRICHER.API.DIRECT.GET.ENRICH_JOBS", `{"multi_last":["jobs.enrich.attack"]}`},
+			{"$JS.ENRICHER.API.STREAM.MSG.GET.ENRICH_JOBS", `{"last_by_subj":"jobs.enrich.attack"}`},
+			{"$JS.ENRICHER.API.STREAM.LIST", ""},
+			{"$JS.API.DIRECT.GET.AUDIT", `{"next_by_subj":">"}`},
+			{"audit.console.operators", "BODY"},
+			{"$JS.ENRICHER.API.worker.v1.info", "BODY"},
+			{"notifier.v1.list", "BODY"},
+		},
+	},
+	{user: "enricher", account: "ENRICHER", store: "$KV.enrich.attack", carriers: []carrier{
+		{"$JS.API.DIRECT.GET.KV_enrich", `{"multi_last":["$KV.enrich.attack"]}`},
+		{"$JS.API.STREAM.MSG.GET.KV_enrich", `{"last_by_subj":"$KV.enrich.attack"}`},
+		{"$KV.enrich.attack.again", "BODY"},
+	}},
+	{user: "importer", account: "IMPORTER", store: "$KV.import-steps.attack", carriers: []carrier{
+		{"$JS.API.DIRECT.GET.KV_import-steps", `{"multi_last":["$KV.import-steps.attack"]}`},
+		{"$JS.API.DIRECT.GET.KV_recipes", `{"multi_last":["$KV.recipes.attack"]}`},
+	}},
+	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", writes: []string{"AUDIT", "AUDIT_USERS"}, carriers: []carrier{
+		{"$JS.API.DIRECT.GET.KV_inbox.$KV.inbox.attack", ""},
+		{"audit.notifier.operators", "BODY"},
+		{"$JS.API.CONSUMER.LIST.EVENTS", ""},
+		{"$JS.API.INFO", ""},
+		{"$JS.API.CONSUMER.CREATE.KV_directory.attack", `{"stream_name":"KV_directory","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none"}}`},
+	}},
+	{user: "backup_enricher", account: "ENRICHER", carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
+	{user: "backup_importer", account: "IMPORTER", carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
+	{user: "backup_notifier", account: "NOTIFIER", writes: []string{"AUDIT", "AUDIT_USERS"}, carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
+	{user: "sys", account: "MONITOR", carriers: []carrier{
+		{"$SYS.REQ.SERVER.PING.JSZ", ""}, {"$SYS.REQ.SERVER.PING", ""}, {"$SYS.REQ.ACCOUNT.PING.STATZ", ""},
+	}},
+}
+
+// targets are the subjects on which a message would change another account's streams, with the bodies that they take.
+func (s *site) targets() map[string]string {
+	found := map[string]string{
+		"$JS.API.ACCOUNT.PURGE.NOTIFIER": "", "$JS.API.SERVER.REMOVE": `{"peer":"test"}`, "$JS.API.META.LEADER.STEPDOWN": "",
+		"$SYS.REQ.SERVER.PING.KICK": `{"cid":1}`, "$SYS.REQ.CLAIMS.UPDATE": "x", "$SYS.REQ.USER.INFO": "",
 	}
-	s.answer()
-	for _, flow := range flows {
-		if err := flow(s); err != nil {
-			return err
+	for account, subjects := range samples {
+		for _, subject := range subjects {
+			found[subject] = "x"
+			found["$JS."+account+".API."+subject] = "x"
+		}
+		for _, name := range declared[account] {
+			stream := streamName(name)
+			for _, api := range []string{"$JS.API.", "$JS." + account + ".API."} {
+				maps := map[string]string{
+					"STREAM.PURGE.": "{}", "STREAM.DELETE.": "", "STREAM.MSG.DELETE.": `{"seq":1}`,
+					"STREAM.UPDATE.":   `{"name":"` + stream + `","subjects":["stolen"],"max_bytes":1024}`,
+					"CONSUMER.CREATE.": `{"stream_name":"` + stream + `","config":{"deliver_subject":"_INBOX_USER.leak","ack_policy":"none","deliver_policy":"all"}}`,
+				}
+				for method, body := range maps {
+					found[api+method+stream] = body
+				}
+				for durable := range consumers {
+					found[api+"CONSUMER.DELETE."+durable+"."+consumers[durable]] = ""
+				}
+				found[api+"STREAM.CREATE.MIRROR_"+stream] = `{"name":"MIRROR_` + stream + `","max_bytes":65536,"mirror":{"name":"` + stream + `"}}`
+				found[api+"STREAM.CREATE.SOURCE_"+stream] = `{"name":"SOURCE_` + stream + `","max_bytes":65536,"sources":[{"name":"` + stream +
+					`","external":{"api":"$JS.` + account + `.API","deliver":"_INBOX_USER.leak"}}]}`
+			}
 		}
 	}
-	return nil
+	for _, ack := range s.acks {
+		found[ack] = "+TERM"
+	}
+	return found
+}
+
+func streamName(declaration string) string {
+	kind, name, _ := strings.Cut(declaration, "/")
+	return map[string]string{"streams": "", "buckets": "KV_", "objects": "OBJ_"}[kind] + name
+}
+
+// headers are those with which a message does more than to be stored.
+var headers = []nats.Header{
+	nil,
+	{"Nats-Rollup": {"all"}},
+	{"Nats-Rollup": {"sub"}},
+	{"Nats-TTL": {"1s"}},
+	{"Nats-Schedule": {"@every 1s"}, "Nats-Schedule-Target": {"$KV.enrich.x"}},
+	{"Nats-Expected-Last-Sequence": {"0"}, "Nats-Expected-Stream": {"EVENTS"}},
+	{"Nats-Trace-Dest": {"$KV.enrich.x"}},
+	{"Nats-Request-Info": {`{"acc":"NOTIFIER","svc":"NOTIFIER"}`}},
+	{"Nats-Batch-Id": {"b"}, "Nats-Batch-Sequence": {"1"}, "Nats-Batch-Commit": {"1"}},
+	{"Nats-Incr": {"1"}},
+	{"Nats-Marker-Reason": {"Purge"}, "KV-Operation": {"PURGE"}},
+}
+
+// No user changes or reads the streams of another account: not with a publish, not with an answer that is sent to a
+// subject of the user's choice, not with a consumer, a mirror, a source or a header.
+func TestNoUserReachesAnotherAccount(t *testing.T) {
+	t.Parallel()
+	for _, by := range intruders {
+		t.Run(by.user, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			before := s.others(by)
+			heard := s.attack(by)
+			s.idle()
+			for what, was := range before {
+				account, stream, _ := strings.Cut(what, "/")
+				is, there := s.state(account)[stream]
+				switch {
+				case !there:
+					t.Errorf("%s removed %s", by.user, what)
+				case slices.Contains(by.writes, stream) && grew(s.T, was, is):
+				case slices.Contains(by.takes, strings.Fields(stream)[0]) && configOf(s.T, was) == configOf(s.T, is):
+				case is != was:
+					t.Errorf("%s changed %s:\n%s\n%s", by.user, what, was, is)
+				}
+			}
+			for what := range s.others(by) {
+				_, there := before[what]
+				check.That(t, there, "%s made %s", by.user, what)
+			}
+			for _, m := range heard() {
+				for account := range declared {
+					check.That(t, account == by.account || account == by.reads || by.reads == "*" || !bytes.Contains(m.Data, []byte("secret of "+account)),
+						"%s heard %s: %s", by.user, m.Subject, m.Data)
+				}
+			}
+		})
+	}
+}
+
+// configOf is the configuration of a stream or consumer, without its state.
+func configOf(t *testing.T, state string) string {
+	t.Helper()
+	var all []json.RawMessage
+	check.OK(t, json.Unmarshal([]byte(state), &all))
+	return string(all[0])
+}
+
+// The user console reads the data of its pages and no more, and has no permission to change a stream or make a consumer.
+func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	nc, _ := s.as("console")
+	shown := []string{"AUDIT", "AUDIT_USERS", "DEAD", "ENRICH_JOBS", "EVENTS", "IMPORT_JOBS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}
+	for account, names := range declared {
+		api := "$JS." + account + ".API."
+		if account == "OPERATOR" {
+			api = "$JS.API."
+		}
+		for _, name := range names {
+			stream := streamName(name)
+			methods := []string{
+				"STREAM.CREATE.NEW", "STREAM.UPDATE." + stream, "STREAM.DELETE." + stream, "STREAM.SNAPSHOT." + stream, "STREAM.RESTORE." + stream,
+				"STREAM.LEADER.STEPDOWN." + stream, "STREAM.PEER.REMOVE." + stream, "CONSUMER.CREATE." + stream, "CONSUMER.CREATE." + stream + ".x",
+				"CONSUMER.DURABLE.CREATE." + stream + ".x", "CONSUMER.DELETE." + stream + ".x", "CONSUMER.MSG.NEXT." + stream + ".x",
+				"CONSUMER.PAUSE." + stream + ".x", "CONSUMER.RESET." + stream + ".x",
+			}
+			if !slices.Contains(shown, stream) {
+				methods = append(methods, "DIRECT.GET."+stream, "DIRECT.GET."+stream+".x", "STREAM.MSG.GET."+stream, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
+			}
+			methods = slices.DeleteFunc(methods, func(m string) bool { return m == "STREAM.MSG.GET.KV_import-steps" })
+			if stream == "DEAD" {
+				methods = append(methods, "STREAM.PURGE.DEAD")
+			}
+			if slices.Contains([]string{"AUDIT", "AUDIT_USERS", "EVENTS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}, stream) {
+				methods = append(methods, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
+			}
+			for _, method := range methods {
+				if msg, err := nc.Request(api+method, []byte("{}"), patience); err == nil && !bytes.Contains(msg.Data, []byte("not enabled for account")) {
+					t.Errorf("%s answers: %s", api+method, msg.Data)
+				}
+			}
+		}
+	}
+	for _, subject := range []string{
+		"notifier.v1.notify", "notifier.v1.publish", "notifier.v1.endpoints.list", "notifier.v1.users.get", "enricher.v1.enrich", "importer.v1.submit",
+		"$SRV.PING", "$SYS.REQ.SERVER.PING", "worker.v1.info", "worker.v1.recent.x", "audit.cli.operators", "audit.notifier.operators",
+		"$JS.NOTIFIER.API.$KV.directory.x.x", "$JS.NOTIFIER.API.$KV.inbox.x", "$JS.ENRICHER.API.$KV.enrich.x", "$JS.ENRICHER.API.$KV.jobs.limits.x",
+	} {
+		check.ErrorIs(t, check.Err(nc.Request(subject, nil, patience)), nats.ErrNoResponders, subject)
+	}
+}
+
+// grew reports whether a stream has all that it had before, and perhaps more.
+func grew(t *testing.T, was, is string) bool {
+	t.Helper()
+	var before, now []any
+	check.OK(t, errors.Join(json.Unmarshal([]byte(was), &before), json.Unmarshal([]byte(is), &now)))
+	// Only the number of messages and the last sequence may differ, see site.state.
+	before[1], before[3] = now[1], now[3]
+	return reflect.DeepEqual(before, now)
+}
+
+// others is the state of all accounts but the intruder's own.
+func (s *site) others(by intruder) map[string]string {
+	all := make(map[string]string)
+	for account := range declared {
+		if account == by.account {
+			continue
+		}
+		for stream, is := range s.state(account) {
+			all[account+"/"+stream] = is
+		}
+	}
+	return all
+}
+
+// attack tries everything as one user. The function that it returns tells what that user has heard.
+func (s *site) attack(by intruder) (heard func() []*nats.Msg) {
+	var (
+		mu  sync.Mutex
+		all []*nats.Msg
+	)
+	hear := func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, m)
+	}
+	inbox := "_INBOX_" + by.user
+	connect := func() *nats.Conn {
+		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(by.user), quietly())
+		return nc
+	}
+	nc := connect()
+	for _, subject := range []string{inbox + ".>", ">", "$KV.>", "rp.>", "_INBOX_admin.>", "_R_.>", "$SYS.>", "$JS.EVENT.>", "events.>", "jobs.>", "$JS.ACK.>"} {
+		_, err := nc.Subscribe(subject, hear)
+		s.must(err)
+	}
+	for subject, body := range s.targets() {
+		body = strings.ReplaceAll(body, "_INBOX_USER", inbox)
+		sender := connect()
+		for _, header := range headers {
+			s.must(sender.PublishMsg(&nats.Msg{Subject: subject, Reply: inbox + ".answer", Header: header, Data: []byte(body)}))
+		}
+		if by.store != "" {
+			s.must(sender.Publish(by.store, []byte(body)))
+		}
+		for _, c := range by.carriers {
+			data := strings.NewReplacer("BODY", body, "TARGET", subject).Replace(c.body)
+			s.must(sender.PublishMsg(&nats.Msg{Subject: c.subject, Reply: subject, Data: []byte(data)}))
+		}
+		if err := sender.Flush(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			s.Fatalf("%s: %v", subject, err)
+		}
+		sender.Close()
+	}
+	s.must(nc.Flush())
+	if by.store != "" { // the carriers do carry
+		s.must(nc.Publish(by.store, []byte("carried")))
+		s.must(nc.PublishRequest(by.carriers[0].subject, inbox+".carried", []byte(by.carriers[0].body)))
+		giveUp := time.Now().Add(time.Minute)
+		for !slices.ContainsFunc(list(&mu, &all), func(m *nats.Msg) bool { return m.Subject == inbox+".carried" }) {
+			s.must(nc.Flush())
+			if time.Now().After(giveUp) {
+				s.Fatalf("%s may not ask %s: nothing was tried", by.user, by.carriers[0].subject)
+			}
+		}
+	}
+	return func() []*nats.Msg { return list(&mu, &all) }
+}
+
+func list(mu *sync.Mutex, all *[]*nats.Msg) []*nats.Msg {
+	mu.Lock()
+	defer mu.Unlock()
+	return slices.Clone(*all)
+}
+
+// Nobody who adds records to the audit pushes out those of another: not with many, with large ones, nor under other subjects.
+func TestNoWriterOfTheAuditPushesOutAnother(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	own := accountOf(t, s.admin, "OPERATOR")
+	stream := check.Must(own.Stream(t.Context(), "AUDIT"))(t)
+	cfg := stream.CachedInfo().Config
+	most := cfg.MaxMsgsPerSubject / 100
+	cfg.MaxMsgsPerSubject, cfg.MaxBytes = most, cfg.MaxBytes/100
+	stream = check.Must(own.UpdateStream(t.Context(), cfg))(t)
+	for _, user := range []string{"console", "notifier"} {
+		nc, js := s.as(user)
+		for range 2 * most {
+			check.OK(t, check.Err(js.Publish(t.Context(), "audit."+user+".operators", make([]byte, cfg.MaxMsgSize-100))))
+		}
+		for _, other := range []string{"audit." + user + ".x", "audit." + user + ".x.operators", "audit.cli.operators"} {
+			check.OK(t,
+				errors.Join(nc.Publish(other, []byte("x")), nc.Publish("audit."+user+".operators", make([]byte, cfg.MaxMsgSize+1)), nc.Flush()))
+		}
+	}
+	info := check.Must(stream.Info(t.Context()))(t)
+	check.Equal(t, int(info.State.Msgs), 1+2*int(most), "records")
+	check.OK(t, check.Err(stream.GetLastMsgForSubject(t.Context(), "audit.cli.operators")))
 }

@@ -4,18 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -91,20 +88,20 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 	}
 }
 
-func TestBackoffGrowsToItsLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := &Relay{cfg: Config{Logger: slog.New(slog.DiscardHandler)}}
-		var failures int
-		for range 100 {
-			begun := time.Now()
-			r.failed(t.Context(), "test", errSession, &failures)
-			if d := time.Since(begun); d < minBackoff/2 || d > maxBackoff*3/2 {
-				t.Fatalf("waits %s", d)
-			}
-		}
-		if wait := retry.Wait(failures-1, minBackoff, maxBackoff); wait != maxBackoff {
-			t.Errorf("the last wait is %s", wait)
-		}
-	})
+// The points that a relay passes.
+const (
+	PointClaimed, PointAcknowledged = pointClaimed, pointAcknowledged
+	PointMarked, PointCommitted     = pointMarked, pointCommitted
+)
+
+// Passing returns a configuration whose relay calls passed at each point.
+func (cfg Config) Passing(passed func(point string)) Config {
+	cfg.passed = passed
+	return cfg
+}
+
+// Answering returns a configuration with another bound of the answers of the database.
+func (cfg Config) Answering(within time.Duration) Config {
+	cfg.answer = within
+	return cfg
 }

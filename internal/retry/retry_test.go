@@ -3,6 +3,7 @@ package retry_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,14 +47,35 @@ func TestWaitDoublesUpToItsBound(t *testing.T) {
 	check.Equal(t, retry.Wait(0, 7, 5), 5, "a bound below the first")
 }
 
-func TestSpreadStaysWithinItsShare(t *testing.T) {
+func TestAfter(t *testing.T) {
 	t.Parallel()
-	const d = 10 * time.Second
-	least, most := d, d
-	for range 1000 {
-		got := retry.Spread(d, 0.2)
-		least, most = min(least, got), max(most, got)
-	}
-	check.That(t, least >= 8*time.Second && most <= 12*time.Second && most-least > 2*time.Second, "from %s to %s", least, most)
-	check.Equal(t, retry.Spread(0, 0.5), 0, "of no time")
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC() // midnight of 2000-01-01
+		for value, want := range map[string]time.Duration{
+			"": 0, "0": 0, "30": 30 * time.Second, " 7 ": 7 * time.Second, "-1": 0, "1.5": 0, "soon": 0,
+			"999999999": time.Hour, "99999999999999999999": time.Hour,
+			now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
+			"Fri, 20 Nov 2099 12:01:00 GMT": time.Hour,
+		} {
+			check.Equal(t, retry.After(http.Header{"Retry-After": {value}}, 0, time.Hour), want, value)
+		}
+		at := "Fri, 20 Nov 2026 12:01:00 GMT"
+		for date, want := range map[string]time.Duration{ // the server's clock
+			"Fri, 20 Nov 2026 12:00:00 GMT": time.Minute, "Fri, 20 Nov 2026 12:02:00 GMT": 0, "Fri, 20 Nov 2020 12:00:00 GMT": time.Hour,
+			"now": time.Hour, "": time.Hour,
+		} {
+			check.Equal(t, retry.After(http.Header{"Retry-After": {at}, "Date": {date}}, 0, time.Hour), want, "at "+date)
+		}
+	})
+}
+
+func TestEvery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		defer cancel()
+		start, calls := time.Now(), 0
+		retry.Every(ctx, time.Second, func(context.Context) { calls++ })
+		check.That(t, calls == 3 && time.Since(start) == 3500*time.Millisecond, "%d calls in %s", calls, time.Since(start))
+	})
 }
