@@ -134,14 +134,6 @@ func TestProblemsAreExported(t *testing.T) {
 	testbed.Metrics(t, page, func(name string) bool { return strings.HasPrefix(name, "console_") })
 }
 
-func TestAuditPage(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	check.Contains(t, s.Get("/audit", http.StatusOK), "Nobody has done anything yet")
-	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "audit.cli.operators", []byte(`{"id":"1","actor":"<b>eve","action":"steal","target":"nightly","count":1,"outcome":"done"}`))))
-	check.Contains(t, s.Get("/audit", http.StatusOK), "&lt;b&gt;eve", "steal", "nightly", "done")
-}
-
 // The store of a server fills, although no account and no stream has a bound that is near.
 func TestOverviewShowsAServerThatFills(t *testing.T) {
 	t.Parallel()

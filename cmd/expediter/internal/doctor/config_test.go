@@ -46,7 +46,6 @@ const closed = "127.0.0.1:1"
 var configMistakes = []mistake{
 	{name: "a variable is misspelt", id: "config.unknown", make: set("NOTIFIER_RULEZ=rules.yaml"), undo: restore},
 	{name: "a value is no number", id: "config.value", make: set("ENRICHER_CONCURRENCY=many"), undo: restore},
-	{name: "no provider", id: "config.value", make: set("ENRICHER_CATALOG"), undo: restore},
 	{name: "everybody may use the service", id: "config.exposed",
 		make: set("ENRICHER_KEYS", "ENRICHER_OIDC_ISSUER", "ENRICHER_OIDC_AUDIENCE"), undo: restore},
 	{name: "a catalogue cannot be read", id: "config.value", make: rewrite("ENRICHER_CATALOG", "{"), undo: restore},
