@@ -73,7 +73,7 @@ func TestInboxElementForEverybody(t *testing.T) {
 	put(t, n, "1", `{"title":"שולם","text":"ההזמנה שלך (Pizza & Co.) מוכנה","url":"/orders/1"}`)
 	put(t, n, "2", `{"title":"<b>Paid</b>","url":"javascript:alert(1)"}`)
 	put(t, n, "3", `{}`)
-	p = b.Open(t, at, consoletest.View{Width: 1440})
+	p = b.Open(t, at, consoletest.View{Dark: true, Width: 1440}) // as is the paper, later
 	until(p, `!!window.app && app.items.length === 3`)
 	p.Everybody("inbox")
 	for script, want := range map[string]string{

@@ -147,7 +147,7 @@ func (v *tour) visit(at string) []control {
 func walk(t *testing.T, b *consoletest.Browser, name, at, key string, fills ...map[string]string) (v *tour, buttons map[string]bool) {
 	t.Helper()
 	v = &tour{
-		T: t, site: name, fills: slices.Concat([]map[string]string{}, fills), pages: map[string]string{}, looks: map[string]bool{},
+		T: t, site: name, fills: append([]map[string]string{}, fills...), pages: map[string]string{}, looks: map[string]bool{},
 		page: b.Open(t, at, plain),
 	}
 	if key != "" {
@@ -252,6 +252,8 @@ func (s *jobs) trouble(t *testing.T) {
 			}
 		}))
 	}
+	slow := url.Values{"signature": {"extract: status #"}, "rate": {"0.001"}, "typed": {"6"}}
+	s.Post("/dead/replay", slow, http.StatusSeeOther)
 	for range 3 {
 		check.OK(t, check.Err(s.Insert(t.Context(), worker.NewJob{ID: oddTask, Subject: oddTask, Args: oddTask})))
 	}
