@@ -125,8 +125,7 @@ func (v *tour) visit(at string) []control {
 		return nil
 	}
 	v.pages[kindOf(at)] = at
-	script := fmt.Sprintf(listControls, check.Must(json.Marshal(v.fills))(v.T))
-	all := consoletest.Get(v.page, chromedp.Evaluate[[]control](script))
+	all := consoletest.Get(v.page, chromedp.Evaluate[[]control](fmt.Sprintf(listControls, check.Must(json.Marshal(v.fills))(v.T))))
 	look := regexp.MustCompile(`=[^&]*|/jobs/(ENRICH_JOBS|EVENTS|IMPORT_JOBS|NOTIFICATIONS)`).ReplaceAllString(kindOf(at), "")
 	name := strings.Join(append([]string{v.site}, words.FindAllString(look, -1)...), "-")
 	if consoletest.Get(v.page, chromedp.Evaluate[bool](`document.querySelector("tbody tr, main dl, main li") === null`)) {
@@ -252,8 +251,7 @@ func (s *jobs) trouble(t *testing.T) {
 			}
 		}))
 	}
-	slow := url.Values{"signature": {"extract: status #"}, "rate": {"0.001"}, "typed": {"6"}}
-	s.Post("/dead/replay", slow, http.StatusSeeOther)
+	s.Post("/dead/replay", url.Values{"signature": {"extract: status #"}, "rate": {"0.001"}, "typed": {"6"}}, http.StatusSeeOther)
 	for range 3 {
 		check.OK(t, check.Err(s.Insert(t.Context(), worker.NewJob{ID: oddTask, Subject: oddTask, Args: oddTask})))
 	}
