@@ -144,19 +144,12 @@ func TestBadRowsThatAreNamedAreBounded(t *testing.T) {
 func TestFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ file, says string }{
-		"empty":          {"", "no venues"},
-		"blank":          {"\ufeff \n\t", "no venues"},
-		"no rows":        {"id,name\n", "no venues"},
-		"html":           {"<!DOCTYPE html>", "no column id"},
-		"utf-16":         {"\xff\xfei\x00d\x00", "UTF-16"},
-		"no id":          {"name,city\nA,B\n", "no column id"},
-		"no name":        {"id,city\nA,B\n", "no column name"},
-		"a field twice":  {"id,name,name\n", `"name" twice`},
-		"broken header":  {"id,\"name\nx", "the header"},
-		"cut off":        {`[{"id":"1","name":"A"}`, "too early"},
-		"cut off inside": {"[\n{\"id\":\"1\",\"na", ":2:"},
-		"more than one":  {`[{"id":"1","name":"A"}] [`, "follows the array"},
-		"a huge row":     {"id,name\n1,\"" + strings.Repeat("x", 300<<10), "more than 262144 bytes"},
+		"empty":      {"", "no venues"},
+		"no rows":    {"id,name\n", "no venues"},
+		"no id":      {"name,city\nA,B\n", "no column id"},
+		"no name":    {"id,city\nA,B\n", "no column name"},
+		"cut off":    {`[{"id":"1","name":"A"}`, "too early"},
+		"a huge row": {"id,name\n1,\"" + strings.Repeat("x", 300<<10), "more than 262144 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
