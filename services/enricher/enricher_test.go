@@ -230,10 +230,14 @@ func TestLeastPrivilege(t *testing.T) {
 	cfg.CreateAssets = false
 	e := begin(t, nc, cfg)
 
-	results := []contracts.Restaurant{restaurant("A"), restaurant("Nowhere"), restaurant("Trouble")}
+	// A job that cannot be read: its place is left without an answer for a while.
+	check.OK(t, check.Err(admin.Publish(t.Context(), "jobs.enrich.wolt.id-Unreadable", []byte("?"))))
+	results := []contracts.Restaurant{restaurant("A"), restaurant("Nowhere"), restaurant("Trouble"), restaurant("Unreadable")}
 	for range 2 {
 		resp, err := e.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "r", Results: results, WaitMS: 60_000})
 		check.Require(t, err == nil && resp.Pending == 0, "%d pending, %v", resp.Pending, err)
+		unreadable, _ := resp.Results[3].State("wolt")
+		check.Equal(t, unreadable.Reason, "provider_error", "the place of the job that cannot be read")
 	}
 	status, body := get(t, e.URL()+"/v1/requests/r/events")
 	check.That(t, status == 200 && strings.Contains(body, "event: complete"), "events are %d %q", status, body)
@@ -254,7 +258,7 @@ func TestLeastPrivilege(t *testing.T) {
 		"$KV.jobs.limits.>",               // a provider with limits
 	)
 	stream, err := admin.Stream(t.Context(), contracts.StreamDead)
-	check.That(t, err == nil && stream.CachedInfo().State.Msgs == 1, "dead letters: %v, want one", err)
+	check.That(t, err == nil && stream.CachedInfo().State.Msgs == 2, "dead letters: %v, want two", err)
 }
 
 func TestDefaults(t *testing.T) {

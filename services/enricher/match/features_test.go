@@ -149,35 +149,6 @@ func TestFeatures(t *testing.T) {
 	check.That(t, len(left) == 0, "no pair shows %v", left)
 }
 
-// TestOneOfAKind checks that a field is never observed to agree and to disagree at once.
-func TestOneOfAKind(t *testing.T) {
-	t.Parallel()
-	kinds := [][]string{
-		{"phone.same", "phone.local", "phone.differs"},
-		{"city.same", "city.differs"},
-		{"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address"},
-		{"address.same", "address.street", "address.number_near", "address.number_differs", "address.number_only"},
-		{"name.numbers_same", "name.numbers_differ"},
-		{"branch.same", "branch.differs"},
-	}
-	r := newRandom(t)
-	for range rounds {
-		a, b := r.place(), r.place()
-		e := match.Compare(a, b)
-		for _, kind := range kinds {
-			n := 0
-			for _, name := range kind {
-				if observed(e, name) > 0 {
-					n++
-				}
-			}
-			check.Require(t, n <= 1, "%+v\n%+v\n%d of %v: %s", a, b, n, kind, e)
-		}
-		same, other := observed(e, "address.same"), observed(e, "address.other")
-		check.Require(t, !(same+other > 1.001), "%+v\n%+v\nan address is %v the same and %v another", a, b, same, other)
-	}
-}
-
 // rounds is how many random places each property is tried on.
 const rounds = 1000
 
@@ -347,43 +318,6 @@ func TestPointsOffTheEarth(t *testing.T) {
 		e := match.Compare(match.Place{Name: "Spago", Location: bad}, match.Place{Name: "Spago", Location: at(32, 34)})
 		check.That(t, !strings.Contains(e.String(), "geo."), "%v was taken for a place: %s", *bad, e)
 	}
-}
-
-// TestLessNeverConvinces takes agreeing fields away from pairs with contradictions: a pair that was not found must not be
-// found then.
-func TestLessNeverConvinces(t *testing.T) {
-	t.Parallel()
-	r := newRandom(t)
-	tried := 0
-	for range rounds {
-		a := r.place()
-		b := a
-		switch r.IntN(3) {
-		case 0:
-			a.Location, b.Location = at(32, 34), at(32.5, 34)
-		case 1:
-			a.Address, b.Address, a.Location, b.Location, a.Phone, b.Phone = "Herzl 17", "Allenby 90", nil, nil, "", ""
-		default:
-			a.Phone, b.Phone, b.Name = "03-522-5005", "04-866-1122", "Entirely Otherwise"
-		}
-		if match.Best(a, []match.Place{b}).Outcome == match.Found {
-			continue
-		}
-		tried++
-		less := []func(p, q *match.Place){
-			func(p, _ *match.Place) { p.City = "" },
-			func(_, q *match.Place) { q.City = "" },
-			func(p, q *match.Place) { p.City, q.City = "", "" },
-			func(p, q *match.Place) { p.Aliases, q.Aliases = nil, nil },
-		}
-		for i, f := range less {
-			p, q := a, b
-			f(&p, &q)
-			d := match.Best(p, []match.Place{q})
-			check.Require(t, d.Outcome != match.Found, "case %d: %+v\n%+v\n%s", i, p, q, d.Evidence)
-		}
-	}
-	check.That(t, tried >= rounds/3, "only %d pairs were tried", tried)
 }
 
 func FuzzCompare(f *testing.F) {

@@ -285,6 +285,21 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 		}
 		check.Equal(s.T, s.called(), 2+8, "calls")
 	})
+	bubble(t, "a shorter one comes late", func(s *server) {
+		s.answers(func(w http.ResponseWriter, r *http.Request) {
+			natstest.Pass(time.Second)
+			text(429, "", "Retry-After", "5")(w, r)
+		})
+		var late sync.WaitGroup
+		late.Go(func() { _ = s.search() })
+		synctest.Wait()
+		s.answers(text(429, "", "Retry-After", "60"))
+		_ = s.wants(provider.KindRateLimited)
+		late.Wait()
+		natstest.Pass(10 * time.Second)
+		_ = s.wants(provider.KindRateLimited)
+		check.Equal(s.T, s.called(), 2, "calls")
+	})
 }
 
 func TestBreakerOpensTriesAndCloses(t *testing.T) {

@@ -91,14 +91,6 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-func TestUnknownProvider(t *testing.T) {
-	t.Parallel()
-	i := start(t, natstest.Server(t), options{})
-	p, _ := i.problem(t, http.MethodPost, "/v1/enrich", `{"results":[],"providers":["wolt","yelp"]}`)
-	check.That(t, p.Status == 400 && strings.Contains(p.Detail, `"yelp" at providers/1`) && strings.Contains(p.Detail, "wolt"),
-		"answer is %+v, want the unknown one and the known", p)
-}
-
 // hostileIDs are texts that must never be a path, a wildcard, or another's data.
 var hostileIDs = map[string]string{
 	"slash": "a/b", "dots": "..", "dot": ".", "climb": "../../etc/passwd", "backslash": `a\b`, "space": "a b", "star": "*",

@@ -79,7 +79,7 @@ func TestErrorsOverNATS(t *testing.T) {
 		"not JSON":         {"enrich", `hello`, "400", []string{""}},
 		"missing fields":   {"enrich", `{"results":[{}]}`, "400", []string{"/results/0/name", "/results/0/placeId"}},
 		"over 1 MiB":       {"enrich", `{"results":[],"x":"` + strings.Repeat("x", 1<<20) + `"}`, "413", nil},
-		"unknown provider": {"enrich", `{"results":[],"providers":["yelp"]}`, "400", nil},
+		"unknown provider": {"enrich", `{"results":[],"providers":["wolt","yelp"]}`, "400", nil},
 		"no id":            {"get", `{}`, "400", []string{"/requestId"}},
 		"no place":         {"place", `{}`, "400", []string{"/placeId"}},
 		"long place":       {"place", `{"placeId":"` + strings.Repeat("x", 10<<10) + `"}`, "400", []string{"/placeId"}},
@@ -94,6 +94,7 @@ func TestErrorsOverNATS(t *testing.T) {
 			check.Equal(t, msg.Header.Get(micro.ErrorCodeHeader), c.code, "code")
 			text := msg.Header.Get(micro.ErrorHeader)
 			check.That(t, text != "" && len(text) <= 8192, "error is %q", text)
+			check.That(t, name != "unknown provider" || strings.Contains(text, `"yelp" at providers/1: have ["wolt"]`), "error is %q", text)
 			var body struct {
 				Errors []contracts.FieldError `json:"errors"`
 			}

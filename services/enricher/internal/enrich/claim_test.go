@@ -135,8 +135,6 @@ func TestUnusableJobs(t *testing.T) {
 		reason worker.Reason
 	}{
 		"not JSON":         {[]byte("?"), worker.ReasonUndecodable},
-		"empty":            {nil, worker.ReasonUndecodable},
-		"missing field":    {alter(func(j *contracts.EnrichJob) { j.Name = "" }), worker.ReasonUndecodable},
 		"wrong type":       {[]byte(`{"provider":7}`), worker.ReasonUndecodable},
 		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonDiscarded},
 		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonDiscarded},
@@ -249,7 +247,8 @@ func TestProgressRefusesForeignIDs(t *testing.T) {
 	}
 }
 
-// TestReadState reads the plain cache entry of the document, and values that this service writes.
+// TestReadState reads the plain cache entry of the document, and values that this service writes. A patch has the state, also in the
+// deprecated field while that is written.
 func TestReadState(t *testing.T) {
 	t.Parallel()
 	link := "https://wolt.com/en/isr/tel-aviv/restaurant/pizza-house"
@@ -262,6 +261,16 @@ func TestReadState(t *testing.T) {
 		got, err := readState([]byte(value))
 		diff := cmp.Diff(want, got)
 		check.That(t, diff == "" && err == nil, "%s: %v (-want +got):\n%s", value, err, diff)
+	}
+	found := contracts.ProviderState{Status: contracts.StatusFound, URL: new(link)}
+	for _, c := range []struct {
+		provider string
+		both     bool
+	}{{contracts.ProviderWolt, true}, {contracts.ProviderWolt, false}, {"yelp", true}} {
+		patch := newResultPatch("r", "p", c.provider, found, c.both).Patch
+		both := patch.Wolt != nil && *patch.Wolt == patch.Providers[c.provider]
+		check.Equal(t, both, c.both && c.provider == contracts.ProviderWolt, "the deprecated field", c)
+		check.Equal(t, patch.Providers[c.provider], found)
 	}
 }
 

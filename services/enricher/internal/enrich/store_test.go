@@ -573,40 +573,6 @@ func TestNoResults(t *testing.T) {
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": resp.RequestID, "reason": "no_results"})
 }
 
-// TestBothFields checks the fields of a restaurant with and without the deprecated one.
-func TestBothFields(t *testing.T) {
-	t.Parallel()
-	const body = `{"requestId":"r","results":[{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4}}}]}`
-	for name, c := range map[string]struct {
-		deprecated bool
-		want       string
-	}{
-		"both": {true, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
-			`"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`},
-		"new only": {false, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
-			`"wolt":{"status":"PENDING","url":null}}}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			i := newInstance(t, natstest.Server(t), &far{}, func(cfg *Config) { cfg.Deprecated = c.deprecated })
-			req := check.Must(contracts.Decode[contracts.EnrichRequest]([]byte(body)))(t)
-			resp := check.Must(i.Enrich(t.Context(), req))(t)
-			got := check.Must(contracts.Encode(resp))(t)
-			check.Equal(t, string(got), `{"requestId":"r","results":[`+c.want+`],"pending":1}`)
-			sub := check.Must(i.Subscribe(t.Context(), "r", ""))(t)
-			defer sub.Close()
-			i.work(t)
-			for {
-				update := check.Must(sub.Next(t.Context()))(t)
-				if patch, is := update.Body.(contracts.ResultPatch); is {
-					check.That(t, (patch.Patch.Wolt != nil) == c.deprecated, "patch is %+v, want the deprecated field: %t", patch, c.deprecated)
-					return
-				}
-			}
-		})
-	}
-}
-
 // TestPlaceTwice asks for one place twice in a request, and for two providers.
 func TestPlaceTwice(t *testing.T) {
 	t.Parallel()

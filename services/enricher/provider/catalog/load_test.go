@@ -96,20 +96,14 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 		},
 		"lines": {
 			`{"id":"1","name":"A"}` + "\n" + `{"id":"2","name":` + "\n" + `["3"]` + "\n\n" +
-				`{"id":true,"name":"D"}` + "\n" + `{"id":"6","name":"F","aliases":[7]}` + "\n",
+				`{"id":true,"name":"D"}` + "\n" + `{"id":"6","name":"F","aliases":[7]}` + "\n" + `{"id":"7","name":"G","location":[1,2]}` + "\nnull\n",
 			[]string{
 				"line 2: it is not a JSON object: unexpected end of JSON input",
 				"line 3: it is not a JSON object: json: cannot unmarshal array into Go value of type map[string]json.RawMessage",
 				"line 5: the id is neither a text nor a number; the id is missing",
 				"line 6: the aliases are not a list of texts",
-			},
-		},
-		"array": {
-			"[\n{\"id\":\"1\",\n\"name\":\"A\"},\nnull,\n{\"name\":\"B\",\"id\":[2]}\n,{\"id\":\"3\",\n\"name\":\"D\",\n\"location\":[1,2]}]",
-			[]string{
-				"line 4: it is not a JSON object: null",
-				"line 5: the id is neither a text nor a number; the id is missing",
-				"line 6: the location is not an object with lat and lng",
+				"line 7: the location is not an object with lat and lng",
+				"line 8: it is not a JSON object: null",
 			},
 		},
 		"sizes": {
