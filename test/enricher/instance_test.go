@@ -47,14 +47,10 @@ func serve(ctx context.Context, is instance) error {
 		return err
 	}
 	defer nc.Close()
-	level := slog.LevelError
-	if os.Getenv("TEST_ENRICHER_DEBUG") != "" {
-		level = slog.LevelDebug
-	}
 	cfg := enricher.Config{
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "127.0.0.1:0", MaxBytes: 1 << 30, Replicas: is.Replicas,
-			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("instance", is.Name),
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("instance", is.Name),
 		},
 		Enabled: true, Providers: []provider.Provider{venues{is, log}},
 	}

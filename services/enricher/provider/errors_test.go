@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -28,15 +27,4 @@ func TestErrors(t *testing.T) {
 	}
 	check.That(t, provider.Temporary(context.DeadlineExceeded) && !provider.Temporary(nil) && provider.KindOf(io.EOF) == "",
 		"an error of another type: want a temporary one without a kind")
-}
-
-func ExampleError() {
-	err := error(&provider.Error{
-		Detail: "too many calls", Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 7 * time.Second, Status: 429,
-	})
-	fmt.Println(err)
-	fmt.Println(provider.KindOf(err), provider.Temporary(err))
-	// Output:
-	// wolt: rate_limited (HTTP 429): too many calls (retry after 7s)
-	// rate_limited true
 }
