@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"io"
-	"math"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/peterstace/simplefeatures/geom"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -106,64 +101,11 @@ func TestDemo(t *testing.T) {
 	t.Setenv("NATS_URL", "")
 	var out strings.Builder
 	check.OK(t, run(t.Context(), []string{"demo"}, &out))
-	for _, want := range []string{
+	check.Contains(t, out.String(),
 		"monday-wet: intersection computed", "tuesday-wet: intersection cached", "Total entries:    3 (0 being computed)", "Expiring in 24h:  1\n",
 		"intersection    1, kept for 336h0m0s", "3 computed, 0 failed",
-	} {
-		check.That(t, strings.Contains(out.String(), want), "it does not say %q", want)
-	}
+	)
 	if t.Failed() {
 		t.Log(out.String())
-	}
-}
-
-func shape(t *testing.T, text string) geom.Geometry {
-	t.Helper()
-	var g geom.Geometry
-	check.OK(t, json.Unmarshal([]byte(text), &g))
-	return g
-}
-
-// On the equator in the middle of a UTM zone lengths are 0.04 % short, and a degree is 111 km.
-func TestOperations(t *testing.T) {
-	t.Parallel()
-	point := shape(t, `{"type":"Point","coordinates":[33,0]}`)
-	square := shape(t, `{"type":"Polygon","coordinates":[[[33,0],[33.02,0],[33.02,0.02],[33,0.02],[33,0]]]}`)
-	right := shape(t, `{"type":"Polygon","coordinates":[[[33.01,0],[33.03,0],[33.03,0.02],[33.01,0.02],[33.01,0]]]}`)
-	far := shape(t, `{"type":"Point","coordinates":[33.5,0.5]}`)
-	side := 0.02 * 111_300.0
-	for name, tt := range map[string]struct {
-		process string
-		in      Inputs
-		area    float64
-	}{
-		"buffer":             {"buffer", Inputs{Distance: 100, Geometries: []geom.Geometry{point}}, math.Pi * 100 * 100},
-		"union":              {"union", Inputs{Geometries: []geom.Geometry{square, right}}, 1.5 * side * side},
-		"union of one":       {"union", Inputs{Geometries: []geom.Geometry{square}}, side * side},
-		"intersection":       {"intersection", Inputs{Geometries: []geom.Geometry{square, right}}, 0.5 * side * side},
-		"empty intersection": {"intersection", Inputs{Geometries: []geom.Geometry{square, far}}, 0},
-	} {
-		for _, p := range processes() {
-			if p.name != tt.process {
-				continue
-			}
-			out, err := p.compute(t.Context(), tt.in)
-			check.That(t, err == nil && math.Abs(out.Area-tt.area) <= 0.02*tt.area,
-				"%s: got %.0f m², %v; want about %.0f", name, out.Area, err, tt.area)
-			if err := out.Geometry.Validate(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-	for _, p := range processes() {
-		for _, in := range []Inputs{
-			{},
-			{Distance: -1, Geometries: []geom.Geometry{{}}},
-			{Distance: 1, Geometries: []geom.Geometry{point, point, point}},
-			{Geometries: []geom.Geometry{shape(t, `{"type":"Point","coordinates":[0,89]}`)}},
-		} {
-			_, err := p.compute(t.Context(), in)
-			check.That(t, errors.Is(err, errInputs) || p.name == "union" && len(in.Geometries) == 3, "%s of %+v: got %v", p.name, in, err)
-		}
 	}
 }

@@ -37,3 +37,10 @@ func TestPlainAcknowledgement(t *testing.T) {
 		t.Errorf("read as %d, %v", sequence, ok)
 	}
 }
+
+// UnderWay is how many requests there are.
+func (i *Inbox) UnderWay() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.calls)
+}

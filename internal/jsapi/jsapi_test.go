@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -33,30 +37,6 @@ func failure(code jetstream.ErrorCode) string {
 }
 
 const message = `{"message":{"subject":"a","seq":7}}`
-
-func TestADomainAndAPrefixAreHonoured(t *testing.T) {
-	t.Parallel()
-	nc := &nats.Conn{}
-	plain, errPlain := jetstream.New(nc)
-	domain, errDomain := jetstream.NewWithDomain(nc, "hub")
-	prefix, errPrefix := jetstream.NewWithAPIPrefix(nc, "elsewhere")
-	dotted, errDotted := jetstream.NewWithAPIPrefix(nc, "elsewhere.")
-	check.OK(t, errors.Join(errPlain, errDomain, errPrefix, errDotted))
-	for _, tt := range []struct {
-		js             jetstream.JetStream
-		prefix, bucket string
-	}{
-		{plain, "$JS.API.", "$KV.b.k"},
-		{domain, "$JS.hub.API.", "$JS.hub.API.$KV.b.k"},
-		{prefix, "elsewhere.", "elsewhere.$KV.b.k"},
-		{dotted, "elsewhere.", "elsewhere.$KV.b.k"},
-	} {
-		c := jsapi.New(tt.js, time.Second)
-		if c.Prefix != tt.prefix || c.Target("$KV.b.k") != tt.bucket || c.Target("jobs.a") != "jobs.a" {
-			t.Errorf("prefix %q, a key goes to %q, a job to %q", c.Prefix, c.Target("$KV.b.k"), c.Target("jobs.a"))
-		}
-	}
-}
 
 func TestDeleteTellsAMessageThatIsGoneFromAFailure(t *testing.T) {
 	t.Parallel()
@@ -120,16 +100,115 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 }
 
-// Whatever the leader answers, nothing panics, and there is a message or an error or neither.
-func FuzzGet(f *testing.F) {
-	for _, answer := range []string{
-		message, failure(10037), failure(10008), `{}`, `{"message":null}`, "",
-		`{"message":{"subject":"a","seq":7,"hdrs":"TkFUUy8xLjANCmE6IGINCg0K"}}`, `{"message":{"subject":"a","seq":7,"hdrs":"TkFUUy8xLjA="}}`,
+var errPeerOffline = &jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer offline"}
+
+func TestTransient(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{
+		nil:                      false,
+		context.Canceled:         false,
+		context.DeadlineExceeded: true,
+		io.EOF:                   false,
+		nats.ErrNoResponders:     true,
+		nats.ErrTimeout:          true,
+
+		jetstream.ErrJetStreamNotEnabled:           false,
+		jetstream.ErrJetStreamNotEnabledForAccount: false,
+		jetstream.ErrNoStreamResponse:              true,
+		jetstream.ErrStreamNotFound:                false,
+
+		errPeerOffline: true,
+		&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}:         true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10009, Description: "JetStream cluster can not handle request"}:         true,
+		&jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"}:                           true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}: false,
+		&jetstream.APIError{Code: 500, ErrorCode: 10118, Description: "stream is offline"}:                                true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: "stream is offline: unsupported"}:                   false,
 	} {
-		f.Add(answer)
+		for _, err := range []error{err, fmt.Errorf("stream S: %w", err)} {
+			check.Equal(t, jsapi.IsTransient(err), want, fmt.Sprintf("%v", err))
+		}
 	}
-	f.Fuzz(func(t *testing.T, answer string) {
-		m, ok, err := jsapi.Client{Sender: &server{answers: []string{answer}}}.Get(t.Context(), "S", jsapi.Query{Sequence: 7})
-		check.That(t, (!ok || err == nil) && (ok || m.Sequence == 0), "%+v, %v, %v", m, ok, err)
+}
+
+func TestDoTriesUntilTheClusterIsReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("refused")
+		for name, want := range map[string]error{"done": nil, "an answer": refused} {
+			tries := 0
+			err := jsapi.Retry(t.Context(), time.Minute, func(context.Context) error {
+				tries++
+				if tries < 20 {
+					return errPeerOffline
+				}
+				return want
+			})
+			check.That(t, errors.Is(err, want) && tries == 20, "%s: got %v after %d tries, want %v after 20", name, err, tries, want)
+		}
 	})
+}
+
+func TestDoGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const wait = time.Minute
+		for name, try := range map[string]func(context.Context) error{
+			"refused": func(context.Context) error { return errPeerOffline },
+			"silent": func(ctx context.Context) error {
+				<-ctx.Done()
+				return errors.Join(errPeerOffline, ctx.Err())
+			},
+		} {
+			begun := time.Now()
+			err := jsapi.Retry(t.Context(), wait, try)
+			took := time.Since(begun)
+			check.That(t, took <= wait+time.Second && took >= wait-2*time.Second, "%s: gave up after %s, want %s", name, took, wait)
+			check.That(t, errors.Is(err, jsapi.ErrNotReady) && errors.Is(err, errPeerOffline) && strings.Contains(err.Error(), "nodes are up"),
+				"%s: got %v, want ErrNotReady with its cause and a remedy", name, err)
+		}
+	})
+}
+
+// A try that its context interrupts does not hide why.
+func TestDoReportsWhyItWasInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	denied := errors.New("denied")
+	err := jsapi.Retry(ctx, time.Minute, func(ctx context.Context) error {
+		cancel(denied)
+		return ctx.Err()
+	})
+	check.That(t, errors.Is(err, denied), "got %v, want the cause", err)
+}
+
+// A request that was lost is repeated soon, and one that takes long has the time.
+func TestDoGivesEachTryMoreTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lengths []time.Duration
+		err := jsapi.Retry(t.Context(), time.Minute, func(ctx context.Context) error {
+			begun := time.Now()
+			select {
+			case <-ctx.Done():
+				lengths = append(lengths, time.Since(begun))
+				return ctx.Err()
+			case <-time.After(10 * time.Second):
+				return nil
+			}
+		})
+		want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
+		diff := cmp.Diff(want, lengths)
+		check.That(t, err == nil && diff == "", "%v, -want +got\n%s", err, diff)
+	})
+}
+
+func TestDoTriesOnceWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	err := jsapi.Retry(t.Context(), 0, func(context.Context) error {
+		tries++
+		return errPeerOffline
+	})
+	check.That(t, tries == 1 && errors.Is(err, jsapi.ErrNotReady), "got %v after %d tries, want ErrNotReady after one", err, tries)
 }

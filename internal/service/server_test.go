@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
@@ -426,6 +427,7 @@ func TestQuotas(t *testing.T) {
 		}
 		c.want("/now", ada, "", overRate)
 		c.want("/now", "192.0.2.1:2", "", overRate) // another connection of the same
+		c.want("/livez", ada, "", "200")            // a probe has no quota
 		c.want("/now", bob, "", "200")
 		natstest.Pass(250 * time.Millisecond)
 		c.want("/now", ada, "", "200")
@@ -648,7 +650,8 @@ func TestPagesOfTrustedOrigins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{address: "https://id.example.com", key: issuerKey()}
 		router := service.NewRouter(service.RouterConfig{
-			Access: i.guard(t, i), Limits: service.LimitConfig{Rate: 7}, Logger: slog.New(slog.DiscardHandler), Name: "shop", Origins: []string{trusted},
+			Access: i.guard(t, i), Hosts: []string{"example.com"}, Limits: service.LimitConfig{Rate: 8}, Logger: slog.New(slog.DiscardHandler),
+			Name: "shop", Origins: []string{trusted},
 		})
 		router.Handle("POST /orders", access.Own(access.Publish), func(http.ResponseWriter, *http.Request) error { return nil })
 		synctest.Wait()
@@ -684,6 +687,9 @@ func TestPagesOfTrustedOrigins(t *testing.T) {
 				t.Errorf("%s gets %d %v", c.name, w.Code, h)
 			}
 		}
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://evil.test/", http.NoBody))
+		check.Equal(t, w.Code, http.StatusMisdirectedRequest, "a host that leads here")
 		for n := range 8 { // of one address, which has asked already
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodOptions, "/orders", http.NoBody)
 			r.Header.Set("Origin", trusted)
@@ -693,4 +699,69 @@ func TestPagesOfTrustedOrigins(t *testing.T) {
 			check.That(t, n != 7 || w.Code == http.StatusTooManyRequests, "preflights have no bound: %d", w.Code)
 		}
 	})
+}
+
+type order struct {
+	Limit int       `json:"limit,omitempty"   jsonschema:"minimum=1,maximum=10" query:"limit"`
+	Name  string    `json:"name"              path:"name"`
+	Once  string    `header:"Idempotency-Key" json:"-"`
+	Since time.Time `json:"since,omitzero"    query:"since"`
+	Text  string    `json:"text"`
+}
+
+func (o order) Validate() error {
+	var wrong contracts.Mistakes
+	wrong.Add(o.Text == "", "/text", "is required")
+	return wrong.In("order")
+}
+
+type sold struct{ order }
+
+func (s sold) HTTP(header http.Header) (status int, body any) {
+	header.Set("Location", "/v1/orders/"+s.Name)
+	return http.StatusCreated, s
+}
+
+// An operation has one request over HTTP and NATS, and every mistake of it is reported at once.
+func TestOperation(t *testing.T) {
+	t.Parallel()
+	op := service.NewOp(service.Op{Route: "POST /v1/orders/{name}", Subject: "shop.v1.order", MaxBody: 1 << 10, Need: access.Public(), Strict: true},
+		func(_ context.Context, o order) (sold, error) { return sold{o}, nil })
+	s := open(t, service.RouterConfig{}, func(r *service.Router) { r.Add(op) })
+	answer, text := s.call(t, http.MethodPost, "/v1/orders/soup?limit=2&since=2026-12-01T08:00:00Z", `{"text":"hot","name":"of the path"}`)
+	check.Equal(t, text, `{"limit":2,"name":"soup","since":"2026-12-01T08:00:00Z","text":"hot"}`+"\n", "answer")
+	check.Equal(t, answer.Header.Get("Location")+http.StatusText(answer.StatusCode), "/v1/orders/soupCreated", "head")
+
+	for query, want := range map[string]string{
+		"?limit=11&since=soon&limt=1&since=now": "/text ?limt ?since ?limit ?since",
+		"?limit=x":                              "/text ?limit",
+		"?limit=0":                              "/text ?limit",
+	} {
+		answer, text = s.call(t, http.MethodPost, "/v1/orders/soup"+query, `{"text":"hot","text":""}`)
+		var p service.Problem
+		check.OK(t, json.Unmarshal([]byte(text), &p))
+		check.Equal(t, paths(p.Errors), want, query)
+		check.Equal(t, answer.StatusCode, http.StatusBadRequest, query)
+	}
+	answer, _ = s.call(t, http.MethodPost, "/v1/orders/soup", `{"text":"`+strings.Repeat("x", 1<<10)+`"}`)
+	check.Equal(t, answer.StatusCode, http.StatusRequestEntityTooLarge, "a long body")
+
+	endpoint := service.Endpoints([]service.Op{op})[0]
+	check.Equal(t, endpoint.Name+" "+endpoint.Takes, `order {"name":"…","text":"…"}`, "endpoint")
+	data, err := endpoint.Answer(t.Context(), service.Request{Data: []byte(`{"name":"soup","text":"hot"}`)})
+	check.Equal(t, string(check.Must(data, err)(t)), `{"name":"soup","text":"hot"}`, "over NATS")
+	_, err = endpoint.Answer(t.Context(), service.Request{
+		Data: []byte(`{"text":"hot"}`), Header: nats.Header{"Idempotency-Key": {"a", "b"}},
+	})
+	invalid, _ := errors.AsType[*contracts.ValidationError](err)
+	check.Require(t, invalid != nil, "%v", err)
+	check.Equal(t, paths(invalid.Fields), "/name Idempotency-Key", "mistakes over NATS")
+}
+
+func paths(fields []contracts.FieldError) string {
+	var all []string
+	for _, f := range fields {
+		all = append(all, f.Path)
+	}
+	return strings.Join(all, " ")
 }

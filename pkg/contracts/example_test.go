@@ -11,25 +11,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// A restaurant leaves as it came, but for the links that were found.
-func ExampleRestaurant() {
-	request, err := contracts.Decode[contracts.EnrichRequest]([]byte(
-		`{"results":[{"rating":4.50,"placeId":"ChIJ123","name":"Pizza House","wolt":{"status":"PENDING","url":null}}]}`))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	restaurant := request.Results[0]
-	before, _ := restaurant.State(contracts.ProviderWolt)
-	fmt.Println(before.Status)
-	restaurant.SetState(contracts.ProviderWolt, contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://wolt.com/x")}, true)
-	raw, err := contracts.Encode(restaurant)
-	fmt.Println(string(raw), err)
-	// Output:
-	// PENDING
-	// {"rating":4.50,"placeId":"ChIJ123","name":"Pizza House","wolt":{"status":"FOUND","url":"https://wolt.com/x"},"providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x"}}} <nil>
-}
-
 func ExampleDecode() {
 	_, err := contracts.Decode[contracts.ImportJob]([]byte(`{"job_id":"../etc/passwd","url":"file:///etc/passwd"}`))
 	fmt.Println(err)
@@ -44,70 +25,6 @@ func ExampleDecode() {
 	// /job_id
 	// /owner_id
 	// /url
-}
-
-func ExampleEncode() {
-	job := contracts.EnrichJob{
-		Provider: contracts.ProviderWolt, PlaceID: "ChIJ123", RequestID: "req_1", Claim: "V1StGXR8", Name: "Pizza & Pasta",
-	}
-	raw, err := contracts.Encode(job)
-	fmt.Println(string(raw), err)
-	// Output: {"provider":"wolt","placeId":"ChIJ123","requestId":"req_1","claim":"V1StGXR8","name":"Pizza & Pasta"} <nil>
-}
-
-func ExampleEncodeToken() {
-	for _, id := range []string{"ChIJ123", "user@example.com", "*", "=Kg"} {
-		token, err := contracts.EncodeToken(id)
-		fmt.Println(token, err)
-	}
-	// Output:
-	// ChIJ123 <nil>
-	// =dXNlckBleGFtcGxlLmNvbQ <nil>
-	// =Kg <nil>
-	// =PUtn <nil>
-}
-
-func ExampleResultPatch() {
-	state := contracts.ProviderState{Status: contracts.StatusNotFound}
-	patch := contracts.ResultPatch{
-		Type: contracts.TypeResultPatch, RequestID: "req_1", PlaceID: "ChIJ123",
-		Patch: contracts.Patch{Providers: map[string]contracts.ProviderState{"wolt": state}, Wolt: &state},
-	}
-	raw, err := contracts.Encode(patch)
-	fmt.Println(string(raw), err)
-	// Output: {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}} <nil>
-}
-
-func ExampleCloudEvent() {
-	msg, err := contracts.CloudEvent{
-		ID: "evt-001", Source: "/reservations", Type: "com.example.reservation.requested.v1", Subject: "Café 7",
-		Data: []byte(`{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT"}`),
-	}.Msg("events.RESTAURANT.RESERVATION_REQUESTED")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(msg.Header["Nats-Msg-Id"], msg.Header["ce-subject"])
-
-	event, err := contracts.ParseCloudEvent(msg.Header, msg.Data)
-	fmt.Println(event.Subject, err)
-	// Output:
-	// [/reservations|evt-001] [Caf%C3%A9%207]
-	// Café 7 <nil>
-}
-
-func ExampleStreams() {
-	for _, stream := range contracts.Streams(contracts.AssetOptions{Replicas: 3}) {
-		fmt.Println(stream.Name, stream.Retention, stream.Subjects)
-	}
-	// Output:
-	// AUDIT Limits [audit.*.operators]
-	// AUDIT_USERS Limits [audit.*.users.*]
-	// DEAD Limits [dead.> $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.> $JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>]
-	// ENRICH_JOBS WorkQueue [jobs.enrich.>]
-	// EVENTS Limits [events.>]
-	// IMPORT_JOBS WorkQueue [jobs.import.>]
-	// NOTIFICATIONS Limits [notify.plan.> notify.send.>]
 }
 
 // An event is published until the stream has acknowledged it. A caller that calls again, after a crash or a lost

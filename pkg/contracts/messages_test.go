@@ -11,12 +11,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/testbed"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/contracts/internal/render"
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -147,34 +155,185 @@ func TestSubjectsAndKeysTakeAnyID(t *testing.T) {
 	}
 }
 
-func TestSubjectsAndKeysRefuseByName(t *testing.T) {
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
+// applied returns a separate server with all assets.
+func applied(t *testing.T) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), provision.Options{})))
+	return nc, js
+}
+
+func TestAssetsFitWhatIsReserved(t *testing.T) {
 	t.Parallel()
-	for name, builder := range builders {
-		check.ErrorIs(t, check.Err(builder.build("")), contracts.ErrEmptyToken, name)
-		_, err := builder.build(strings.Repeat("x", 10_000))
-		check.That(t, errors.Is(err, contracts.ErrTokenTooLong) && len(err.Error()) <= 100,
-			"%s: long: got %v", name, err)
-	}
-	for _, provider := range []string{"a.b", ">", "é", strings.Repeat("x", contracts.MaxName+1)} {
-		_, err := contracts.EnrichEntryKey(provider, "p")
-		check.That(t, errors.Is(err, contracts.ErrTokenMalformed) && strings.Contains(err.Error(), "provider"),
-			"provider %q: got %v", provider, err)
+	const limit = 200 << 20
+	for name, options := range map[string]contracts.AssetOptions{
+		"memory": {MaxBytes: limit, Storage: jetstream.MemoryStorage},
+		"file":   {MaxBytes: limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, js := natstest.Connect(t, natstest.Server(t))
+			want := contracts.Assets(options)
+			var total int64
+			for _, config := range want {
+				total += config.MaxBytes
+				check.That(t, config.MaxBytes >= 1<<20 && config.MaxConsumers > 0 && config.Duplicates > 0 && config.Storage == options.Storage,
+					"%s is not bounded: %+v", config.Name, config)
+			}
+			check.That(t, total <= limit && total >= limit-int64(len(want)), "%d bytes in all, want %d", total, limit)
+			check.ErrorIs(t, check.Err(provision.Apply(t.Context(), js, want, provision.Options{})), nil)
+		})
 	}
 }
 
-func TestMsgIDs(t *testing.T) {
+// Where there is less space, those that are small are as large as declared, and the others of one size.
+func TestTheLargestAreCut(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ got, want string }{
-		"event":         {contracts.CloudEvent{Source: "/reservations", ID: "evt-001"}.MsgID(), "/reservations|evt-001"},
-		"job":           {contracts.MsgID("job"), "job"},
-		"bar in source": {contracts.CloudEvent{Source: "a|b", ID: "c"}.MsgID(), `a\|b|c`},
-	} {
-		check.That(t, test.got == test.want, "%s: got %q, want %q", name, test.got, test.want)
+	const limit = 8 << 30
+	declared := contracts.Assets(contracts.AssetOptions{})
+	var cut int64
+	for i, config := range contracts.Assets(contracts.AssetOptions{MaxBytes: limit}) {
+		whole := declared[i].MaxBytes
+		if config.MaxBytes == whole {
+			continue
+		}
+		if cut == 0 {
+			cut = config.MaxBytes
+		}
+		check.That(t, config.MaxBytes == cut && whole > cut,
+			"%s has %d bytes of %d, where another has %d", config.Name, config.MaxBytes, whole, cut)
 	}
-	check.That(t, contracts.CloudEvent{Source: "a|b", ID: "c"}.MsgID() != contracts.CloudEvent{Source: "a", ID: "b|c"}.MsgID(),
-		"two events share an id")
-	for _, id := range []string{"", "a b", "é", "x\r\nNats-Rollup: all", strings.Repeat("x", 10_000), "sha256=x"} {
-		got := contracts.MsgID(id)
-		check.That(t, regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got), "%q: got %q", id, got)
+	check.That(t, cut >= 512<<20, "the largest have %d bytes", cut)
+}
+
+// TestRenderedFilesAreAccepted creates every stream from its file, as an operator's tool does.
+func TestRenderedFilesAreAccepted(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	var files []string
+	for _, folder := range []string{"streams", "buckets", "objects"} {
+		found := check.Must(filepath.Glob(filepath.Join(root, "deploy", "nats", folder, "*.json")))(t)
+		files = append(files, found...)
 	}
+	for _, file := range files {
+		raw := check.Must(os.ReadFile(file))(t)
+		var config jetstream.StreamConfig
+		err := json.Unmarshal(raw, &config)
+		check.Require(t, err == nil, "%s: %v", file, err)
+		config.Replicas = 1
+		check.ErrorIs(t, check.Err(js.CreateStream(t.Context(), config)), nil, file)
+	}
+	for _, change := range check.Must(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), provision.Options{DryRun: true}))(t) {
+		check.That(t, change.Action == provision.None, "the file of %s is not its declaration: %v", change.Stream, change.Differences)
+	}
+}
+
+const root = "../.."
+
+// TestGeneratedFilesAreCurrent fails when a declaration and its files differ: run `go generate` in pkg/contracts, which runs it with
+// -update. A file that is generated no more has to be deleted by hand.
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	t.Parallel()
+	files := check.Must(render.Files(root))(t)
+	var found []string
+	for _, folder := range render.Folders() {
+		names := check.Must(filepath.Glob(filepath.Join(root, folder, "*")))(t)
+		for _, name := range names {
+			relative := check.Must(filepath.Rel(root, name))(t)
+			found = append(found, filepath.ToSlash(relative))
+		}
+	}
+	for name, want := range files {
+		testbed.Golden(t, filepath.Join(root, name), want)
+	}
+	for _, name := range found {
+		check.That(t, files[name] != nil, "%s is not generated by anything", name)
+	}
+	check.That(t, slices.Contains(found, "deploy/nats/streams/EVENTS.json"), "the folders were not found")
+}
+
+// TestAPlaceIsQueuedOnce: also with another message id, also after the claim and the window of ids have ended.
+func TestAPlaceIsQueuedOnce(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	subject := check.Must(contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123"))(t)
+	publish := func(id string) error {
+		return check.Err(js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(id)))
+	}
+	check.OK(t, publish("claim-1"))
+	var refused *jetstream.APIError
+	err := publish("claim-2")
+	check.Require(t, errors.As(err, &refused) && refused.ErrorCode == 10077, "got %v, want it refused by the stream", err)
+	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
+	check.OK(t, err)
+	msg := check.Must(consumer.Next())(t)
+	check.That(t, publish("claim-3") != nil, "a second job was queued while the first was being worked")
+	check.OK(t, msg.DoubleAck(t.Context()))
+	check.ErrorIs(t, publish("claim-4"), nil)
+}
+
+func TestARowIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	subject := check.Must(contracts.NotifySendSubject("email", "CUSTOMER", "user@example.com", "evt/001"))(t)
+	check.OK(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))))
+	check.That(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))) != nil, "stored twice")
+	check.That(t, check.Err(js.Publish(t.Context(), subject, nil)) != nil, "stored twice by a publisher that expects nothing")
+}
+
+// TestADeadLetterIsStoredOnce: also when the worker that gives the job up again has been away for most of a day.
+func TestADeadLetterIsStoredOnce(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
+		began := time.Now()
+		for _, c := range []struct {
+			at        time.Duration
+			duplicate bool
+		}{{0, false}, {3 * time.Minute, true}, {23 * time.Hour, true}, {25 * time.Hour, false}} {
+			natstest.Pass(c.at - time.Since(began))
+			ack, err := js.Publish(t.Context(), "dead.ENRICH_JOBS.jobs.enrich.wolt.x", []byte("{}"), jetstream.WithMsgID("letter"))
+			check.That(t, err == nil && ack.Duplicate == c.duplicate, "after %s: %+v, %v, want a duplicate: %t", c.at, ack, err, c.duplicate)
+		}
+	})
+}
+
+func TestAdvisoriesAreKept(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	subject := check.Must(contracts.ImportJobSubject(contracts.PriorityNormal, "job1"))(t)
+	check.OK(t, check.Err(js.Publish(t.Context(), subject, []byte("{}"))))
+	dead := check.Must(js.OrderedConsumer(t.Context(), contracts.StreamDead, jetstream.OrderedConsumerConfig{}))(t)
+	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
+	check.OK(t, err)
+	msg := check.Must(consumer.Next())(t)
+	check.OK(t, msg.TermWithReason("cannot be read"))
+	advisory := check.Must(dead.Next())(t)
+	want := "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.IMPORT_JOBS."
+	check.That(t, strings.HasPrefix(advisory.Subject(), want), "got %s", advisory.Subject())
+}
+
+// Each service has its own, and all of them together have everything.
+func TestAssetsOfServices(t *testing.T) {
+	t.Parallel()
+	seen := map[string]int{}
+	consumers := 0
+	for _, s := range contracts.Services() {
+		options := contracts.AssetOptions{Services: []string{s}}
+		for _, config := range contracts.Assets(options) {
+			seen[config.Name]++
+		}
+		consumers += len(provision.Consumers(options))
+	}
+	for _, config := range contracts.Assets(contracts.AssetOptions{}) {
+		want := 1
+		if config.Name == contracts.StreamDead || config.Name == "KV_"+contracts.BucketJobs {
+			want = 3
+		}
+		check.Equal(t, seen[config.Name], want, config.Name+" is services")
+	}
+	all := len(provision.Consumers(contracts.AssetOptions{}))
+	check.That(t, consumers == all && all != 0, "the services have %d consumers, want %d", consumers, all)
 }

@@ -13,19 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-func TestStreamConfigIsSafe(t *testing.T) {
-	t.Parallel()
-	for _, cfg := range []BucketConfig{
-		{Bucket: "b"},
-		{Bucket: "b", MaxBytes: 1 << 20, Replicas: 3, Storage: jetstream.MemoryStorage},
-	} {
-		sc := StreamConfig(cfg)
-		check.ErrorIs(t, kv.CheckStream("b", sc), nil, cfg)
-		check.That(t, sc.RePublish != nil && sc.Replicas == max(1, cfg.Replicas) && sc.MaxConsumers > 0,
-			"%+v became %+v", cfg, sc)
-	}
-}
-
 func TestEverySettingThatIsNotSafeIsNamed(t *testing.T) {
 	t.Parallel()
 	breaks := map[string]func(*jetstream.StreamConfig){

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -58,7 +57,7 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 			jump := jumps[i%len(jumps)]
 			shiftClock(p, jump)
 			pass(3 * time.Second)
-			off := get(t, near, "k").Created.Sub(get(t, f, "k").Created)
+			off := testbed.Get(t, near, "k").Created.Sub(testbed.Get(t, f, "k").Created)
 			check.Require(t, off == jump, "the clock is off by %s, want %s", off, jump)
 			_, err := locker.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 			check.Require(t, errors.Is(err, kvlock.ErrHeld), "jump %d: got %v while the lock was held", i, err)
@@ -67,7 +66,7 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 		}
 		check.That(t, lease.Context().Err() == nil && held.Err() == nil, "ended: %v, %v", context.Cause(lease.Context()), context.Cause(held))
 		release(t, lease)
-		complete(t, claim, "v")
+		testbed.Complete(t, claim, "v")
 	})
 }
 
@@ -104,7 +103,7 @@ func TestWaiterWhoseClockJumps(t *testing.T) {
 			cut := time.Now()
 			wantEndsFirst(t, lease, next)
 			both.Wait()
-			wantErr(t, context.Cause(held), kvlock.ErrLost)
+			check.ErrorIs(t, context.Cause(held), kvlock.ErrLost)
 			if took := computed.Sub(cut); !ended.Before(computed) || took > ttl+lateness+2*step {
 				t.Errorf("the claim ended after %s, the key was computed after %s", ended.Sub(cut), took)
 			}
@@ -126,7 +125,7 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	ended := time.Now()
 	taken.Wait()
 	check.OK(t, next.Err)
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	token := next.Lease.Token()
 	check.That(t, token.Compare(lease.Token()) > 0, "token %s after %s", token, lease.Token())
@@ -142,10 +141,10 @@ func TestServerWhoseClockJumps(t *testing.T) {
 			other, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 			for range 5 {
 				_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}) // it knows the record as it was before
-				wantErr(t, err, kvlock.ErrHeld)
+				check.ErrorIs(t, err, kvlock.ErrHeld)
 				shiftClock(p, jump)
-				wantErr(t, check.Err(other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})), kvlock.ErrHeld)
-				wantErr(t, check.Err(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
+				check.ErrorIs(t, check.Err(other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})), kvlock.ErrHeld)
+				check.ErrorIs(t, check.Err(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
 				shiftClock(p, 0)
 				pass(time.Second)
 			}
@@ -156,57 +155,20 @@ func TestServerWhoseClockJumps(t *testing.T) {
 }
 
 // Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that is named for the
-// property: here TestOwnerPanics, TestHolderPanics and TestIntegersAbove53Bits; beside the other tests of locks
-// TestLocksExpire, TestOneSidedPartition, TestFirstComeFirstServed, TestNoBarging and TestFreeLockAfterAPause; and with a server
-// that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
-
-// soon is how long the next owner may take when nothing but computing lies between, in fake time, which does not pass
-// while anybody computes: any timer, TTL or polling in between is longer.
-const soon = 5 * time.Millisecond
-
-// A function that panics, and whose caller goes on, leaves no claim: the next caller computes at once, without waiting
-// for a TTL.
-func TestOwnerPanics(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		owner, other := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-		computing, die := make(chan struct{}), make(chan struct{})
-		var died time.Time
-		var panics sync.WaitGroup
-		panics.Go(func() {
-			_, err := owner.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
-				close(computing)
-				<-die
-				died = time.Now()
-				panic("no")
-			}, flight.DoOptions{})
-			_, ok := errors.AsType[*flight.PanicError](err)
-			check.That(t, ok, "the owner got %v", err)
-		})
-		<-computing
-		waits := make(chan error, 1)
-		go func() {
-			_, err := other.Do(t.Context(), "k", nil, flight.DoOptions{}) // waits: it computes nothing
-			waits <- err
-		}()
-		pass(time.Second)
-		close(die)
-		check.ErrorIs(t, <-waits, flight.ErrFailed)
-		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
-		took := time.Since(died)
-		check.That(t, err == nil && r.Outcome == flight.Computed && took <= soon, "got %+v, %v after %s", r, err, took)
-		panics.Wait()
-	})
-}
+// property: here TestHolderPanics; beside the other tests of locks TestLocksExpire, TestOneSidedPartition, TestFirstComeFirstServed,
+// TestNoBarging and TestFreeLockAfterAPause; in the folder flight TestDifferentWorks, for integers above 53 bits; and with a server
+// that is really frozen TestSingleServer, in the folder chaos.
 
 // A lock whose holder panics goes to the next in the queue at once.
 func TestHolderPanics(t *testing.T) {
+	const soon = 5 * time.Millisecond // of fake time, which does not pass while anybody computes: no timer, TTL or poll is as short
 	inBubble(t, func(t *testing.T, b *bed) {
 		holder, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		holds, die := make(chan struct{}), make(chan struct{})
 		var died time.Time
 		var panics sync.WaitGroup
 		panics.Go(func() {
-			defer func() { _ = recover() }()
+			defer func() { check.Equal[any](t, recover(), "no", "the caller's panic") }()
 			err := holder.Do(t.Context(), "l", func(context.Context, kvlock.Token) error {
 				close(holds)
 				<-die
@@ -226,26 +188,13 @@ func TestHolderPanics(t *testing.T) {
 	})
 }
 
-// Two inputs that are the same float64 are two computations, and neither caller gets the other's result.
-func TestIntegersAbove53Bits(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	f := b.Flight(t, flight.Config{})
-	for _, n := range []int64{1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1, 1<<63 - 2} {
-		key := check.Must(flight.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key())(t)
-		want := fmt.Sprint("result of ", n)
-		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, flight.DoOptions{})
-		check.That(t, err == nil && string(r.Value) == want && r.Outcome == flight.Computed, "%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
-	}
-}
-
 // A call that its caller interrupts while no server answers returns the caller's cause, and nothing of the requests that it
 // was about to repeat.
 func TestInterruptedCallsReportTheirCause(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
-		nc, js := connect(t, b.Srv, p.Through())
-		l, f := lockerOn(t, js, kvlock.LockerConfig{}), flightOn(t, js, flight.Config{})
+		nc, js := natstest.Connect(t, b.Srv, p.Through())
+		l, f := testbed.LockerOn(t, js, kvlock.LockerConfig{}), testbed.FlightOn(t, js, flight.Config{})
 		p.Cut()
 		for nc.IsConnected() {
 			pass(time.Millisecond)
@@ -269,7 +218,7 @@ func TestInterruptedCallsReportTheirCause(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(500*time.Millisecond, func() { cancel(stop) })
 			err := call(ctx)
-			wantErr(t, err, stop)
+			check.ErrorIs(t, err, stop)
 			check.That(t, !strings.Contains(err.Error(), "nats"), "%s: got %q", name, err)
 		}
 	})

@@ -3,16 +3,13 @@ package kvlock_test
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 func token(revision uint64) kvlock.Token { return kvlock.Token{Epoch: 7, Revision: revision} }
@@ -31,7 +28,7 @@ func TestGuard(t *testing.T) {
 	check.That(t, err == nil && v.Value == nil && v.Revision == 0 && v.Token == (kvlock.Token{}), "got %+v, %v", v, err)
 	put := func(g *kvlock.Guard, token kvlock.Token, value string, want error) {
 		t.Helper()
-		wantErr(t, g.Put(t.Context(), "k", token, []byte(value)), want)
+		check.ErrorIs(t, g.Put(t.Context(), "k", token, []byte(value)), want)
 	}
 	put(g, token(5), "a", nil)
 	put(other, token(5), "b\nwith lines\n", nil)
@@ -46,17 +43,14 @@ func TestGuard(t *testing.T) {
 	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "", nil)
 	check.Equal(t, guarded(t, g, "k"), " by 8-1", "result")
 	check.That(t, g.Put(t.Context(), "k", kvlock.Token{}, nil) != nil, "a zero token was accepted")
-	wantErr(t, g.Put(t.Context(), "a b", token(1), nil), kvlock.ErrInvalidKey)
-	wantErr(t, check.Err(g.Get(t.Context(), "a b")), kvlock.ErrInvalidKey)
+	check.ErrorIs(t, g.Put(t.Context(), "a b", token(1), nil), kvlock.ErrInvalidKey)
+	check.ErrorIs(t, check.Err(g.Get(t.Context(), "a b")), kvlock.ErrInvalidKey)
 	g.Close()
-	wantErr(t, g.Put(t.Context(), "k", token(1), nil), kvlock.ErrClosed)
+	check.ErrorIs(t, g.Put(t.Context(), "k", token(1), nil), kvlock.ErrClosed)
 }
 
-func TestGuardArguments(t *testing.T) {
+func TestTextsThatAreNoTokens(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	check.That(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{})) != nil, "no bucket was accepted")
-	wantErr(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
 	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
 		token, err := kvlock.ParseToken(s)
 		check.That(t, err != nil, "%q is the token %s", s, token)
@@ -80,47 +74,6 @@ func TestGuardOfSomethingElse(t *testing.T) {
 	}
 }
 
-// Of many that write at once, through connections that lose answers, none is accepted after one with a greater token,
-// and each acknowledged value is stored.
-func TestGuardUnderFaults(t *testing.T) {
-	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
-		runInBubble(t, string(how), func(t *testing.T, b *bed) {
-			of := crash.Random(t)
-			const writers, rounds = 6, 20
-			var greatest [rounds]uint64
-			var mu sync.Mutex
-			var all sync.WaitGroup
-			for w := range writers {
-				p := natstest.NewProxy(t, b.Srv)
-				g := b.Guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
-				r := of(uint64(w))
-				all.Go(func() {
-					for round := range rounds {
-						revision := uint64(writers*(1+r.IntN(200)) + w) // no two have the same
-						key := fmt.Sprintf("k%d", round)
-						if r.IntN(2) == 0 {
-							p.Hit(writes(key), how, 1+r.IntN(2))
-						}
-						err := g.Put(t.Context(), key, token(revision), fmt.Appendf(nil, "%d", revision))
-						check.That(t, err == nil || errors.Is(err, kvlock.ErrFenced), "%v", err)
-						if err == nil {
-							mu.Lock()
-							greatest[round] = max(greatest[round], revision)
-							mu.Unlock()
-						}
-					}
-				})
-			}
-			all.Wait()
-			g := b.Guard(t, kvlock.GuardConfig{})
-			for round := range rounds {
-				want := fmt.Sprintf("%d by 7-%d", greatest[round], greatest[round])
-				check.Equal(t, guarded(t, g, fmt.Sprintf("k%d", round)), want, fmt.Sprintf("k%d", round))
-			}
-		})
-	}
-}
-
 // putUnder puts the value "5" over one of token before, if that is not 0, under a fault, and calls meanwhile before it
 // looks for its outcome.
 func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, meanwhile func(other *kvlock.Guard)) (other *kvlock.Guard, err error) {
@@ -128,10 +81,10 @@ func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, meanwhi
 	p := natstest.NewProxy(t, b.Srv)
 	slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
 	if before > 0 {
-		wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
+		check.ErrorIs(t, other.Put(t.Context(), "k", token(before), nil), nil)
 	}
 	p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
-	p.Hit(writes("k"), fault, 1)
+	p.Hit(testbed.Writes("k"), fault, 1)
 	put := make(chan error, 1)
 	go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
 	pass(150 * time.Millisecond)
@@ -170,7 +123,7 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 			runInBubble(t, fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T, b *bed) {
 				other, err := putUnder(t, b, c.fault, before, func(other *kvlock.Guard) {
 					for i, with := range c.others {
-						wantErr(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
+						check.ErrorIs(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
 					}
 				})
 				got := fmt.Sprint(err)

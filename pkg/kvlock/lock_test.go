@@ -30,7 +30,7 @@ func TestTryAcquire(t *testing.T) {
 	release(t, lease)
 	again := check.Must(two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	check.That(t, again.Token().Compare(lease.Token()) > 0, "token %s after %s", again.Token(), lease.Token())
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrReleased)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrReleased)
 	check.ErrorIs(t, again.Context().Err(), nil)
 	release(t, lease) // once more does nothing
 	check.That(t, inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
@@ -98,7 +98,7 @@ func TestWritesOfALock(t *testing.T) {
 		var here []*testbed.Waiting
 		p.Slow(10 * time.Millisecond) // so all come while the first of them is written
 		for range 100 {
-			here = append(here, acquiring(t, one, "l", kvlock.AcquireOptions{}))
+			here = append(here, testbed.Acquiring(t, one, "l", kvlock.AcquireOptions{}))
 		}
 		pass(time.Second)
 		p.Slow(0)
@@ -132,8 +132,8 @@ func TestNoBarging(t *testing.T) {
 		for range 50 {
 			w := queue(t, patient, "l", 1, kvlock.AcquireOptions{})
 			release(t, lease)
-			wantErr(t, check.Err(greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
-			again := acquiring(t, greedy, "l", kvlock.AcquireOptions{})
+			check.ErrorIs(t, check.Err(greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
+			again := testbed.Acquiring(t, greedy, "l", kvlock.AcquireOptions{})
 			got := w.Got(t)
 			select {
 			case <-again.Done:
@@ -165,7 +165,7 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
 	pass(waits)
 	p.Slow(late)
-	p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+	p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 	healed := make(chan struct{})
 	var only alone
 	var all sync.WaitGroup
@@ -192,49 +192,33 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	all.Wait()
 }
 
-// A short-time waiter holds a lock that is handed to it without its own write. The lock is confirmed soon after,
-// with its metadata.
+// A waiter holds a lock that is handed to it soon without its own write. The lock is confirmed after that, with its metadata as they
+// were. A waiter that has waited for long confirms the lock first.
 func TestHandedAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
-		lease := acquire(t, one, "l")
-		opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
-		w := queue(t, two, "l", 1, opts)
-		before := b.Writes(t)
-		release(t, lease)
-		lease = patiently(t, w)
-		lock := inspect(t, one, "l")
-		n := b.Writes(t) - before
-		check.That(t, n == 1 && lock.Granted && lock.Token == lease.Token(), "%d writes, and the record is %+v, the token %s", n, lock,
-			lease.Token())
-		pass(time.Second)
-		lock = inspect(t, one, "l")
-		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
-			lock.Metadata["job"] != "7" || lock.TTL != opts.TTL {
-			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
-		}
-		pass(time.Minute)
-		check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-		release(t, lease)
-	})
-}
-
-// A waiter that has waited for long confirms the lock first.
-func TestHandedAfterLong(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
-		lease := acquire(t, one, "l")
-		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
-		pass(time.Second)
-		before := b.Writes(t)
-		release(t, lease)
-		lease = patiently(t, w)
-		lock := inspect(t, one, "l")
-		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() {
-			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
-		}
-		release(t, lease)
-	})
+	for waits, first := range map[time.Duration]uint64{0: 1, time.Second: 2} {
+		runInBubble(t, "after "+waits.String(), func(t *testing.T, b *bed) {
+			one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
+			lease := acquire(t, one, "l")
+			opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
+			w := queue(t, two, "l", 1, opts)
+			opts.Metadata["job"] = "8" // the caller may go on using its map
+			pass(waits)
+			before := b.Writes(t)
+			release(t, lease)
+			lease = patiently(t, w)
+			lock := inspect(t, one, "l")
+			check.Equal(t, b.Writes(t)-before, first, "writes")
+			check.That(t, lock.Granted == (first == 1) && lock.Token == lease.Token(), "the record is %+v, the token %s", lock, lease.Token())
+			pass(time.Second)
+			lock = inspect(t, one, "l")
+			check.Equal(t, b.Writes(t)-before, 2, "writes")
+			check.That(t, !lock.Granted && lock.Token == lease.Token() && lock.Holder == "two" && lock.Metadata["job"] == "7" && lock.TTL == opts.TTL,
+				"the record is %+v, the token %s", lock, lease.Token())
+			pass(time.Minute)
+			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
+			release(t, lease)
+		})
+	}
 }
 
 // The goroutine that takes a lock, or gives it up, sends the write itself, and waits for an answer no longer than its
@@ -243,7 +227,7 @@ func TestNoAnswerToTheSender(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		lease := acquire(t, l, "mine")
-		p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 		const patience = 100 * time.Millisecond
 		for name, op := range map[string]func(context.Context) error{
 			"acquire": func(ctx context.Context) error { _, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{}); return err },
@@ -251,7 +235,7 @@ func TestNoAnswerToTheSender(t *testing.T) {
 		} {
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			wantErr(t, op(ctx), context.DeadlineExceeded)
+			check.ErrorIs(t, op(ctx), context.DeadlineExceeded)
 			cancel()
 			check.Equal(t, time.Since(start), patience, name)
 		}
@@ -274,7 +258,7 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 			l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 			w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 			pass(200 * time.Millisecond)
-			p.Hit(writes("l"), how, 1)
+			p.Hit(testbed.Writes("l"), how, 1)
 			release(t, lease)
 			lease = patiently(t, w)
 			lock := inspect(t, l, "l")
@@ -292,12 +276,12 @@ func TestHoldersBeforeOthers(t *testing.T) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second})
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-		p.Filter(losing(func(f natstest.Frame) bool {
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
 			return f.FromClient && strings.HasPrefix(f.Subject, "$KV."+bucket+".other.")
 		}))
 		var others []*testbed.Waiting
 		for i := range 300 {
-			others = append(others, acquiring(t, l, fmt.Sprint("other.", i), kvlock.AcquireOptions{}))
+			others = append(others, testbed.Acquiring(t, l, fmt.Sprint("other.", i), kvlock.AcquireOptions{}))
 		}
 		pass(100 * time.Millisecond)
 		release(t, lease)

@@ -2,40 +2,18 @@ package kvlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-// A process that knew the bucket before it was recreated goes on with it.
-func TestBucketMadeAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}), b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
-		for range 50 {
-			release(t, acquire(t, one, "l"))
-		}
-		before := acquire(t, one, "l")
-		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
-		b.MakeBucketAnew(t, time.Second) // no two buckets are made in the same nanosecond
-		lease := patiently(t, w)
-		check.That(t, lease.Token().Compare(before.Token()) > 0, "token %s after %s", lease.Token(), before.Token())
-		check.That(t, before.Context().Err() != nil, "two hold the lock")
-		release(t, lease)
-		release(t, acquire(t, one, "l"))
-	})
-}
 
 // The server cannot be reached: a new caller gets an error in time, and a waiter goes on waiting.
 func TestLockWithoutServer(t *testing.T) {
@@ -46,7 +24,7 @@ func TestLockWithoutServer(t *testing.T) {
 		mine := acquire(t, l, "mine")
 		p.Partition()
 		pass(time.Second)
-		wantErr(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
+		check.ErrorIs(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
 		for name, try := range map[string]func() error{
 			"Acquire":    func() error { return check.Err(l.Acquire(t.Context(), "new", kvlock.AcquireOptions{})) },
 			"TryAcquire": func() error { return check.Err(l.TryAcquire(t.Context(), "new", kvlock.AcquireOptions{})) },
@@ -60,7 +38,7 @@ func TestLockWithoutServer(t *testing.T) {
 			},
 		} {
 			start := time.Now()
-			wantErr(t, try(), kvlock.ErrUnavailable)
+			check.ErrorIs(t, try(), kvlock.ErrUnavailable)
 			took(t, name, start, 0, 3*time.Second)
 		}
 		check.That(t, mine.Context().Err() != nil, "the lease has not ended")
@@ -78,10 +56,10 @@ func TestShortWaitWithoutServer(t *testing.T) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: time.Minute})
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		short := kvlock.AcquireOptions{Wait: time.Second}
-		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrHeld)
+		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrHeld)
 		p.Partition()
 		pass(time.Millisecond) // the last answer was to a question from before the next caller comes
-		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrUnavailable)
 		release(t, lease)
 	})
 }
@@ -95,8 +73,8 @@ func TestLockerClosesWithoutServer(t *testing.T) {
 		start := time.Now()
 		l.Close()
 		took(t, "closed", start, 0, 5*time.Second)
-		wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
-		wantErr(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
+		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+		check.ErrorIs(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
 	})
 }
 
@@ -107,9 +85,9 @@ func TestHandedToAWaiterThatGaveUp(t *testing.T) {
 		leaves, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		w := queue(t, leaves, "l", 1, kvlock.AcquireOptions{Wait: 5 * time.Second})
 		next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
-		p.Hit(writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
+		p.Hit(testbed.Writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
 		<-w.Done
-		wantErr(t, w.Err, kvlock.ErrHeld)
+		check.ErrorIs(t, w.Err, kvlock.ErrHeld)
 		pass(500 * time.Millisecond)
 		start := time.Now()
 		release(t, lease)
@@ -121,7 +99,7 @@ func TestHandedToAWaiterThatGaveUp(t *testing.T) {
 // A record that is gone without a release does not make the lock free before its holder knows.
 func TestRecordIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		holder, gone := died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
+		holder, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
 		lease := acquire(t, holder, "l")
 		other := b.Locker(t, kvlock.LockerConfig{})
 		w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
@@ -132,57 +110,6 @@ func TestRecordIsGone(t *testing.T) {
 		check.That(t, lease.Context().Err() != nil, "two hold the lock")
 		release(t, next)
 	})
-}
-
-// holder is a process that holds a lock. It prints "holds", and after the end of its lease how that ended and the answers
-// to its write and its release.
-var holder = testbed.Role("holder", hold)
-
-func hold(ctx context.Context, js jetstream.JetStream, c testbed.Client) error {
-	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: c.TTL})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: bucket})
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(os.Stdout, "holds"); err != nil {
-		return err
-	}
-	<-lease.Context().Done()
-	cause := context.Cause(lease.Context())
-	put := g.Put(ctx, "value", lease.Token(), []byte("zombie's"))
-	err = lease.Release(ctx)
-	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, fenced: %v, released lost: %v\n",
-		errors.Is(cause, kvlock.ErrLost), errors.Is(put, kvlock.ErrFenced), errors.Is(err, kvlock.ErrLost))
-	return err
-}
-
-// A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, its write
-// under its token is refused, and it does not release the lock of another holder.
-func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
-	t.Parallel()
-	b := listening(t)
-	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
-	h.Await("^holds$")
-	l, g := b.Locker(t, kvlock.LockerConfig{}), b.Guard(t, kvlock.GuardConfig{})
-	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-	h.Pause()
-	lease := w.Got(t)
-	check.OK(t, g.Put(t.Context(), "value", lease.Token(), []byte("ours")))
-	h.Continue()
-	check.Equal(t, h.Line(), "ended lost: true, fenced: true, released lost: true", "the holder printed")
-	check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-	v, err := g.Get(t.Context(), "value")
-	check.That(t, err == nil && string(v.Value) == "ours", "got %q, %v", v.Value, err)
-	release(t, lease)
 }
 
 // Ten thousand wait for one lock in one process, and others for a lock each: with one subscription, and little memory

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
@@ -25,8 +23,8 @@ func TestSteal(t *testing.T) {
 	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
 	stolen := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	testbed.Await(t, first.Context().Done(), "the end of the first lease")
-	wantErr(t, context.Cause(first.Context()), kvlock.ErrLost)
-	wantErr(t, first.Release(t.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(first.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, first.Release(t.Context()), kvlock.ErrLost)
 	lock := inspect(t, two, "l")
 	if lock.Holder != "two" || lock.Stolen != "one" || places(lock) != 1 || lock.Token != stolen.Token() || stolen.Token().Compare(first.Token()) <= 0 {
 		t.Errorf("got %+v", lock)
@@ -36,7 +34,7 @@ func TestSteal(t *testing.T) {
 	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
 	check.OK(t, err)
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, again)
 	free := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	release(t, free)
@@ -49,22 +47,10 @@ func TestDoUnderLock(t *testing.T) {
 	failure := errors.New("failure")
 	err := l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
 		_, err := other.TryAcquire(ctx, "l", kvlock.AcquireOptions{})
-		wantErr(t, err, kvlock.ErrHeld)
+		check.ErrorIs(t, err, kvlock.ErrHeld)
 		return failure
 	})
-	wantErr(t, err, failure)
-
-	// A panic goes on to the caller, and the lock is free at once: it is not left to its TTL.
-	func() {
-		defer func() {
-			p := recover()
-			check.That(t, p == "oops", "recovered %v", p)
-		}()
-		err := l.Do(t.Context(), "l", func(context.Context, kvlock.Token) error { panic("oops") })
-		t.Errorf("returned %v after a panic", err)
-	}()
-	free := check.Must(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
-	release(t, free)
+	check.ErrorIs(t, err, failure)
 
 	// The function's context ends with the caller's, and with the lease.
 	bored := errors.New("bored")
@@ -74,7 +60,7 @@ func TestDoUnderLock(t *testing.T) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
-	wantErr(t, err, bored)
+	check.ErrorIs(t, err, bored)
 	err = l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
 		stolen, err := other.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // ctx may end before it returns
 		if err != nil {
@@ -82,11 +68,11 @@ func TestDoUnderLock(t *testing.T) {
 			return err
 		}
 		testbed.Await(t, ctx.Done(), "the end of the function's context")
-		wantErr(t, context.Cause(ctx), kvlock.ErrLost)
+		check.ErrorIs(t, context.Cause(ctx), kvlock.ErrLost)
 		release(t, stolen)
 		return nil
 	})
-	wantErr(t, err, kvlock.ErrLost)
+	check.ErrorIs(t, err, kvlock.ErrLost)
 }
 
 func TestInspectAndList(t *testing.T) {
@@ -119,40 +105,23 @@ func TestInspectAndList(t *testing.T) {
 		check.That(t, slices.Equal(names, want), "%q: got %q, want %q", prefix, names, want)
 	}
 	for _, err := range one.List(t.Context(), "") {
-		wantErr(t, err, nil)
+		check.ErrorIs(t, err, nil)
 		break
 	}
 	for _, err := range one.List(t.Context(), "jobs.") {
-		wantErr(t, err, kvlock.ErrInvalidKey)
+		check.ErrorIs(t, err, kvlock.ErrInvalidKey)
 	}
-}
 
-// Many locks, with other entries and unreadable ones between them, are all listed.
-func TestListOfManyLocks(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	l := b.Locker(t, kvlock.LockerConfig{OpTimeout: time.Minute}) // however busy the machine is
-	complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
+	// Records that cannot be read are listed with an error, and stay. Results are left out.
+	testbed.Complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
 		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
 	}
-	const n = 1200
-	for i := range n {
-		acquire(t, l, fmt.Sprintf("l.%04d", i))
+	errs := map[string]error{}
+	for lock, err := range one.List(t.Context(), "") {
+		errs[lock.Name] = err
 	}
-	held, errs := 0, map[string]error{}
-	for lock, err := range l.List(t.Context(), "") {
-		switch {
-		case err != nil:
-			errs[lock.Name] = err
-		case !lock.Held || lock.Name != fmt.Sprintf("l.%04d", held):
-			t.Fatalf("got %+v, want lock %d", lock, held)
-		default:
-			held++
-		}
-	}
-	check.That(t, held == n && len(errs) == 2 && errs["corrupt"] != nil && errors.Is(errs["newer"], kvlock.ErrVersion),
-		"%d locks and %v", held, errs)
+	check.That(t, len(errs) == 5 && errs["job"] == nil && errs["corrupt"] != nil && errors.Is(errs["newer"], kvlock.ErrVersion), "got %v", errs)
 	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
 }
 
@@ -195,44 +164,22 @@ func TestListWhileLocksChange(t *testing.T) {
 func TestLockArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for name, cfg := range map[string]kvlock.LockerConfig{
-		"no bucket":     {},
-		"a fraction":    {Bucket: bucket, TTL: 1500 * time.Millisecond},
-		"too short":     {Bucket: bucket, TTL: time.Millisecond},
-		"a bad timeout": {Bucket: bucket, OpTimeout: -1},
-	} {
-		check.That(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, cfg)) != nil, "%s was accepted", name)
-	}
-	wantErr(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
-
 	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
-		wantErr(t, check.Err(try(t.Context(), "a..b", kvlock.AcquireOptions{})), kvlock.ErrInvalidKey)
+		check.ErrorIs(t, check.Err(try(t.Context(), "a..b", kvlock.AcquireOptions{})), kvlock.ErrInvalidKey)
 		_, err := try(t.Context(), "l", kvlock.AcquireOptions{TTL: time.Millisecond})
 		check.That(t, err != nil, "a TTL of a millisecond was accepted")
 		_, err = try(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 5000))}})
 		check.That(t, err != nil, "metadata of 5,000 bytes were accepted")
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantErr(t, check.Err(try(gone, "l", kvlock.AcquireOptions{})), context.Canceled)
+		check.ErrorIs(t, check.Err(try(gone, "l", kvlock.AcquireOptions{})), context.Canceled)
 	}
 	full := map[string]string{"x": string(make([]byte, 4095))} // each takes six bytes in JSON
 	lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: full})
 	check.Require(t, err == nil && inspect(t, l, "l").Metadata["x"] == full["x"], "%v", err)
 	release(t, lease)
 	check.Equal(t, b.Writes(t), 2, "b.Writes(t)")
-}
-
-// A caller may go on using its map: renewals write the metadata again.
-func TestMetadataIsCopied(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		l, mine := b.Locker(t, kvlock.LockerConfig{TTL: 3 * time.Second}), map[string]string{"a": "1"}
-		lease := check.Must(l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: mine}))(t)
-		mine["a"] = "2"
-		pass(2 * time.Second)
-		check.Equal(t, inspect(t, b.Locker(t, kvlock.LockerConfig{}), "l").Metadata["a"], "1", "metadata")
-		release(t, lease)
-	})
 }
 
 // A Locker that closes gives back its locks, and its waiters end.
@@ -248,14 +195,14 @@ func TestLockerCloses(t *testing.T) {
 	closing.Close()
 	for _, w := range []*testbed.Waiting{mine, there} {
 		testbed.Await(t, w.Done, "a waiter")
-		wantErr(t, w.Err, kvlock.ErrClosed)
+		check.ErrorIs(t, w.Err, kvlock.ErrClosed)
 	}
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrClosed)
 	release(t, theirs.Got(t))
 	check.Equal(t, places(inspect(t, other, "m")), 0, "places left in the queue")
 	release(t, blocked)
 	check.ErrorIs(t, lease.Release(t.Context()), nil)
-	wantErr(t, check.Err(closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrClosed)
+	check.ErrorIs(t, check.Err(closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrClosed)
 	closing.Close()
 }
 
@@ -285,22 +232,22 @@ func TestUnreadableLocks(t *testing.T) {
 	put("newer", `{"v":2}`+"\n")
 	for key, want := range map[string]error{"newer": kvlock.ErrVersion, "slot": kvlock.ErrMismatch} {
 		before := b.Present(t, key).Sequence
-		wantErr(t, check.Err(l.Acquire(t.Context(), key, kvlock.AcquireOptions{})), want)
-		wantErr(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), want)
-		wantErr(t, check.Err(l.Inspect(t.Context(), key)), want)
+		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		check.ErrorIs(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		check.ErrorIs(t, check.Err(l.Inspect(t.Context(), key)), want)
 		check.Equal(t, b.Present(t, key).Sequence, before, key)
 	}
 	_, err := f.Get(t.Context(), "garbage") // a lock, now
-	wantErr(t, err, kvlock.ErrMismatch)
-	wantErr(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
-	wantErr(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
+	check.ErrorIs(t, err, kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
+	check.ErrorIs(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
 	check.That(t, inspect(t, l, "garbage").Held, "a Flight removed a lock")
 
 	// A lock that turns into garbage is lost, and free.
 	lease := acquire(t, l, "turns")
 	put("turns", "garbage")
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
-	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, acquire(t, l, "turns"))
 
 	l.Close() // nothing is read any more

@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -52,9 +53,9 @@ func TestRestoredUnderARunningProcess(t *testing.T) {
 	before := natstest.Server(t, func(c *natsrun.Config) { c.Dir = dir })
 	now := &current{}
 	now.Store(before)
-	_, js := connect(t, before, nats.InProcessServer(now))
+	_, js := natstest.Connect(t, before, nats.InProcessServer(now))
 	lines := &logged{}
-	f := flightOn(t, js, flight.Config{Logger: lines.Logger(), OpTimeout: time.Minute})
+	f := testbed.FlightOn(t, js, flight.Config{Logger: lines.Logger(), OpTimeout: time.Minute})
 	var last kvlock.Token
 	for i := range 5 {
 		last = begin(t, f, fmt.Sprintf("before%d", i), flight.BeginOptions{}).Token()
@@ -100,7 +101,7 @@ func run(t *testing.T, dir string, f func(js jetstream.JetStream)) {
 // takeLock takes a lock and gives it up, in a process that has just started.
 func takeLock(t *testing.T, js jetstream.JetStream) kvlock.Token {
 	t.Helper()
-	l := lockerOn(t, js, kvlock.LockerConfig{})
+	l := testbed.LockerOn(t, js, kvlock.LockerConfig{})
 	defer l.Close()
 	lease := acquire(t, l, "l")
 	release(t, lease)
@@ -163,7 +164,7 @@ func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
 			runInBubble(t, how+"/"+pushes, func(t *testing.T, b *bed) {
 				p := natstest.NewProxy(t, b.Srv)
 				if lost {
-					p.Filter(losePushes)
+					p.Filter(testbed.LosePushes)
 				}
 				old, next := b.Locker(t, kvlock.LockerConfig{TTL: 30 * time.Second}, p.Through()), b.Locker(t, kvlock.LockerConfig{})
 				lease := acquire(t, old, "l")
@@ -171,7 +172,7 @@ func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
 				start := time.Now()
 				release(t, acquire(t, next, "l"))
 				<-lease.Context().Done()
-				wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+				check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 				limit := time.Second
 				if lost {
 					limit += 10 * time.Second // a third of the TTL
@@ -203,18 +204,18 @@ func TestRevisionsCoincide(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			made.bucket(t, b)
 			p := natstest.NewProxy(t, b.Srv)
-			p.Filter(losePushes)
+			p.Filter(testbed.LosePushes)
 			old, oldLocks := b.Flight(t, flight.Config{}, p.Through()), b.Locker(t, kvlock.LockerConfig{}, p.Through())
 			claim, lease := begin(t, old, "claim", flight.BeginOptions{}), acquire(t, oldLocks, "l")
 			made.bucket(t, b)
 			present, presentLocks := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
 			now, held := begin(t, present, "claim", flight.BeginOptions{}), acquire(t, presentLocks, "l")
 			made.between(p)
-			wantErr(t, check.Err(claim.Complete(t.Context(), []byte("old"), 0)), kvlock.ErrLost)
+			check.ErrorIs(t, check.Err(claim.Complete(t.Context(), []byte("old"), 0)), kvlock.ErrLost)
 			<-lease.Context().Done() // after a renewal was tried
-			complete(t, now, "new")
+			testbed.Complete(t, now, "new")
 			check.That(t, held.Context().Err() == nil, "the present holder lost the lock: %v", context.Cause(held.Context()))
-			entry := get(t, present, "claim")
+			entry := testbed.Get(t, present, "claim")
 			check.That(t, string(entry.Value) == "new", "the result is %q", entry.Value)
 			release(t, held)
 		})

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
@@ -22,7 +21,7 @@ import (
 // semaphore is a Semaphore with a separate connection, as another process has it.
 func semaphore(t *testing.T, b *bed, permits int, opts ...nats.Option) *kvlock.Semaphore {
 	t.Helper()
-	_, js := connect(t, b.Srv, opts...)
+	_, js := natstest.Connect(t, b.Srv, opts...)
 	s, err := kvlock.NewSemaphore(t.Context(), js, kvlock.SemaphoreConfig{
 		Bucket: testbed.Bucket, Logger: testbed.Quiet(nil), Name: "ovens", Permits: permits, TTL: 10 * time.Second,
 	})
@@ -106,7 +105,7 @@ func TestFewOfManyThatWaitRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		const processes, turns = 24, 10
 		var reads atomic.Int64
-		nc, _ := connect(t, b.Srv)
+		nc, _ := natstest.Connect(t, b.Srv)
 		check.OK(t, check.Err(nc.Subscribe("$JS.API.STREAM.MSG.GET.>", func(*nats.Msg) { reads.Add(1) })))
 		var all sync.WaitGroup
 		for range processes {
@@ -134,22 +133,22 @@ func TestPermitsOfTheDeadAndTheClosed(t *testing.T) {
 		start := time.Now()
 		permit := check.Must(second.Acquire(t.Context(), "k"))(t)
 		took(t, "taken over", start, 6*time.Second, 20*time.Second)
-		wantErr(t, context.Cause(lost.Context()), kvlock.ErrLost)
+		check.ErrorIs(t, context.Cause(lost.Context()), kvlock.ErrLost)
 		waits := make(chan error, 1)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { waits <- check.Err(third.Acquire(ctx, "k")) }()
 		pass(time.Second)
 		bored := errors.New("bored")
 		cancel(bored)
-		wantErr(t, <-waits, bored)
+		check.ErrorIs(t, <-waits, bored)
 
 		go func() { waits <- check.Err(second.Acquire(t.Context(), "k")) }()
 		pass(time.Second)
 		start = time.Now()
 		second.Close()
-		wantErr(t, <-waits, kvlock.ErrClosed)
-		wantErr(t, context.Cause(permit.Context()), kvlock.ErrClosed)
-		wantErr(t, check.Err(second.Acquire(t.Context(), "k")), kvlock.ErrClosed)
+		check.ErrorIs(t, <-waits, kvlock.ErrClosed)
+		check.ErrorIs(t, context.Cause(permit.Context()), kvlock.ErrClosed)
+		check.ErrorIs(t, check.Err(second.Acquire(t.Context(), "k")), kvlock.ErrClosed)
 		permit.Release()
 		check.OK(t, third.Do(t.Context(), "k", func(context.Context) error { return nil }))
 		took(t, "the permit of a closed process passed on", start, 0, 100*time.Millisecond)
@@ -159,7 +158,7 @@ func TestPermitsOfTheDeadAndTheClosed(t *testing.T) {
 
 func limiter(t *testing.T, b *bed, cfg kvlock.RateLimiterConfig) *kvlock.RateLimiter {
 	t.Helper()
-	_, js := connect(t, b.Srv)
+	_, js := natstest.Connect(t, b.Srv)
 	cfg.Bucket, cfg.Logger, cfg.Name = testbed.Bucket, testbed.Quiet(nil), "provider"
 	r, err := kvlock.NewRateLimiter(t.Context(), js, cfg)
 	return testbed.Closed(t, r, err)
@@ -194,21 +193,6 @@ func TestRateIsKept(t *testing.T) {
 	})
 }
 
-// Calls of two processes are due one after the other. A limiter that is closed makes none.
-func TestCallsOfProcessesAreSpaced(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		cfg := kvlock.RateLimiterConfig{Per: time.Minute, Rate: 6}
-		one, two := limiter(t, b, cfg), limiter(t, b, cfg)
-		start := time.Now()
-		for i, r := range []*kvlock.RateLimiter{one, two, one, one, two} {
-			check.OK(t, r.Wait(t.Context(), "k"))
-			check.Equal(t, time.Since(start).Round(time.Second), time.Duration(i)*10*time.Second, "waited until")
-		}
-		one.Close()
-		wantErr(t, one.Wait(t.Context(), "k"), kvlock.ErrClosed)
-	})
-}
-
 func TestInvalidLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -224,6 +208,4 @@ func TestInvalidLimits(t *testing.T) {
 		cfg.Bucket = testbed.Bucket
 		check.That(t, check.Err(kvlock.NewRateLimiter(t.Context(), b.JS, cfg)) != nil, "%s was accepted", name)
 	}
-	_, err := kvlock.NewSemaphore(t.Context(), b.JS, kvlock.SemaphoreConfig{Bucket: "none", Name: "a", Permits: 1})
-	wantErr(t, err, jetstream.ErrStreamNotFound)
 }

@@ -6,13 +6,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 const (
@@ -21,26 +19,14 @@ const (
 	step     = testbed.Step
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
+func TestMain(m *testing.M) { natstest.Main(m, 2) }
 
 // Short names for the parts of the testbed that these tests use most.
 var (
 	acquire     = testbed.Acquire
-	acquiring   = testbed.Acquiring
 	begin       = testbed.Begin
-	complete    = testbed.Complete
-	connect     = natstest.Connect
-	died        = testbed.Died
-	flightOn    = testbed.FlightOn
-	get         = testbed.Get
-	isPush      = testbed.IsPush
-	isWrite     = testbed.IsWrite
 	inBubble    = testbed.InBubble
 	inspect     = testbed.Inspect
-	listening   = testbed.Listening
-	lockerOn    = testbed.LockerOn
-	losePushes  = testbed.LosePushes
-	losing      = natstest.Losing
 	pass        = testbed.Pass
 	patiently   = testbed.Patiently
 	places      = testbed.Places
@@ -49,9 +35,7 @@ var (
 	runInBubble = testbed.RunInBubble
 	setup       = testbed.New
 	took        = testbed.Took
-	wantErr     = check.ErrorIs
 	within      = testbed.Within
-	writes      = testbed.Writes
 )
 
 type (
@@ -69,7 +53,7 @@ func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
 		lost, reply := make(chan struct{}), ""
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
 			switch {
-			case isWrite(f, "l") && reply == "":
+			case testbed.IsWrite(f, "l") && reply == "":
 				reply = f.Reply
 			case !f.FromClient && f.Subject == reply:
 				reply = "lost"

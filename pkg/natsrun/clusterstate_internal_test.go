@@ -86,16 +86,6 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 	check.Equal(t, len(seen), 20*n, "ports")
 }
 
-func TestPortsAreGivenBack(t *testing.T) {
-	t.Parallel()
-	b := check.Must(reservePorts(1))(t)
-	guard := b.guard.Addr().String()
-	check.That(t, check.Err(listen(guard)) != nil, "%s can be had while its block is reserved", guard)
-	check.OK(t, b.close())
-	check.ErrorIs(t, b.close(), net.ErrClosed)
-	check.ErrorIs(t, (*portBlock)(nil).close(), nil)
-}
-
 // A terminal sends Ctrl-C to the whole process group, in which nodes are except on Linux.
 func TestCtrlCIsLeftToTheParent(t *testing.T) {
 	t.Parallel()

@@ -1,11 +1,9 @@
 package natsrun_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -156,16 +154,6 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestLoggerHearsTheServer(t *testing.T) {
-	t.Parallel()
-	var said bytes.Buffer
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Logger = slog.New(slog.NewTextHandler(&said, nil)) })
-	srv.Stop()
-	for _, line := range []string{"Server is ready", "Server Exiting"} {
-		check.Contains(t, said.String(), line)
-	}
-}
-
 // In any order of the calls the server is down in the end and no call waits for ever.
 func TestRestartAndStopAtTheSameTime(t *testing.T) {
 	t.Parallel()
@@ -215,43 +203,54 @@ func await(t testing.TB, signal <-chan struct{}, what string) {
 	}
 }
 
-func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
+// A leader that steps down, is stopped, killed or frozen is replaced, and catches up when it is back.
+func TestALeaderIsReplacedAndCatchesUp(t *testing.T) {
 	t.Parallel()
-	c := natstest.Cluster(t, 3)
-	_, js := natstest.ConnectURL(t, c.URLs())
-	kv := bucket(t, js, "b", 3)
-	put(t, kv, "k", "1")
-	before := leader(t, c)
-	check.OK(t, c.StepDown(t.Context(), "KV_b"))
-	after := leader(t, c)
-	check.That(t, after != before, "leader after StepDown: still %s", after.Name)
-	check.OK(t, after.Stop())
-	check.That(t, !after.Running(), "%s runs after Stop", after.Name)
-	put(t, kv, "k", "2")
-	check.OK(t, after.Start(t.Context()))
-	check.OK(t, c.WaitReady(t.Context()))
-	mustHold(t, c, after, "2")
-}
-
-func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) { c.Dir = dir })
-	_, js := natstest.ConnectURL(t, c.URLs())
-	kv := bucket(t, js, "b", 3)
-	put(t, kv, "k", "before")
-	killed := leader(t, c)
-	check.OK(t, killed.Kill())
-	said, err := os.ReadFile(filepath.Join(dir, killed.Name, "server.log"))
-	check.That(t, err == nil && !strings.Contains(string(said), "Initiating Shutdown"),
-		"log of the killed node: got %v and a farewell, want none:\n%s", err, said)
-	put(t, kv, "k", "after")
-	check.OK(t, c.WaitReady(t.Context()))
-	got := leader(t, c)
-	check.That(t, got != killed, "leader after its death: still %s", got.Name)
-	check.OK(t, killed.Start(t.Context()))
-	check.OK(t, c.WaitReady(t.Context()))
-	mustHold(t, c, killed, "after")
+	for name, fault := range map[string]struct {
+		begin func(*natsrun.Node) error
+		end   func(context.Context, *natsrun.Node) error
+	}{
+		"stopped": {(*natsrun.Node).Stop, func(ctx context.Context, n *natsrun.Node) error { return n.Start(ctx) }},
+		"killed":  {(*natsrun.Node).Kill, func(ctx context.Context, n *natsrun.Node) error { return n.Start(ctx) }},
+		"frozen":  {(*natsrun.Node).Pause, func(_ context.Context, n *natsrun.Node) error { return n.Continue() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) { c.Dir = dir })
+			_, js := natstest.ConnectURL(t, c.URLs())
+			put(t, bucket(t, js, "b", 3), "k", "before")
+			first := leader(t, c)
+			check.OK(t, c.StepDown(t.Context(), "KV_b"))
+			gone := leader(t, c)
+			check.That(t, gone != first, "leader after StepDown: still %s", gone.Name)
+			check.OK(t, fault.begin(gone))
+			check.Equal(t, gone.Running(), name == "frozen", "it runs")
+			log := string(check.Must(os.ReadFile(filepath.Join(dir, gone.Name, "server.log")))(t))
+			check.Equal(t, strings.Contains(log, "Initiating Shutdown"), name == "stopped", "its log has a farewell")
+			if name == "frozen" {
+				err := c.WaitReady(soon(t))
+				check.ErrorIs(t, err, natsrun.ErrNotReady)
+				check.ErrorContains(t, err, gone.Name)
+			}
+			var others []string // a client of a frozen node would wait for it as well
+			for _, n := range c.Nodes {
+				if n != gone {
+					others = append(others, n.URL)
+				}
+			}
+			_, js = natstest.ConnectURL(t, strings.Join(others, ","))
+			var kv jetstream.KeyValue
+			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+				kv, err = js.KeyValue(ctx, "b")
+				return err
+			}))
+			put(t, kv, "k", "after")
+			check.OK(t, fault.end(t.Context(), gone))
+			check.OK(t, c.WaitReady(t.Context()))
+			mustHold(t, c, gone, "after")
+		})
+	}
 }
 
 // No node can have it from another here: each must have kept its own.
@@ -300,14 +299,6 @@ func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 	mustHold(t, c, paused, "after")
 }
 
-func TestClusterOfFive(t *testing.T) {
-	t.Parallel()
-	c := natstest.Cluster(t, 5)
-	_, js := natstest.ConnectURL(t, c.URLs())
-	put(t, bucket(t, js, "b", 5), "k", "v")
-	settle(t, c)
-}
-
 func TestClusterSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -319,13 +310,6 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 	c.Stop()
 	c.Stop()
 	check.ErrorIs(t, c.Nodes[0].Pause(), natsrun.ErrStopped)
-}
-
-// settle lets replicas be made that were asked for: a server that is shut down while
-// it makes one leaves a goroutine behind.
-func settle(t testing.TB, c *natsrun.Cluster) {
-	t.Helper()
-	check.OK(t, c.WaitReady(t.Context()))
 }
 
 func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
@@ -401,7 +385,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 	})
 	nc, _ := natstest.ConnectURL(t, c.URLs(), users.As("admin"))
 	createAssets(t, nc, 3)
-	settle(t, c)
+	check.OK(t, c.WaitReady(t.Context())) // a server that is shut down while it makes a replica leaves a goroutine behind
 	// A service's streams are all that it has room for, so that no account takes the space of another.
 	for account, names := range declared {
 		if account == "OPERATOR" {
@@ -422,7 +406,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 		check.OK(t, errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()))
 		check.ErrorIs(t, check.Err(sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)), nil)
 	}
-	settle(t, c)
+	check.OK(t, c.WaitReady(t.Context()))
 	check.ErrorIs(t, check.Err(accountOf(t, nc, "NOTIFIER").Stream(t.Context(), "EVENTS")), nil)
 }
 
@@ -470,25 +454,20 @@ func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
 
 // A source system whose account imports no more than events publishes them. It is told at once that it cannot compare a duplicate.
 func TestASourceThatMayNotReadPublishes(t *testing.T) {
-	t.Parallel()
 	text := check.Must(deploy.Text("accounts.conf"))(t)
 	read := regexp.MustCompile(`\{ account: NOTIFIER, subject: "\$JS\.API\.DIRECT\.GET\.EVENTS" \}`)
 	lines := slices.DeleteFunc(strings.SplitAfter(text, "\n"), read.MatchString)
-	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
-	published := func(s *site) {
-		defer func() { s.wait = brief }()
-		createAssets(t, s.admin, 1)
+	check.ErrorContains(t, reach(t, natstest.NewUsers(t), t.TempDir(), lines, func(s *site) {
+		s.fill()
 		_, js := s.as("publisher")
-		p, err := contracts.NewPublisher(js, contracts.PublisherConfig{})
-		check.OK(t, err)
+		p := check.Must(contracts.NewPublisher(js, contracts.PublisherConfig{}))(s.T)
 		e := contracts.Event{EventID: "e", EventType: "HELLO", AggregateType: "GUEST"}
-		check.OK(t, check.Err(p.Publish(t.Context(), e)))
-		_, err = p.Publish(t.Context(), e)
+		check.OK(s, check.Err(p.Publish(s.Context(), e)))
+		_, err := p.Publish(s.Context(), e)
 		failed, ok := errors.AsType[*contracts.PublishError](err)
-		check.That(t, ok && failed.Attempts == 1 && failed.Unsure, "again: %+v", err)
-		check.ErrorContains(t, err, "this account may not read")
-	}
-	check.That(t, v.try(t, lines, published) != nil, "the source reads events")
+		check.That(s, ok && failed.Attempts == 1 && failed.Unsure, "again: %+v", err)
+		check.ErrorContains(s, err, "this account may not read")
+	}), "API.DIRECT.GET.EVENTS")
 }
 
 // deployed is where the files are that a server is deployed with.

@@ -42,11 +42,3 @@ func ExampleRelay() { //nolint:testableexamples // needs a database
 	}
 	_ = relay
 }
-
-// Rows that were set aside are requeued once the reason is gone.
-func ExampleRequeue() { //nolint:testableexamples // needs a database
-	requeue := func(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
-		return outbox.Requeue(ctx, pool, "evt-001")
-	}
-	_ = requeue
-}

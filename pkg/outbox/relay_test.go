@@ -3,19 +3,18 @@ package outbox_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/signal"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,15 +22,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/testbed"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
 // Committed events reach the stream as they were written; events that were rolled back do not. Rows are deleted once they
@@ -67,19 +68,19 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	all := p.messages()
 	check.Require(t, len(all) == 2, "%d messages, want 2", len(all))
 	for _, msg := range all {
-		switch msg.Subject() {
+		switch msg.Subject {
 		case "events.RESTAURANT.RESERVATION_REQUESTED":
-			got := check.Must(contracts.Decode[contracts.Event](msg.Data()))(t)
+			got := check.Must(contracts.Decode[contracts.Event](msg.Data))(t)
 			delete(full.Event.Extra, "empty")
 			check.Equal(t, got, full.Event)
-			check.That(t, msg.Headers().Get(nats.MsgIdHdr) == "evt-1" && msg.Headers().Get("traceparent") == "00-1-2-03",
-				"headers are %v", msg.Headers())
+			check.That(t, msg.Header.Get(nats.MsgIdHdr) == "evt-1" && msg.Header.Get("traceparent") == "00-1-2-03",
+				"headers are %v", msg.Header)
 		case "events.Y.X":
-			if want := `{"event_id":"evt 2","event_type":"X","aggregate_type":"Y","not_before":"2026-03-02T12:00:00Z","payload":{"b":1.0,"a":2},"x":5.0,"y":[null,"\ud800"]}`; string(msg.Data()) != want {
-				t.Errorf("the message is %s, want %s", msg.Data(), want)
+			if want := `{"event_id":"evt 2","event_type":"X","aggregate_type":"Y","not_before":"2026-03-02T12:00:00Z","payload":{"b":1.0,"a":2},"x":5.0,"y":[null,"\ud800"]}`; string(msg.Data) != want {
+				t.Errorf("the message is %s, want %s", msg.Data, want)
 			}
 		default:
-			t.Errorf("a message on %s", msg.Subject())
+			t.Errorf("a message on %s", msg.Subject)
 		}
 	}
 	s := r.Stats()
@@ -117,7 +118,7 @@ func TestSubjectAndFingerprintAreTheProgramsChoice(t *testing.T) {
 	check.Contains(t, query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'panics'"), "panicked")
 	check.Equal(t, r.Stats().Duplicates, 1, "duplicates")
 	check.Equal(t, p.stored(), []string{"same", "other", "new"})
-	check.Equal(t, p.messages()[2].Subject(), "events.own.new", "subject")
+	check.Equal(t, p.messages()[2].Subject, "events.own.new", "subject")
 }
 
 // With several writers and two relays, the events of each key are published in the order in which their transactions committed.
@@ -234,32 +235,6 @@ func TestRowsAreFoundWithAndWithoutNotifications(t *testing.T) {
 	}
 }
 
-// A relay starts before there is a server, and goes on after the server or the database was away.
-func TestRelayComesBackAfterServerOrDatabaseWasAway(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	ready := make(chan bool, 100)
-	proxy := natstest.NewProxy(t, p.srv)
-	proxy.Partition()
-	r, _ := p.relay(func(c *outbox.Config) {
-		c.NATSOptions = []nats.Option{proxy.Through(), nats.Timeout(time.Second)}
-		c.Poll = 100 * time.Millisecond
-		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-	})
-	all := events("e", 4, 40)
-	p.insert(all[:80]...)
-	check.That(t, !<-ready, "it is ready without a server")
-	proxy.Heal()
-	await(t, "the first are published", func() bool { return r.Stats().Published == 80 })
-	proxy.Cut()
-	proxy.Heal()
-	p.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	await(t, "the database is back", func() bool { return p.pool.Ping(t.Context()) == nil })
-	p.insert(all[80:]...)
-	await(t, "all are published", func() bool { return r.Stats().Published == int64(len(all)) })
-	checkOrder(t, p.stored(), all)
-}
-
 // A relay that is stopped marks the rows that are in flight: the next relay publishes none of them again.
 func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
@@ -338,23 +313,6 @@ func TestKeyIsTheAggregateUnlessTheEventHasItsOwn(t *testing.T) {
 	}
 	check.Equal(t, query[int](p, "SELECT count(DISTINCT lane) FROM event_outbox WHERE ordering_key = 'RESTAURANT/5'"), 1,
 		"one key is in lanes")
-}
-
-// Without its own handler, nats.go writes errors of a connection to the standard error.
-func TestErrorsOfTheConnectionAreLogged(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	handlers := make(chan nats.ErrHandler, 1)
-	var log strings.Builder
-	_, stop := p.relay(func(c *outbox.Config) {
-		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		c.NATSOptions = append(c.NATSOptions, func(o *nats.Options) error { handlers <- o.AsyncErrorCB; return nil })
-	})
-	handler := <-handlers
-	stop()
-	handler(nil, nil, nats.ErrSlowConsumer)
-	want := "level=WARN msg=" + "outbox.connection_error"
-	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
 }
 
 // The permissions of publishers in production suffice for a relay.
@@ -461,210 +419,38 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 	check.Equal(t, len(scrape()), 0, "a relay that has ended still shows")
 }
 
-func TestBacklogOfADatabaseThatIsAway(t *testing.T) {
-	t.Parallel()
-	pool := database(t)
-	b, err := outbox.ReadBacklog(t.Context(), pool)
-	check.That(t, err == nil && b == (outbox.Backlog{}), "%+v, %v; want nothing", b, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	check.ErrorIs(t, check.Err(outbox.ReadBacklog(ctx, pool)), context.Canceled)
-}
+// silence dials connections that lose all bytes from the next strike on, and are not closed, as when the machine of the database is gone.
+type silence struct{ strikes atomic.Int64 }
 
-// frozenRelay is a relay that waits at a point until its process has been paused and continues. It prints each point that
-// it passes.
-var frozenRelay = crash.Role[duty]{Name: "frozen relay", Run: relayAndFreeze}
-
-// frozenTimeout is the PublishTimeout of a child. A frozen child keeps its lanes for twice this and 10 seconds.
-const frozenTimeout = time.Second
-
-// A signal freezes a relay that holds lanes. Other relays publish from the other lanes in the meantime. A relay that thaws in time
-// publishes its rows. If it thaws late, Postgres has given its lanes to another relay, and it publishes none of their rows, not
-// even where the stream would take a second copy. Each event is in the stream once, and the events of each key are in order.
-func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
-	t.Parallel()
-	for name, late := range map[string]bool{"thaws in time": false, "thaws late": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t)
-			p.stream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond }) // as if it had been frozen for days
-			all := events("held", 5, 12)
-			p.insert(all...)
-			c := frozenRelay.Start(t, duty{Database: p.pool.Config().ConnString(), Point: outbox.PointClaimed, URL: p.srv.URL()})
-			c.Await("^" + outbox.PointClaimed + "$")
-			c.Pause()
-			all = append(all, events("later", 60, 3)...) // of more aggregates, and so in more lanes
-			p.insert(all[60:]...)
-			free := query[int](p, "SELECT count(*) FROM event_outbox WHERE lane NOT IN (SELECT lane FROM event_outbox WHERE event_id LIKE 'held-%')")
-			r, _ := p.relay(func(c *outbox.Config) { c.Poll = 100 * time.Millisecond })
-			await(t, "the other lanes are published", func() bool { return p.left() == len(all)-free })
-			n := len(p.messages())
-			check.That(t, n == free && free != 0, "%d events are in the stream, want the %d of the other lanes", n, free)
-			if !late {
-				c.Continue()
-			}
-			await(t, "all are published", func() bool { return p.left() == 0 }) // a relay counts a row a moment after it is deleted
-			if late {
-				await(t, "it has counted all: the frozen one has lost its lanes", func() bool { return r.Stats().Published == int64(len(all)) })
-				p.forgets()
-				c.Continue()
-				c.Await("^" + outbox.PointAcknowledged + "$") // it would have published by now
-			} else if r.Stats().Published == int64(len(all)) {
-				t.Error("the frozen one has published nothing: it was not in time")
-			}
-			checkOrder(t, p.events(), all)
-		})
-	}
-}
-
-// forgets waits until the stream takes a second copy of the messages that it holds.
-func (p *place) forgets() {
-	p.Helper()
-	again := func() bool {
-		ack := check.Must(p.js.Publish(p.Context(), "events.OTHER.X", []byte(`{"event_id":"probe"}`), jetstream.WithMsgID("probe")))(p)
-		return !ack.Duplicate
-	}
-	again()
-	await(p, "it has forgotten", again)
-}
-
-// events returns the ids of the events in the stream, in order.
-func (p *place) events() []string {
-	p.Helper()
-	return slices.DeleteFunc(p.stored(), func(id string) bool { return id == "probe" })
-}
-
-func relayAndFreeze(ctx context.Context, d duty) error {
-	pool, err := pgxpool.New(ctx, d.Database)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	thawed := make(chan os.Signal, 1)
-	signal.Notify(thawed, syscall.SIGCONT)
-	waiting := true
-	cfg := outbox.Config{
-		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
-		PublishTimeout: frozenTimeout,
-	}
-	r, err := outbox.New(ctx, cfg.Passing(func(point string) {
-		fmt.Fprintln(os.Stdout, point)
-		if waiting && point == d.Point { // there is one batch at a time
-			waiting = false
-			<-thawed
-		}
-	}))
-	if err != nil {
-		return err
-	}
-	r.Run(ctx)
-	return nil
-}
-
-// The leader of the stream steps down, then stops, and then is killed, while two relays publish to three nodes. No event is lost,
-// overtaken, or in the stream twice.
-func TestRelaysOnAClusterWhoseLeaderGoes(t *testing.T) {
-	t.Parallel()
-	pool := database(t)
-	c := natstest.Cluster(t, 3)
-	_, js := natstest.ConnectURL(t, c.URLs())
-	p := &place{TB: t, pool: pool, js: js}
-	p.stream(func(s *jetstream.StreamConfig) { s.Replicas = 3 })
-	for range 2 {
-		r, err := outbox.New(t.Context(), outbox.Config{
-			BatchSize: 16, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), NATSURL: c.URLs(), Poll: time.Second, Pool: pool, PublishTimeout: 2 * time.Second,
-		})
-		check.OK(t, err)
-		run(t, r)
-	}
-	// leave stops the leader by how, and starts it again.
-	leave := func(how func(*natsrun.Node) error) {
-		leader, err := c.StreamLeader(t.Context(), contracts.StreamEvents)
-		if err == nil {
-			err = how(leader)
-		}
-		if err == nil {
-			err = leader.Start(t.Context())
-		}
-		check.ErrorIs(t, err, nil)
-	}
-	var all []outbox.Event
-	published := func() int { return len(all) - p.left() }
-	for round, disturb := range []func(){
-		func() {
-			check.ErrorIs(t, c.StepDown(t.Context(), contracts.StreamEvents), nil)
-		},
-		func() { leave((*natsrun.Node).Stop) },
-		func() { leave((*natsrun.Node).Kill) },
-	} {
-		part := events(fmt.Sprint("e", round), 20, 12)
-		before := len(all)
-		all = append(all, part...)
-		p.insert(part...)
-		await(t, "some are published", func() bool { return published() > before+20 })
-		disturb()
-		await(t, "all are published", func() bool { return published() == len(all) })
-	}
-	checkOrder(t, p.stored(), all)
-}
-
-// mute dials connections to the database that strike makes silent: they lose all bytes but are not closed, as when the machine of
-// the database is gone.
-type mute struct {
-	mu    sync.Mutex
-	conns []*mutable
-}
-
-type mutable struct {
+type silentConn struct {
 	net.Conn
 
-	gone chan struct{} // closed by strike
+	from int64 // the strike that silences it
+	of   *silence
 }
 
-func (m *mute) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *silence) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	c := &mutable{Conn: conn, gone: make(chan struct{})}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.conns = append(m.conns, c)
-	return c, nil
+	return &silentConn{conn, s.strikes.Load() + 1, s}, err
 }
 
-func (m *mute) strike() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.conns {
-		close(c.gone)
-	}
-	m.conns = nil
-}
+func (c *silentConn) isSilent() bool { return c.of.strikes.Load() >= c.from }
 
-// Read loses all bytes after strike. It ends by its deadline, or by Close.
-func (c *mutable) Read(b []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(b)
-		select {
-		case <-c.gone:
-			if err != nil {
-				return 0, err
-			}
-		default:
+// Read ends by its deadline or by Close once the connection is silent.
+func (c *silentConn) Read(b []byte) (n int, err error) {
+	for err == nil {
+		if n, err = c.Conn.Read(b); !c.isSilent() {
 			return n, err
 		}
 	}
+	return 0, err
 }
 
-// Write loses all bytes after strike.
-func (c *mutable) Write(b []byte) (int, error) {
-	select {
-	case <-c.gone:
+func (c *silentConn) Write(b []byte) (int, error) {
+	if c.isSilent() {
 		return len(b), nil
-	default:
-		return c.Conn.Write(b)
 	}
+	return c.Conn.Write(b)
 }
 
 // When a database neither answers nor closes its connections, each part of the relay uses a new connection after the bound of an
@@ -672,7 +458,7 @@ func (c *mutable) Write(b []byte) (int, error) {
 func TestADatabaseThatFallsSilentIsAskedOverOtherConnections(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	silent := &mute{}
+	silent := &silence{}
 	cfg := p.config()
 	cfg.Pool, cfg.Poll = again(t, p.pool, func(c *pgx.ConnConfig) { c.DialFunc = silent.dial }), 50*time.Millisecond
 	r := check.Must(outbox.New(t.Context(), cfg.Answering(time.Second)))(t)
@@ -681,71 +467,217 @@ func TestADatabaseThatFallsSilentIsAskedOverOtherConnections(t *testing.T) {
 	for n := range 3 {
 		p.insert(all[40*n : 40*(n+1)]...)
 		await(t, "some are published", func() bool { return r.Stats().Published >= int64(40*n+20) })
-		silent.strike()
+		silent.strikes.Add(1)
 	}
 	await(t, "all are published", func() bool { return r.Stats().Published == int64(len(all)) })
 	checkOrder(t, p.stored(), all)
 }
 
-// A relay process is killed at each point of its work, also between an acknowledgement and the commit, and another relay goes on.
-// No event is lost or in the stream twice, and the order of each key stays.
-func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		point string
-		after int
-	}{
-		{outbox.PointClaimed, 1},
-		{outbox.PointAcknowledged, 1},
-		{outbox.PointAcknowledged, 5},
-		{outbox.PointMarked, 3},
-		{outbox.PointCommitted, 3},
-	} {
-		t.Run(fmt.Sprint(test.point, " ", test.after), func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t)
-			all := events("e", 5, 12)
-			p.insert(all[:40]...)
-			mortalRelay.Start(t, duty{After: test.after, Database: p.pool.Config().ConnString(), Point: test.point, URL: p.srv.URL()}).Died()
-			before := len(p.messages())
-			p.insert(all[40:]...)
-			left := int64(p.left())
-			r, _ := p.relay(func(c *outbox.Config) {
-				c.Poll = 100 * time.Millisecond // the locks of the killed process end when Postgres notices
-			})
-			await(t, "all rows are counted, a moment after they are gone", func() bool { return r.Stats().Published == left })
-			ids := p.stored()
-			checkOrder(t, ids, all)
-			s := r.Stats()
-			again := test.point == outbox.PointAcknowledged || test.point == outbox.PointMarked
-			check.That(t, again == (s.Duplicates > 0), "%d were in the stream and %d of them were published again", before, s.Duplicates)
-			check.That(t, s.SetAside == 0, "stats are %+v", s)
-		})
+func TestMain(m *testing.M) {
+	relays.Main()
+	natstest.Main(m, 4, goleak.Cleanup(func(code int) {
+		outboxtest.Stop()
+		os.Exit(code)
+	}))
+}
+
+// patience bounds the waits of a test.
+const patience = 2 * time.Minute
+
+// place is a database and a server with the stream of events.
+type place struct {
+	testing.TB
+
+	pool *pgxpool.Pool
+	srv  *natsrun.Server
+	js   jetstream.JetStream
+}
+
+func newPlace(t testing.TB) *place {
+	t.Helper()
+	pool := database(t) // first, because it may skip the test
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	p := &place{TB: t, pool: pool, srv: srv, js: js}
+	p.stream(nil)
+	return p
+}
+
+// stream creates the stream of events as contracts declares it, with a change if there is one.
+func (p *place) stream(change func(*jetstream.StreamConfig)) {
+	p.Helper()
+	for _, c := range contracts.Streams(contracts.AssetOptions{MaxBytes: 1 << 30}) {
+		if c.Name != contracts.StreamEvents {
+			continue
+		}
+		if change != nil {
+			change(&c)
+		}
+		check.OK(p, check.Err(p.js.CreateOrUpdateStream(p.Context(), c)))
 	}
 }
 
-// mortalRelay is a relay that kills its process at a point.
-var mortalRelay = crash.Role[duty]{Name: "relay", Run: relayAndDie}
-
-// duty is the task of a relay process.
-type duty struct {
-	After    int // it dies when it passes Point for this time
-	Database string
-	Point    string
-	URL      string
+// config returns the configuration of a relay.
+func (p *place) config() outbox.Config {
+	return outbox.Config{
+		Logger: slog.New(slog.NewTextHandler(p.Output(), nil)), NATSOptions: []nats.Option{nats.InProcessServer(p.srv)},
+		Poll: time.Hour, Pool: p.pool,
+	}
 }
 
-func relayAndDie(ctx context.Context, d duty) error {
-	pool, err := pgxpool.New(ctx, d.Database)
-	if err != nil {
-		return err
+// relay starts a relay that runs until the test ends, or until stop is called.
+func (p *place) relay(change func(*outbox.Config)) (r *outbox.Relay, stop func()) {
+	p.Helper()
+	cfg := p.config()
+	if change != nil {
+		change(&cfg)
 	}
-	defer pool.Close()
-	cfg := outbox.Config{BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool}
-	r, err := outbox.New(ctx, cfg.Passing(testbed.DieAt(d.Point, d.After)))
-	if err != nil {
-		return err
+	r = check.Must(outbox.New(p.Context(), cfg))(p)
+	return r, run(p, r)
+}
+
+// run runs a relay until the test ends, or until stop is called.
+func run(t testing.TB, r *outbox.Relay) (stop func()) {
+	t.Helper()
+	return natstest.Background(t, func(ctx context.Context) error {
+		r.Run(ctx)
+		return nil
+	})
+}
+
+// event returns an event of an aggregate.
+func event(id, aggregate string) outbox.Event {
+	return outbox.Event{Event: contracts.Event{
+		EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: aggregate,
+		Payload: json.RawMessage(`{"guests":4}`),
+	}}
+}
+
+// events returns some events of each of several aggregates, in turn.
+func events(prefix string, aggregates, each int) []outbox.Event {
+	var all []outbox.Event
+	for n := range each {
+		for a := range aggregates {
+			all = append(all, event(fmt.Sprintf("%s-%d-%d", prefix, a, n), fmt.Sprint(a)))
+		}
 	}
-	r.Run(ctx)
-	return nil
+	return all
+}
+
+// insert commits events in one transaction.
+func (p *place) insert(all ...outbox.Event) {
+	p.Helper()
+	check.OK(p, pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error { return outbox.Insert(p.Context(), tx, all...) }))
+}
+
+// exec runs a statement.
+func (p *place) exec(sql string, args ...any) {
+	p.Helper()
+	check.OK(p, check.Err(p.pool.Exec(p.Context(), sql, args...)))
+}
+
+// query returns one value.
+func query[T any](p *place, sql string, args ...any) T {
+	p.Helper()
+	var value T
+	err := p.pool.QueryRow(p.Context(), sql, args...).Scan(&value)
+	check.Require(p, err == nil, "%s: %v", sql, err)
+	return value
+}
+
+// left returns the number of rows in the table.
+func (p *place) left() int {
+	p.Helper()
+	return query[int](p, "SELECT count(*) FROM event_outbox")
+}
+
+// count returns the number of rows in a state.
+func (p *place) count(state string) int {
+	p.Helper()
+	return query[int](p, "SELECT count(*) FROM event_outbox WHERE state = $1", state)
+}
+
+// await waits until a condition is true.
+func await(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	check.Until(t, patience, what, is)
+}
+
+// stored returns the ids of the messages in the stream, in order.
+func (p *place) stored() []string {
+	p.Helper()
+	var ids []string
+	for _, msg := range p.messages() {
+		var e contracts.Event
+		check.OK(p, json.Unmarshal(msg.Data, &e))
+		ids = append(ids, e.EventID)
+	}
+	return ids
+}
+
+// messages returns all messages in the stream, in order, also while a cluster elects a leader.
+func (p *place) messages() (all []*jetstream.RawStreamMsg) {
+	p.Helper()
+	check.OK(p, natstest.UntilAnswered(p, func(ctx context.Context) error {
+		stream, err := p.js.Stream(ctx, contracts.StreamEvents)
+		for err == nil && len(all) < int(stream.CachedInfo().State.LastSeq) {
+			var msg *jetstream.RawStreamMsg
+			if msg, err = stream.GetMsg(ctx, uint64(len(all)+1)); err == nil {
+				all = append(all, msg)
+			} else if errors.Is(err, jetstream.ErrMsgNotFound) { // a replica that is behind
+				err = nats.ErrTimeout
+			}
+		}
+		return err
+	}))
+	return all
+}
+
+// checkOrder fails unless ids are exactly the ids of the events, in the order of the events for each aggregate.
+func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
+	t.Helper()
+	place := map[string]int{}
+	for i, id := range ids {
+		_, ok := place[id]
+		check.That(t, !ok, "%s is there twice", id)
+		place[id] = i
+	}
+	last := map[string]int{}
+	for _, e := range want {
+		at, ok := place[e.Event.EventID]
+		if !ok {
+			t.Errorf("%s is lost", e.Event.EventID)
+			continue
+		}
+		before, ok := last[e.Event.AggregateID]
+		check.That(t, !ok || at >= before, "%s is before another of %s that went first", e.Event.EventID, e.Event.AggregateID)
+		last[e.Event.AggregateID] = at
+	}
+	check.Equal(t, len(ids), len(want), "events")
+}
+
+// again returns another pool, with a change to its connections.
+func again(t testing.TB, pool *pgxpool.Pool, change func(*pgx.ConnConfig)) *pgxpool.Pool {
+	t.Helper()
+	config := pool.Config()
+	change(config.ConnConfig)
+	other := check.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
+	t.Cleanup(other.Close)
+	return other
+}
+
+// database returns a new database, with the outbox in it.
+func database(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool := emptyDatabase(t)
+	check.OK(t, outbox.Migrate(t.Context(), pool))
+	return pool
+}
+
+// emptyDatabase returns a new database.
+func emptyDatabase(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool := check.Must(pgxpool.New(t.Context(), outboxtest.Database(t, testbed.Postgres.Find(t))+" pool_max_conns=8"))(t)
+	t.Cleanup(pool.Close)
+	return pool
 }

@@ -1,3 +1,4 @@
+// Package deployment tests pages about deployment by following them.
 package deployment
 
 import (
@@ -20,7 +21,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
+
+func TestMain(m *testing.M) { crash.Main(m, 1) }
+
+const checkout = "../.."
 
 // certified runs certify in a site of the names and addresses.
 func certified(t *testing.T, site, addresses string) error {

@@ -1,4 +1,3 @@
-// Package deployment tests pages about deployment by following them.
 package deployment
 
 import (
@@ -29,12 +28,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 1) }
-
-const (
-	checkout = "../.."
-	page     = checkout + "/deploy/nats/README.md"
-)
+const page = checkout + "/deploy/nats/README.md"
 
 var (
 	fence = regexp.MustCompile("(?s)```sh\n(.*?)```")
@@ -60,8 +54,7 @@ var ready = map[string]string{
 type site struct {
 	*testing.T
 
-	dir       string   // ~/site
-	disks     []string // of the servers, none where they cannot be mounted
+	dir       string // ~/site
 	env       []string
 	network   string // in the place of 10.0.0
 	processes map[string]*crash.Process
@@ -239,7 +232,6 @@ func (s *site) replaceKey(blocks [][]string) {
 		}
 	}
 	for _, server := range []string{"n1", "n2", "n3"} {
-		healthy(server) // one that locked itself when its disk was full takes no interrupt until it is restarted
 		s.processes[server].Interrupt()
 		s.restart(server)
 		healthy(server)
@@ -267,12 +259,9 @@ func TestPage(t *testing.T) {
 	s := newSite(t)
 	blocks := fence.FindAllStringSubmatch(string(text), -1)
 	last := len(blocks) - 1 // replaces a key
-	for i, block := range blocks[:last] {
+	for _, block := range blocks[:last] {
 		s.follow(block[1])
-		switch {
-		case i == 0: // the folders are there
-			s.mountDisks()
-		case strings.Contains(block[1], "-HUP"):
+		if strings.Contains(block[1], "-HUP") {
 			for _, server := range []string{"n1", "n2", "n3"} {
 				s.processes[server].Await("Reloaded: tls")
 			}
@@ -291,7 +280,6 @@ func TestPage(t *testing.T) {
 	_, err := s.connect()
 	check.That(t, err != nil, "a server lets in a client without a certificate")
 	s.nobodyMakesCertificates()
-	s.fillDisks()
 	s.follow(blocks[last][1])
 	s.replaceKey(blocks[:last])
 }

@@ -230,24 +230,6 @@ func TestHTTPOverTLS(t *testing.T) {
 	}
 }
 
-// A connection that comes back keeps the key that it began with, whatever the file of its seed contains by then.
-func TestAnotherSeedIsForTheNextStart(t *testing.T) {
-	t.Parallel()
-	users := natstest.NewUsers(t)
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
-	path := users.SeedFile(t, "enricher")
-	options := check.Must(service.NATSConfig{NATSNkey: path}.Options())(t)
-	back := make(chan bool, 2)
-	nc, err := nats.Connect(srv.URL(), append(options, nats.ReconnectWait(time.Millisecond), nats.MaxReconnects(-1),
-		nats.ReconnectHandler(func(*nats.Conn) { back <- true }), nats.ClosedHandler(func(*nats.Conn) { back <- false }))...)
-	check.OK(t, err)
-	defer nc.Close()
-	seed := check.Must(os.ReadFile(users.SeedFile(t, "importer")))(t)
-	check.OK(t, os.WriteFile(path, seed, 0o600))
-	check.OK(t, srv.Restart(t.Context()))
-	check.That(t, <-back, "the connection is closed: %v", nc.LastError())
-}
-
 // No program speaks with a server that shows a certificate with which others can be made, as the keys of such a one would make any server.
 func TestServersAreNoAuthorities(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,10 @@ package tutorial_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -215,4 +218,243 @@ func (ty *typist) all() string {
 		all = append(all, s.text...)
 	}
 	return string(all)
+}
+
+// root is the checkout.
+const root = "../.."
+
+// elsewhere has the commands that are not run here, each as a page and its beginning, with the test that runs it, or why none
+// does.
+var elsewhere = map[string]string{
+	`README.md: go run ./cmd/expediter demo`:                          "the step demo of CI",
+	`README.md: go test work`:                                         "the step test of CI",
+	`docs/\w+.md: go (-C \S+ )?test `:                                 "the step test of CI",
+	`docs/backup.md: `:                                                "TestTheCommandsOfTheBackupPage",
+	`docs/(benchmarks|console|scale).md: go -C bench run `:            "measures for minutes",
+	`docs/clients.md: cd clients/typescript `:                         "the step client of CI",
+	`docs/clients.md: <script `:                                       "TestInboxElementForEverybody",
+	`docs/console.md: expediter console --accounts `:                  "TestSeveralAccounts",
+	`docs/doctor.md: (set -a|expediter doctor --as)`:                  "TestUsers, with the accounts of deploy/nats",
+	`docs/operate.md: nats kv del `:                                   "TestAServiceThatIsGone, with the accounts of deploy/nats",
+	`docs/enricher.md: nats `:                                         "the command line of NATS is not installed",
+	`docs/install.md: (tar|cd|\./expediter|GOWORK=off go) `:           "the step install of CI",
+	`docs/install.md: (goreleaser|docker buildx|FROM) `:               "needs GoReleaser, or an engine and a registry",
+	`docs/install.md: (go install|\./prepare|docker|curl) `:           "TestImageRunsAsComposeSays, without an engine",
+	`docs/install.md: (kubectl|for|helm) `:                            "needs a cluster of Kubernetes",
+	`docs/modules.md: go (get|install) `:                              "TestModulesFromOutside",
+	`docs/modules.md: (\./run release|tools/serverversion) `:          "makes tags; other servers",
+	`docs/notifier.md: go run ./cmd/expediter templates send `:        "needs a mail server",
+	`docs/provider.md: (go run github\S+nats-server|ENRICHER_)`:       "needs the ports of expediter up",
+	`docs/provider.md: expediter users import `:                       "examples of the contract, which no command reads",
+	`docs/operate.md: go run ./(services/|cmd/expediter apply --acc)`: "TestPage, with accounts",
+}
+
+// stays are commands that go on, and the text that they print when others may count on them.
+var stays = map[string]string{
+	`expediter up$`:                                "Stop with Ctrl-C.",
+	`examples/provider `:                           "Listening on",
+	`expediter console +#`:                         "Console: http://127.0.0.1:8010/",
+	`expediter relay --database \S+( --migrate)?$`: "Publishing event_outbox",
+	`expediter lock .* sleep 20'$`:                 "alone with token",
+	`expediter lock report.daily -- echo`:          "", // waits for the one before
+	`^SERVE=`:                                      "Serving",
+}
+
+// readers run the blocks of other languages.
+var readers = map[string]string{
+	"csv":  "cat > people.csv <<'END'\n%sEND\nexpediter users import people.csv --type CUSTOMER",
+	"json": "expediter users import - <<'END'\n%sEND",
+	"sql":  "psql -v ON_ERROR_STOP=1 <<'END'\n%sEND",
+	"yaml": "cat cmd/expediter/internal/pipeline/rules.yaml - > rules.yaml <<'END'\n%sEND\nexpediter rules check rules.yaml",
+}
+
+// pages has the environment and preparations that some pages need in addition to a server, and their output.
+var pages = map[string]struct{ env, before, shows string }{
+	"README.md":        {shows: "https://wolt.com/\n1 tablespoon \nevt-001\nalone"},
+	"docs/enricher.md": {shows: "https://wolt.com/"},
+	"docs/importer.md": {
+		env:    "IMPORTER_ALLOW_NETWORKS=127.0.0.0/8",
+		before: "SERVE=cmd/expediter/internal/pipeline/videos " + os.Args[0], shows: "olive oil\n[28.00s]",
+	},
+	"docs/lock.md": {
+		before: `psql -c "CREATE TABLE report AS SELECT 'daily' AS name, '' AS body, 0::bigint AS epoch, 0::bigint AS revision"`,
+		shows:  "next\nUPDATE 1",
+	},
+	"docs/notifier.md": {shows: "3 delivered\nevt-001"},
+	"docs/outbox.md":   {shows: "0"},
+	"docs/people.md":   {env: "NOTIFIER_WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+}
+
+// ofTest replaces addresses that only the pages' reader has.
+var ofTest = strings.NewReplacer("postgres://127.0.0.1/app", `"$APP_DATABASE"`, "https://example.org/cake.html", "http://127.0.0.1:8099/bread.html")
+
+// prelude has commands fail that would go on, and uses programs that are already built.
+const prelude = `curl() { command curl --fail-with-body "$@"; }
+go() {
+	case "$1 $2" in
+	"run ./cmd/expediter") expediter "${@:3}" ;;
+	"build -o") ln -s "$(type -P expediter)" "$3" ;;
+	*) command go "$@" ;;
+	esac
+}
+`
+
+// fenced is a block of a page: the paragraph before it, its language and its lines.
+var fenced = regexp.MustCompile("(?s)([^\n]*)\n\n?```([a-z]*)\n(.*?)```\n")
+
+var quoted = regexp.MustCompile(`^<!-- \S+\.(go|ts) -->$`)
+
+// Every block of README and of the pages is run as it stands, on the services of "expediter up", or is quoted from a file, or
+// runs elsewhere. A command fails unless its exit code is 0, or the one in its comment.
+func TestBlocksOfPages(t *testing.T) {
+	t.Parallel()
+	testbed.Shell.Find(t)
+	programs := testbed.Postgres.Find(t)
+	bin := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", bin, root+"/cmd/expediter").CombinedOutput()
+	check.Require(t, err == nil, "%v\n%s", err, out)
+	check.OK(t, os.WriteFile(filepath.Join(bin, "prelude"), []byte(prelude), 0o600))
+	used := map[string]bool{}
+	files := check.Must(filepath.Glob(root + "/docs/*.md"))(t)
+	for _, file := range append(files, root+"/README.md", root+"/CONTRIBUTING.md") {
+		name := strings.TrimPrefix(file, root+"/")
+		commands := commandsOf(t, name, used)
+		if name == "docs/tutorial.md" || commands == nil { // TestTutorial types the tutorial
+			continue
+		}
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			database := outboxtest.Database(t, programs)
+			ty := &typist{T: t, changed: make(chan struct{}, 1), dir: checkout(t), env: append(os.Environ(), "APP_DATABASE="+database,
+				"PATH="+bin+":"+os.Getenv("PATH"), "BASH_ENV="+filepath.Join(bin, "prelude"), "HOME="+t.TempDir(), pages[name].env)}
+			for setting := range strings.FieldsSeq(database) {
+				key, value, _ := strings.Cut(setting, "=")
+				ty.env = append(ty.env, map[string]string{"host": "PGHOST=", "user": "PGUSER=", "dbname": "PGDATABASE="}[key]+value)
+			}
+			ty.apart()
+			if !slices.ContainsFunc(commands, regexp.MustCompile("expediter up$").MatchString) {
+				commands = append([]string{"expediter up"}, commands...)
+			}
+			if before := pages[name].before; before != "" {
+				commands = append([]string{before}, commands...)
+			}
+			for _, command := range commands {
+				ty.follow(ofTest.Replace(command))
+			}
+			ty.wantAll(pages[name].shows)
+		})
+	}
+	for pattern := range elsewhere {
+		check.That(t, used[pattern], "nothing in the pages is %q", pattern)
+	}
+}
+
+// follow enters a command, and returns when it has ended, or when others may count on one that goes on.
+func (ty *typist) follow(command string) {
+	for pattern, sign := range stays {
+		if regexp.MustCompile(pattern).MatchString(command) {
+			ty.enter([]string{command}, true)
+			ty.want(sign)
+			return
+		}
+	}
+	ty.enter([]string{command}, false)
+}
+
+// commandsOf returns the commands that a page has run here.
+func commandsOf(t *testing.T, page string, used map[string]bool) (here []string) {
+	t.Helper()
+	text := check.Must(os.ReadFile(filepath.Join(root, page)))(t)
+	check.Equal(t, 2*len(fenced.FindAllString(string(text), -1)), strings.Count("\n"+string(text), "\n```"), "fences of "+page)
+	for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
+		before, language, lines := block[1], block[2], block[3]
+		all := []string{lines}
+		switch {
+		case language == "text", quoted.MatchString(before): // TestQuotedProgramsAreThoseOfTheFiles
+			continue
+		case language == "sh":
+			all = split(t, lines)
+		case readers[language] != "":
+			all = []string{fmt.Sprintf(readers[language], lines)}
+		case language != "dockerfile" && language != "html":
+			t.Errorf("%s: a block of the language %q is run by nothing:\n%s", page, language, lines)
+			continue
+		}
+		for _, command := range all {
+			if why := isElsewhere(page+": "+command+" ", used); why == "" {
+				here = append(here, command)
+			} else {
+				isDeclared(t, command, why)
+			}
+		}
+	}
+	return here
+}
+
+// isElsewhere returns the test that runs a command elsewhere, or why nothing does, and "" for one that is run here.
+func isElsewhere(command string, used map[string]bool) (why string) {
+	for pattern, why := range elsewhere {
+		if regexp.MustCompile("^" + pattern).MatchString(command) {
+			used[pattern] = true
+			return why
+		}
+	}
+	return ""
+}
+
+var (
+	testName = regexp.MustCompile(`Test[A-Z]\w+`)
+	goTest   = regexp.MustCompile(`go (?:-C (\S+) )?test.* -(?:run|bench) '?(\w[\w|]*)`)
+)
+
+// isDeclared looks for the tests that a command runs, and for those that run it.
+func isDeclared(t *testing.T, command, why string) {
+	t.Helper()
+	names := testName.FindAllString(why, -1)
+	folder := root
+	if found := goTest.FindStringSubmatch(command); found != nil {
+		folder, names = filepath.Join(root, found[1]), append(names, found[2])
+	}
+	for _, name := range names {
+		err := exec.CommandContext(t.Context(), "grep", "-rqE", "--include=*_test.go", `^func [A-Za-z]*(`+name+`)`, folder).Run()
+		check.That(t, err == nil, "%s: no test %s is below %s", command, name, folder)
+	}
+}
+
+// split returns the commands of a block, each with all its lines.
+func split(t *testing.T, block string) (commands []string) {
+	t.Helper()
+	command := ""
+	for line := range strings.Lines(block) {
+		command += line
+		if !strings.HasSuffix(line, "\\\n") && exec.CommandContext(t.Context(), "bash", "-n", "-c", command).Run() == nil {
+			commands, command = append(commands, strings.TrimSuffix(command, "\n")), ""
+		}
+	}
+	check.Require(t, command == "", "a command has no end: %s", command)
+	return commands
+}
+
+// checkout returns a copy of the checkout that may be written to.
+func checkout(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	from := check.Must(filepath.Abs(root))(t)
+	entries := check.Must(os.ReadDir(from))(t)
+	for _, entry := range entries {
+		check.OK(t, os.Symlink(filepath.Join(from, entry.Name()), filepath.Join(dir, entry.Name())))
+	}
+	return dir
+}
+
+// serve serves the files of a folder, in the network of a typist, whose process this is.
+func serve(folder string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:8099")
+	if err == nil {
+		_, err = os.Stdout.WriteString("Serving\n")
+	}
+	if err == nil {
+		err = (&http.Server{Handler: http.FileServer(http.Dir(folder)), ReadHeaderTimeout: patience}).Serve(l)
+	}
+	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -23,7 +24,7 @@ import (
 func killable(t *testing.T, b *bed, cfg flight.Config) (f *flight.Flight, die func()) {
 	t.Helper()
 	nc, js := natstest.Connect(t, b.Srv)
-	return flightOn(t, js, cfg), nc.Close
+	return testbed.FlightOn(t, js, cfg), nc.Close
 }
 
 // takesOver lets f wait in Do for key "k", calls after in the middle of it, and checks that f then computes itself, after least at the
@@ -60,30 +61,6 @@ func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
 		check.That(t, e.Claim == c.ID() && e.Owner == "f" && e.Attempt == 2 && e.Elapsed >= time.Second, "got %+v, want it of the claim of f", e)
 		s := wantEntry(t, g, "k", flight.Done, "ours")
 		check.That(t, s.Claim == c.ID() && s.Attempt == 2, "got %+v, want the second attempt of the claim", s)
-	})
-}
-
-// Of many processes that wait, one takes over, and the others get its result.
-func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f, die := killable(t, b, flight.Config{})
-		begin(t, f, "k", flight.BeginOptions{})
-		var runs atomic.Int64
-		fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(time.Minute); return []byte("v"), nil }
-		var all sync.WaitGroup
-		for range 3 {
-			g := b.Flight(t, flight.Config{ClaimTTL: 10 * time.Second})
-			for range 10 {
-				all.Go(func() {
-					r, err := g.Do(t.Context(), "k", fn, flight.DoOptions{})
-					check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
-				})
-			}
-		}
-		pass(time.Second)
-		die()
-		all.Wait()
-		check.Equal(t, runs.Load(), 1, "runs.Load()")
 	})
 }
 
@@ -189,12 +166,12 @@ func testDeniedProbes(t *testing.T, srv *natsrun.Server, who string) {
 	t.Helper()
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 	options := map[string][]nats.Option{who: {natstest.Restricted(), quiet}}
-	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
 	as := func(who string) *flight.Flight { return b.Flight(t, flight.Config{}, options[who]...) }
 	c, waiter := begin(t, as("owner"), "k", flight.BeginOptions{}), as("waiter")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // many probes
 	defer cancel()
-	wantErr(t, check.Err(waiter.Do(ctx, "k", nil, flight.DoOptions{})), context.DeadlineExceeded)
+	check.ErrorIs(t, check.Err(waiter.Do(ctx, "k", nil, flight.DoOptions{})), context.DeadlineExceeded)
 	complete(t, c, "v")
 }
 
@@ -220,7 +197,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-		watcher, _ := connect(t, b.Srv)
+		watcher, _ := natstest.Connect(t, b.Srv)
 		var probes atomic.Int64
 		check.OK(t, check.Err(watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) })))
 		begin(t, f, "k", flight.BeginOptions{})
@@ -232,7 +209,7 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 		var all sync.WaitGroup
 		for _, key := range []string{"k", "k", "l"} {
 			all.Go(func() {
-				wantErr(t, check.Err(g.Do(ctx, key, nil, flight.DoOptions{})), context.DeadlineExceeded)
+				check.ErrorIs(t, check.Err(g.Do(ctx, key, nil, flight.DoOptions{})), context.DeadlineExceeded)
 			})
 		}
 		all.Wait()
@@ -250,7 +227,7 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 func TestManyThatWaitForEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		const n = 24
-		watcher, _ := connect(t, b.Srv)
+		watcher, _ := natstest.Connect(t, b.Srv)
 		var probes atomic.Int64
 		sub := check.Must(watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) }))(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -274,7 +251,7 @@ func TestManyThatWaitForEachOther(t *testing.T) {
 						<-ctx.Done()
 						return nil, ctx.Err()
 					}, flight.DoOptions{})
-					wantErr(t, err, context.Canceled)
+					check.ErrorIs(t, err, context.Canceled)
 				})
 			}
 		}

@@ -25,22 +25,19 @@ import (
 
 func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	t.Parallel()
-	_, js := connect(t, natstest.Server(t))
+	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
 	})))
 	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5",
 		"MaxAge", "kvlock.CreateBucket")
-	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
-	})))
-	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "async"})), "PersistMode", "AllowMsgTTL", "AllowDirect")
 	for maker, err := range map[string]error{
 		"kvlock.CreateBucket":           check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})),
+		"it with kvlock.CreateBucket":   check.Err(kvlock.NewGuard(t.Context(), js, kvlock.GuardConfig{Bucket: "nowhere"})),
 		"with kvlock.CreateBucket":      check.Err(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: "nowhere"})),
 		"flight.CreateLargeValueBucket": check.Err(flight.New(t.Context(), setup(t).JS, flight.Config{Bucket: bucket, LargeValueBucket: "nowhere"})),
 	} {
-		wantErr(t, err, jetstream.ErrStreamNotFound)
+		check.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 		check.ErrorContains(t, err, maker, `"nowhere"`)
 	}
 }
@@ -58,13 +55,13 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 // The server does not answer a request that it does not permit. The error says so all the same.
 func TestPermissionDeniedIsNamed(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+		testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
 		quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-		_, js := connect(t, srv, natstest.Restricted(), quiet)
-		f := flightOn(t, js, flight.Config{OpTimeout: 200 * time.Millisecond})
+		_, js := natstest.Connect(t, srv, natstest.Restricted(), quiet)
+		f := testbed.FlightOn(t, js, flight.Config{OpTimeout: 200 * time.Millisecond})
 		_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
-		wantErr(t, err, kvlock.ErrUnavailable)
-		wantErr(t, err, nats.ErrPermissionViolation)
+		check.ErrorIs(t, err, kvlock.ErrUnavailable)
+		check.ErrorIs(t, err, nats.ErrPermissionViolation)
 		wantEntry(t, f, "k", flight.Absent, "")
 	}, natstest.Restrict(server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$KV.>"}}}))
 }
@@ -94,12 +91,12 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Flight, *bed) {
 	t.Helper()
 	publish = append(publish, "$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>")
-	b := withLargeValueBucket(t, bedOn(t, natstest.Server(t, natstest.Restrict(server.Permissions{
+	b := withLargeValueBucket(t, testbed.On(t, natstest.Server(t, natstest.Restrict(server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: publish},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
 	})), kvlock.BucketConfig{Bucket: bucket}))
 	var violations atomic.Int64
-	nc, js := connect(t, b.Srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc, js := natstest.Connect(t, b.Srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		t.Log(err)
 		violations.Add(1)
 	}))
@@ -107,7 +104,7 @@ func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Fli
 		check.OK(t, nc.Flush()) // all that the server refused has come
 		check.Equal(t, violations.Load(), 0, "violations.Load()")
 	})
-	return flightOn(t, js, cfg), b
+	return testbed.FlightOn(t, js, cfg), b
 }
 
 // JetStream is reached under the prefix of a domain, as from a leaf node.
@@ -116,10 +113,10 @@ func TestJetStreamDomain(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	})
-	bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
-	nc, _ := connect(t, srv)
+	testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	nc, _ := natstest.Connect(t, srv)
 	js := check.Must(jetstream.NewWithDomain(nc, "hub"))(t)
-	f := flightOn(t, js, flight.Config{})
+	f := testbed.FlightOn(t, js, flight.Config{})
 	c := begin(t, f, "k", flight.BeginOptions{})
 	check.ErrorIs(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 	complete(t, c, "v")
@@ -132,7 +129,7 @@ func TestJetStreamDomain(t *testing.T) {
 func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 	dir, crashed := "", t.TempDir()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+		b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
 		f := b.Flight(t, flight.Config{})
 		ctx := t.Context()
 		short := func(key string) *flight.Claim { return begin(t, f, key, flight.BeginOptions{TTL: time.Second}) }

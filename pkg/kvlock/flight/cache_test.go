@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -132,7 +133,7 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 		j := job{Shape: "park", Distance: 2}
 		errShape := errors.New("self-intersection")
 		_, r, err := c.Do(t.Context(), j, func(context.Context, job) (area, error) { return area{}, errShape })
-		wantErr(t, err, errShape)
+		check.ErrorIs(t, err, errShape)
 		key, err := c.Key(j)
 		check.That(t, err == nil && r.Key == key, "the result of a failure has the key %q, want %q, %v", r.Key, key, err)
 		_, _, err = c.Do(t.Context(), j, func(context.Context, job) (area, error) { return area{Size: math.Inf(1)}, nil })
@@ -226,10 +227,10 @@ func TestFailuresAreKeptByPolicy(t *testing.T) {
 		}}
 		for range 3 {
 			now = errOven
-			wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errOven)
+			check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errOven)
 		}
 		now = errClosed
-		wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errClosed)
+		check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errClosed)
 		for _, x := range []*flight.Flight{f, g} {
 			_, err := x.Do(t.Context(), "k", fn, opts)
 			var failed *flight.FailedError
@@ -274,7 +275,7 @@ func TestFailOpen(t *testing.T) {
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
 		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored && r.Outcome == flight.Computed, "got %+v, %v", r, err)
 		took(t, "gave up after OpTimeout", start, 0, 2100*time.Millisecond)
-		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), kvlock.ErrUnavailable)
 	})
 	runInBubble(t, "while somebody else computes", func(t *testing.T, b *bed) {
 		begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 24 * time.Hour})
@@ -298,10 +299,10 @@ func TestFailOpen(t *testing.T) {
 	t.Run("the bucket is full", func(t *testing.T) {
 		b := setup(t)
 		b.DeleteBucket(t)
-		b = bedOn(t, b.Srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
+		b = testbed.On(t, b.Srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
 		f := b.Flight(t, flight.Config{})
 		big := func(context.Context) ([]byte, error) { return noise(5000), nil }
-		wantErr(t, check.Err(f.Do(t.Context(), "k", big, flight.DoOptions{})), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", big, flight.DoOptions{})), kvlock.ErrUnavailable)
 		r, err := f.Do(t.Context(), "l", big, open)
 		check.That(t, err == nil && len(r.Value) == 5000 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 	})

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,10 +13,10 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // three is three servers with a bucket that all of them keep.
@@ -41,7 +39,7 @@ func (c three) each(t *testing.T, cfg flight.Config) []*flight.Flight {
 	var flights []*flight.Flight
 	for _, n := range c.cluster.Nodes {
 		_, js := natstest.ConnectURL(t, n.URL, nats.IgnoreDiscoveredServers())
-		flights = append(flights, flightOn(t, js, cfg))
+		flights = append(flights, testbed.FlightOn(t, js, cfg))
 	}
 	return flights
 }
@@ -55,102 +53,6 @@ func (c three) leader(t *testing.T, stream string) *natsrun.Node {
 func (c three) back(t *testing.T, n *natsrun.Node) {
 	t.Helper()
 	check.OK(t, errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))))
-}
-
-// auditor records the acknowledged writes of each key, with their times.
-type auditor struct {
-	t      *testing.T
-	mu     sync.Mutex
-	newest map[string][]acknowledged
-	hits   uint64
-	writes int
-}
-
-type acknowledged struct {
-	revision uint64
-	at       time.Time
-}
-
-func (a *auditor) wrote(key string, revision uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.newest[key] = append(a.newest[key], acknowledged{revision, time.Now()})
-	a.writes++
-}
-
-// enough reports whether enough reads were checked for the test to mean something.
-func (a *auditor) enough() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.hits >= 1000 && a.writes >= 50
-}
-
-// read checks an entry that a call which began at start got from memory.
-func (a *auditor) read(who int, start time.Time, s flight.Entry) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.hits++
-	for _, w := range a.newest[s.Key] {
-		if age := start.Sub(w.at); w.revision > s.Revision && age > memoryBound {
-			a.t.Errorf("process %d has %s at %d in memory, replaced at %d %s ago", who, s.Key, s.Revision, w.revision, age)
-		}
-	}
-}
-
-// turn is one operation of a process. Its errors are of the faults.
-func (a *auditor) turn(ctx context.Context, who int, f *flight.Flight, r *rand.Rand) {
-	key := fmt.Sprintf("%c.%d", 'a'+r.IntN(3), r.IntN(8))
-	switch r.IntN(100) {
-	case 0:
-		if f.Invalidate(ctx, key) != nil {
-			return
-		}
-		if c, err := f.Begin(ctx, key, flight.BeginOptions{TTL: time.Second}); err == nil {
-			a.wrote(key, c.Token().Revision)
-			if s, err := c.Complete(ctx, []byte("v"), 0); err == nil {
-				a.wrote(key, s.Revision)
-			}
-		}
-	default:
-		hits, start := f.Stats().Memory.Hits, time.Now()
-		if s, err := f.Get(ctx, key); err == nil && f.Stats().Memory.Hits > hits {
-			a.read(who, start, s)
-		}
-	}
-}
-
-// A process at each of three servers reads, most from memory, and writes, while the leader is killed, with -long also
-// frozen and deposed. None gets from memory a value that was replaced longer ago than the bound.
-func TestMemoryOnThreeServers(t *testing.T) {
-	t.Parallel()
-	faults := 1
-	if crash.Long() {
-		faults = 12
-	}
-	c := setupThree(t)
-	of := crash.Random(t)
-	a := &auditor{t: t, newest: map[string][]acknowledged{}}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	var all sync.WaitGroup
-	for i, f := range c.each(t, remembering()) {
-		r := of(uint64(i))
-		all.Go(func() {
-			for pace := time.NewTicker(4 * time.Millisecond); ctx.Err() == nil; <-pace.C {
-				a.turn(ctx, i, f, r)
-			}
-		})
-	}
-	const seen = memoryBound + time.Second // so that a value that is too old would be
-	<-time.After(seen)
-	for i := range faults {
-		disturbLeader(ctx, t, c.cluster, i)
-		<-time.After(seen)
-	}
-	check.Until(t, time.Minute, "enough was read from memory, and written", a.enough) // however slow the machine is
-	cancel()
-	all.Wait()
-	t.Logf("%d reads from memory, %d writes", a.hits, a.writes)
 }
 
 // A server that is cut off from the others answers for a bucket, as its leader or because it knows of none, while the

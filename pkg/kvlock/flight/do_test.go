@@ -200,20 +200,6 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 	check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v; want absent", s, err)
 }
 
-func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute))
-		var runs atomic.Int64
-		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), flight.ErrFailed)
-		s := get(t, f, "k")
-		check.That(t, s.State == flight.Failed && s.Reason == "no such place", "got %+v", s)
-		pass(time.Minute + lateness)
-		r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-		check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
-	})
-}
-
 // A caller that leaves does not end a computation that others in its process wait for; the last one does, and the claim
 // is given back: a waiter in another process takes over, and gets no failure.
 func TestDoWhenCallersGo(t *testing.T) {
@@ -231,7 +217,7 @@ func TestDoWhenCallersGo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			leave = append(leave, cancel)
 			here.Go(func() {
-				wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
+				check.ErrorIs(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
 			})
 		}
 		pass(time.Second)
@@ -276,9 +262,9 @@ func TestDoOfAnotherInput(t *testing.T) {
 	}()
 	testbed.Await(t, started, "the function starts")
 	other := flight.DoOptions{Fingerprint: "two"}
-	wantErr(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
-	wantErr(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
-	wantErr(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	close(end)
 	check.ErrorIs(t, testbed.Await(t, first, "the first call returns"), nil)
 	r, err := g.Do(ctx, "k", value(&runs, "two"), other)
@@ -320,13 +306,13 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 				pass(time.Second) // to clean up
 				return nil, context.Cause(ctx)
 			}, flight.DoOptions{})
-			wantErr(t, err, kvlock.ErrClosed)
+			check.ErrorIs(t, err, kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			wantErr(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
+			check.ErrorIs(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			wantErr(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
+			check.ErrorIs(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
 		})
 		pass(time.Second)
 		f.Close()
@@ -354,7 +340,7 @@ func TestNestedDo(t *testing.T) {
 		dish, err := f.Do(ctx, "dish", func(ctx context.Context) ([]byte, error) {
 			check.That(t, ctx.Value(name{}) == "carried", "values of the caller's context are gone")
 			_, err := f.Do(ctx, "menu", nil, flight.DoOptions{})
-			wantErr(t, err, flight.ErrRecursive)
+			check.ErrorIs(t, err, flight.ErrRecursive)
 			return []byte("soup"), nil
 		}, flight.DoOptions{})
 		return append([]byte("menu of "), dish.Value...), err

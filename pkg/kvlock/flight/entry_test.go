@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/internal/compress"
 	"github.com/expediter-io/expediter/internal/redact"
@@ -28,14 +27,6 @@ func TestStatesAndOutcomesHaveNames(t *testing.T) {
 	for outcome, want := range map[Outcome]string{Cached: "cached", Computed: "computed", Coalesced: "coalesced", 9: "Outcome(9)"} {
 		check.That(t, outcome.String() == want, "got %q, want %q", outcome, want)
 	}
-}
-
-func TestAgeIsNeverNegative(t *testing.T) {
-	t.Parallel()
-	check.Equal(t, (Entry{Created: time.Now().Add(time.Hour)}).Age(), 0, "created by a clock that is ahead")
-	check.Equal(t, (Entry{}).Age(), 0, "absent")
-	got := (Entry{Created: time.Now().Add(-time.Hour)}).Age()
-	check.That(t, got >= time.Hour, "got %s, want at least an hour", got)
 }
 
 func TestReferences(t *testing.T) {
@@ -144,29 +135,6 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-func FuzzRecordRoundTrip(f *testing.F) {
-	for _, value := range [][]byte{nil, {}, []byte("\n"), []byte("{}\n{}"), []byte("value"), make([]byte, 1<<20)} {
-		f.Add("claim", "owner", "fingerprint", "no \"venue\"\n<b>\u2028", 3, int64(60), value)
-	}
-	f.Fuzz(func(t *testing.T, claim, owner, fingerprint, reason string, attempt int, ttl int64, value []byte) {
-		for _, s := range []string{claim, owner, fingerprint, reason} {
-			if !utf8.ValidString(s) {
-				t.Skip("JSON is UTF-8")
-			}
-		}
-		r := claimRecord{
-			Head: kv.Head{Version: kv.Version, State: "done", Claim: "c" + claim, Owner: "o" + owner}, Fingerprint: fingerprint,
-			Reason: reason, Attempt: attempt, TTL: max(0, ttl%int64(kv.MaxTTL/time.Second)),
-		}
-		data, err := kv.Encode(r, value)
-		if err != nil {
-			t.Skip("too long")
-		}
-		got, gotValue, err := decodeRecord(data)
-		check.That(t, err == nil && got == r && bytes.Equal(gotValue, value), "got %+v, %q, %v; want %+v, %q", got, gotValue, err, r, value)
-	})
-}
-
 // Processes of two builds share a bucket during a rollout, so the stored form of a record is fixed.
 func TestRecordAsStored(t *testing.T) {
 	t.Parallel()
@@ -196,8 +164,9 @@ func TestConfigReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	err := Config{
 		Bucket: "a.b", ClaimTTL: 1500 * time.Millisecond, ResultTTL: -time.Second, OpTimeout: -1, Instance: strings.Repeat("x", 300),
+		MaxValue: 1<<30 + 1, LargeValueBucket: "a.b",
 	}.validate()
-	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
+	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance", "MaxValue is 1073741825", "LargeValueBucket"} {
 		check.That(t, err != nil && strings.Contains(err.Error(), want), "%s is not named in %v", want, err)
 	}
 	check.ErrorIs(t, (Config{Bucket: "b"}).withDefaults().validate(), nil, "defaults")
@@ -265,34 +234,6 @@ func TestWakeWhileRunning(t *testing.T) {
 	check.That(t, !c.park(), "it rests though it was woken")
 	c.state.Store(running)
 	check.That(t, c.park(), "it does not rest though nothing woke it")
-}
-
-// Each caller that finds a value broken gets an error; only the first reports it.
-func TestBrokenContentIsToldOnce(t *testing.T) {
-	t.Parallel()
-	f := &Flight{codec: compress.New()}
-	c := packed{Codec: compress.Zstd, Size: 7}.seal([]byte("no frame"))
-	for i := range 3 {
-		value, first, err := c.open(t.Context(), f, "k")
-		check.That(t, errors.Is(err, errBroken) && first == (i == 0) && value == nil, "call %d: got %q, %v, %v", i, value, first, err)
-	}
-}
-
-// An object's name has to be one token of a subject, and its size is bounded.
-func TestReferenceOfAnObject(t *testing.T) {
-	t.Parallel()
-	good := object{Bucket: "attic", Digest: "SHA-256=x", Name: "c-1-n", Size: 1}
-	check.ErrorIs(t, good.check(), nil)
-	for _, name := range []string{"", "c", "c-1", "c-1-", "-1-n", "c--n", "c-1-n-m", "c.d-1-n", "c-*-n", "c-1->", "c-1-n.d", "c-1-n d", "c-1-\n"} {
-		bad := good
-		bad.Name = name
-		check.That(t, bad.check() != nil, "name %q is taken", name)
-	}
-	for _, size := range []int{0, -1, maxValue + 1} {
-		bad := good
-		bad.Size = size
-		check.That(t, bad.check() != nil, "%d bytes are taken", size)
-	}
 }
 
 // A watcher returns the latest entry of each key once, in the order in which the keys first changed.

@@ -3,7 +3,6 @@ package flight_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"log/slog"
 	"os"
@@ -126,36 +125,4 @@ func Example_event() {
 	// msg="[RequestCoalescer] Waiting for result" key=user-3 owner=node-1
 	// msg="[RequestCoalescer] Wait timeout" key=user-3 waited=true
 	// msg="[RequestCoalescer] Invalid record cleaned up" key=user-4
-}
-
-// A caller whose wait has timed out computes without the others' result: their computation goes on, and its result is
-// kept.
-func Example_waitTimeout() {
-	f, g, _, end := pair(nil)
-	defer end()
-	ctx := context.Background()
-	analyse := func(context.Context) ([]byte, error) { return []byte("harmless"), nil }
-
-	if _, err := f.Begin(ctx, "user-1", flight.BeginOptions{}); err != nil { // and takes its time
-		log.Fatal(err)
-	}
-	waiting, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-	defer cancel()
-	r, err := g.Do(waiting, "user-1", analyse, flight.DoOptions{})
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		fmt.Println("waited long enough")
-		r.Value, err = analyse(ctx)
-	}
-	must(err)
-	fmt.Println(string(r.Value))
-
-	// A caller that does not wait at all gets the owner at once.
-	_, err = g.Begin(ctx, "user-1", flight.BeginOptions{})
-	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
-		fmt.Println("in progress on", taken.Entry.Owner)
-	}
-	// Output:
-	// waited long enough
-	// harmless
-	// in progress on node-1
 }

@@ -7,7 +7,6 @@ import (
 	"log"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 )
@@ -72,21 +71,6 @@ func Example_claim() {
 	// Output: done 2 1h0m0s
 }
 
-// The error for a key in use has the owner and the state of the key.
-func Example_takenError() {
-	f, end := open()
-	defer end()
-	ctx := context.Background()
-	if _, err := f.Begin(ctx, "today", flight.BeginOptions{}); err != nil {
-		log.Fatal(err)
-	}
-	_, err := f.Begin(ctx, "today", flight.BeginOptions{})
-	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
-		fmt.Println(taken.Entry.Key, "is", taken.Entry.State, "by", taken.Entry.Owner)
-	}
-	// Output: today is pending by kitchen-1
-}
-
 // Many keys are read in one round trip; those that are absent can be claimed as they were read.
 func Example_entry() {
 	f, end := open()
@@ -133,34 +117,6 @@ func Example_watcher() {
 	// done
 }
 
-// A fencing token protects a function's writes elsewhere: the other system refuses a smaller one than it has seen.
-func Example_token() {
-	f, end := open()
-	defer end()
-	ctx := context.Background()
-	first, err := f.Begin(ctx, "today", flight.BeginOptions{})
-	must(err)
-	second, err := f.Resume(ctx, "today", first.Ref(), flight.ResumeOptions{})
-	must(err)
-	fmt.Println(first.Token().Compare(second.Token()))
-	fmt.Println(errors.Is(first.Renew(ctx, 0), kvlock.ErrLost))
-	// Output:
-	// -1
-	// true
-}
-
-// A function that fails or panics is an error to all waiters, and the next caller runs it again.
-func Example_panicError() {
-	f, end := open()
-	defer end()
-	ctx := context.Background()
-	_, err := f.Do(ctx, "today", func(context.Context) ([]byte, error) { panic("oven on fire") }, flight.DoOptions{})
-	if p, ok := errors.AsType[*flight.PanicError](err); ok {
-		fmt.Println(p)
-	}
-	// Output: kvlock: function for "today" panicked: oven on fire
-}
-
 // A failure may be kept, so that no caller tries again for a while.
 func Example_failedError() {
 	f, end := open()
@@ -174,11 +130,4 @@ func Example_failedError() {
 		fmt.Println(failed.Reason)
 	}
 	// Output: no ingredients
-}
-
-// An administrator makes the bucket from the same settings that NewFlight checks.
-func Example_bucketConfig() {
-	sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: "menus", Replicas: 3})
-	fmt.Println(sc.Name, sc.Replicas, sc.AllowMsgTTL, sc.RePublish.Destination)
-	// Output: KV_menus 3 true rp.menus.>
 }

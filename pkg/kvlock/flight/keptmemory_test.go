@@ -112,59 +112,6 @@ func manyKeys(n int) []string {
 	return keys
 }
 
-// A bucket, its replicas and its pushes, all late by their own: whatever is served was the last revision of its key at
-// the earliest when its next one was pushed, or got lost.
-func TestNothingOutdatedIsServed(t *testing.T) {
-	t.Parallel()
-	for range 300 {
-		seed := rand.Uint64()
-		r := rand.New(rand.NewPCG(seed, 0))
-		m := openMemory(MemoryConfig{MaxBytes: 1 << 12})
-		stream := []string{""}      // the key written at each sequence
-		pushed := uint64(0)         // how far pushes were delivered, or lost
-		seen := map[string]uint64{} // the last revision that was got of each key
-		key := func() string { return string('a' + rune(r.IntN(6))) }
-		last := func(key string, asOf uint64) uint64 {
-			for s := asOf; s > 0; s-- {
-				if stream[s] == key {
-					return s
-				}
-			}
-			return 0
-		}
-		for range 2000 {
-			now := uint64(len(stream) - 1)
-			switch r.IntN(7) {
-			case 0, 1:
-				stream = append(stream, key())
-			case 2, 3: // a push arrives, in order; the next ones show those that got lost
-				if pushed == now {
-					break
-				}
-				pushed++
-				if r.IntN(40) == 0 && pushed < now {
-					pushed++
-				}
-				m.Pushed(stream[pushed], pushed)
-			case 4: // the answer of a replica, or one that took long
-				asOf := max(0, now-min(now, uint64(r.IntN(12))))
-				k := key()
-				if revision := last(k, asOf); revision > 0 {
-					put(m, k, revision, asOf)
-				}
-			default:
-				k := key()
-				if got, ok := m.recall(k); ok {
-					newest := last(k, pushed)
-					check.Require(t, got.Revision >= newest, "seed %d: %s is served at %d, but %d was pushed", seed, k, got.Revision, newest)
-					check.Require(t, got.Revision >= seen[k], "seed %d: %s is served at %d, after %d", seed, k, got.Revision, seen[k])
-					seen[k] = got.Revision
-				}
-			}
-		}
-	}
-}
-
 // With any number of concurrent puts and drops the bound holds, and the counts are those of the entries.
 func TestBoundHolds(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,26 +18,49 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// After any fault of a write or of its answer the true outcome is reported. Each transition is tried through each
+// After any fault of a write or of its answer the true outcome is reported. Each kind of write is tried through each
 // fault, once and twice in a row, on a separate connection.
 func TestLostAcknowledgements(t *testing.T) {
-	for name, want := range map[string]flight.State{
-		"Begin and renew": flight.Pending, "Resume and renew": flight.Pending, "Renew": flight.Pending, "HandOff": flight.Pending,
-		"Complete": flight.Done,
-		"Fail":     flight.Failed, "Fail now": flight.Absent, "Release": flight.Absent, "Invalidate": flight.Absent,
+	renewed := func(ctx context.Context, c *flight.Claim, err error) error { // which fails unless the server has the claim
+		if err != nil {
+			return err
+		}
+		return c.Renew(ctx, 0)
+	}
+	for name, write := range map[string]struct {
+		want flight.State
+		do   func(ctx context.Context, f *flight.Flight, c *flight.Claim) error
+	}{
+		"Begin": {flight.Pending, func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
+			c, err := f.Begin(ctx, "k", flight.BeginOptions{})
+			return renewed(ctx, c, err)
+		}},
+		"Resume": {flight.Pending, func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
+			c, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
+			return renewed(ctx, c, err)
+		}},
+		"Renew":   {flight.Pending, func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) }},
+		"HandOff": {flight.Pending, func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) }},
+		"Complete": {flight.Done, func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error {
+			return check.Err(c.Complete(ctx, []byte("w"), 0))
+		}},
+		"Fail":       {flight.Failed, func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", time.Hour) }},
+		"Fail now":   {flight.Absent, func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", 0) }},
+		"Release":    {flight.Absent, func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Release(ctx) }},
+		"Invalidate": {flight.Absent, func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error { return f.Invalidate(ctx, "k") }},
 	} {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
-				runInBubble(t, name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T, b *bed) {
+				runInBubble(t, fmt.Sprint(name, "/", how, "/", times), func(t *testing.T, b *bed) {
 					f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
 					var c *flight.Claim
-					if name != "Begin and renew" {
+					if name != "Begin" {
 						c = begin(t, f, "k", flight.BeginOptions{})
 					}
-					p.Hit(writes("k"), how, times)
-					check.ErrorIs(t, arrows[name](t.Context(), f, c), nil)
+					p.Hit(testbed.Writes("k"), how, times)
+					check.OK(t, write.do(t.Context(), f, c))
 					p.Filter(nil)
-					wantEntry(t, b.Flight(t, flight.Config{}), "k", want, map[flight.State]string{flight.Done: "w"}[want])
+					wantEntry(t, b.Flight(t, flight.Config{}), "k", write.want, map[flight.State]string{flight.Done: "w"}[write.want])
 				})
 			}
 		}
@@ -56,10 +80,10 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			f, p := b.ProxiedFlight(t, flight.Config{})
 			c := begin(t, f, "k", flight.BeginOptions{})
-			p.Hit(writes("k"), natstest.ReplyLost, 1)
+			p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
+			check.ErrorIs(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
 			p.Filter(nil)
 			check.ErrorIs(t, after.do(t.Context(), c), nil)
 			wantEntry(t, f, "k", after.want, "")
@@ -73,12 +97,12 @@ func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		c := begin(t, f, "k", flight.BeginOptions{})
-		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 		hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		wantErr(t, check.Err(c.Complete(hasty, []byte("v"), 0)), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(c.Complete(hasty, []byte("v"), 0)), kvlock.ErrUnavailable)
 		p.Filter(nil)
-		wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+		check.ErrorIs(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
 		wantEntry(t, f, "k", flight.Done, "v")
 	})
 }
@@ -90,7 +114,7 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, other := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
 		c := begin(t, f, "k", flight.BeginOptions{})
-		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 		completed := make(chan error, 1)
 		go func() {
 			_, err := c.Complete(t.Context(), []byte("v"), 0)
@@ -99,7 +123,7 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 		pass(time.Millisecond) // stored; the answer is waited for
 		wantEntry(t, other, "k", flight.Done, "v")
 		check.OK(t, other.Invalidate(t.Context(), "k"))
-		wantErr(t, <-completed, kvlock.ErrLost)
+		check.ErrorIs(t, <-completed, kvlock.ErrLost)
 		wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Absent, "")
 	})
 }
@@ -114,7 +138,7 @@ func TestOwnershipIsNeverDoubled(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range n {
 				f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
-				p.Hit(writes(key), how, 1)
+				p.Hit(testbed.Writes(key), how, 1)
 				all.Go(func() {
 					c, err := f.Begin(t.Context(), key, flight.BeginOptions{})
 					check.That(t, err == nil || errors.Is(err, flight.ErrTaken), "%s: got %v", how, err)
@@ -190,7 +214,7 @@ func TestCancelledOperation(t *testing.T) {
 		"GetMany": func() error { return check.Err(f.GetMany(ctx, []string{"k", "l"})) },
 	} {
 		err := do()
-		wantErr(t, err, cause)
+		check.ErrorIs(t, err, cause)
 		check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "%s: got %v", name, err)
 	}
 	get(t, f, "k") // all earlier requests have arrived before it
@@ -204,7 +228,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Entry {
 			t.Helper()
 			c := begin(t, g, "k", flight.BeginOptions{})
-			wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
+			check.ErrorIs(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 			check.OK(t, c.Release(t.Context()))
 			return get(t, g, "k")
 		},
@@ -222,7 +246,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			deposed := answerAsBefore(p, 3)
 			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
 			deposed()
-			p.Hit(writes("k"), natstest.RefusedApplied, 1)
+			p.Hit(testbed.Writes("k"), natstest.RefusedApplied, 1)
 			check.ErrorIs(t, c.Renew(t.Context(), 0), nil)
 			p.Filter(nil)
 			complete(t, c, "v")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -68,7 +69,7 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 			t.Errorf("got %+v, %v", entries, err)
 		}
 		check.Equal(t, asked(), 2, "asked()")
-		wantErr(t, check.Err(f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})), kvlock.ErrMismatch)
+		check.ErrorIs(t, check.Err(f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})), kvlock.ErrMismatch)
 	})
 }
 
@@ -94,7 +95,7 @@ func TestMemoryLearnsOfChanges(t *testing.T) {
 func TestMemoryOfOwnWrites(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
-		asked := reads(p, losePushes)
+		asked := reads(p, testbed.LosePushes)
 		f := b.Flight(t, remembering(), p.Through())
 		for i := range 10 {
 			v := fmt.Sprint(i)
@@ -153,7 +154,7 @@ func overtake(p *natstest.Proxy) (overtaken chan struct{}) {
 				close(overtaken)
 			}
 			return []byte("PING\r\n")
-		case isPush(f) && strings.HasSuffix(f.Subject, ".other"):
+		case testbed.IsPush(f) && strings.HasSuffix(f.Subject, ".other"):
 			delivered = true
 			return append(answer, f.Raw...)
 		}
@@ -195,7 +196,7 @@ func TestMemoryNoticesAGap(t *testing.T) {
 		replace(t, g, "k", "old")
 		pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "old")
-		p.Filter(losePushes)
+		p.Filter(testbed.LosePushes)
 		check.OK(t, g.Invalidate(t.Context(), "k"))
 		pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "old") // no push arrived
@@ -210,7 +211,7 @@ func TestMemoryNoticesAGap(t *testing.T) {
 // longer ago than the bound.
 func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 	for name, fault := range map[string]func(p *natstest.Proxy){
-		"pushes are lost":   func(p *natstest.Proxy) { p.Filter(losePushes) },
+		"pushes are lost":   func(p *natstest.Proxy) { p.Filter(testbed.LosePushes) },
 		"partition":         (*natstest.Proxy).Partition,
 		"connection is cut": (*natstest.Proxy).Cut,
 	} {
@@ -326,26 +327,16 @@ func TestMemoryOfABucketMadeAnew(t *testing.T) {
 // Nobody can wait, or keep results in memory, where changes are not pushed. Reading needs no pushes.
 func TestBucketThatDoesNotRepublish(t *testing.T) {
 	t.Parallel()
-	_, js := connect(t, natstest.Server(t))
+	_, js := natstest.Connect(t, natstest.Server(t))
 	sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: bucket})
 	sc.RePublish = nil
 	check.OK(t, check.Err(js.CreateStream(t.Context(), sc)))
 	cfg := remembering()
 	cfg.Bucket = bucket
 	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, cfg)), "republish")
-	f := flightOn(t, js, flight.Config{})
+	f := testbed.FlightOn(t, js, flight.Config{})
 	check.ErrorContains(t, check.Err(f.Watch("k")), "republish")
 	wantEntry(t, f, "k", flight.Absent, "")
-}
-
-func TestClosedMemory(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	f := b.Flight(t, remembering())
-	replace(t, f, "k", "v")
-	f.Close()
-	wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrClosed)
-	wantErr(t, check.Err(f.Do(t.Context(), "k", nil, flight.DoOptions{})), kvlock.ErrClosed)
 }
 
 // The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. The

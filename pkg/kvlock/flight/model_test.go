@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
@@ -210,7 +211,7 @@ func TestMemoryIsCoherent(t *testing.T) {
 		for i := range 3 {
 			p := natstest.NewProxy(t, b.Srv)
 			lossy := of(uint64(1 + i))
-			p.Filter(losing(func(f natstest.Frame) bool { return isPush(f) && lossy.IntN(20) == 0 }))
+			p.Filter(natstest.Losing(func(f natstest.Frame) bool { return testbed.IsPush(f) && lossy.IntN(20) == 0 }))
 			cfg := remembering()
 			if i == 2 {
 				cfg.Memory.MaxBytes = 4 << 10

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -51,8 +52,10 @@ func TestOrphansGo(t *testing.T) {
 		"a crash between object and record": func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy) {
 			t.Helper()
 			c := begin(t, f, "k", flight.BeginOptions{})
-			p.Filter(losing(func(m natstest.Frame) bool { return isWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`) }))
-			wantErr(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
+			p.Filter(natstest.Losing(func(m natstest.Frame) bool {
+				return testbed.IsWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`)
+			}))
+			check.ErrorIs(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
 			p.Cut()
 			wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Pending, "")
 		},
@@ -69,7 +72,7 @@ func TestOrphansGo(t *testing.T) {
 				}
 				return natstest.Relay
 			})
-			wantErr(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
+			check.ErrorIs(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
 			p.Cut()
 		},
 		"invalidated": func(t *testing.T, _ *bed, f *flight.Flight, _ *natstest.Proxy) {
@@ -94,7 +97,7 @@ func TestOrphansGo(t *testing.T) {
 				return natstest.Relay
 			})
 			_, err := c.Complete(t.Context(), value, ttl)
-			wantErr(t, err, kvlock.ErrLost)
+			check.ErrorIs(t, err, kvlock.ErrLost)
 			check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "got %v", err)
 			p.Filter(nil)
 			wantEntry(t, f, "k", flight.Absent, "")
@@ -120,7 +123,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 		value := noise(2 << 20)
 		c := begin(t, f, "k", flight.BeginOptions{TTL: 3 * time.Second})
 		start := time.Now()
-		p.Filter(losing(func(m natstest.Frame) bool {
+		p.Filter(natstest.Losing(func(m natstest.Frame) bool {
 			return m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 20*time.Second
 		}))
 		completed := make(chan error, 1)
@@ -147,16 +150,16 @@ func TestZombieWithAnObject(t *testing.T) {
 		f, g := b.Flight(t, largeValues, p.Through()), b.Flight(t, largeValues)
 		zombie := begin(t, f, "k", flight.BeginOptions{TTL: 2 * time.Second})
 		theirs := noise(3 << 20)
-		p.Filter(losing(func(m natstest.Frame) bool {
-			return m.FromClient && (strings.HasPrefix(m.Subject, "$O.") || isWrite(m, "k"))
+		p.Filter(natstest.Losing(func(m natstest.Frame) bool {
+			return m.FromClient && (strings.HasPrefix(m.Subject, "$O.") || testbed.IsWrite(m, "k"))
 		}))
 		_, err := zombie.Complete(t.Context(), noise(2<<20), 0) // is cut off until its claim is over
-		wantErr(t, err, kvlock.ErrLost)
+		check.ErrorIs(t, err, kvlock.ErrLost)
 		pass(3 * time.Second)
 		c := check.Must(g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{}))(t)
 		completeBytes(t, c, theirs)
 		p.Filter(nil)
-		wantErr(t, check.Err(zombie.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrLost)
+		check.ErrorIs(t, check.Err(zombie.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrLost)
 		readEveryWay(t, g, "k", theirs)
 	})
 }
@@ -168,8 +171,8 @@ func TestCompleteAgainWithAnObject(t *testing.T) {
 		f, p := b.ProxiedFlight(t, largeValues)
 		for key, how := range map[string]natstest.Fault{"unknown": natstest.ReplyLost, "not-applied": natstest.WriteLost} {
 			c := begin(t, f, key, flight.BeginOptions{})
-			p.Hit(writes(key), how, 1000)
-			wantErr(t, check.Err(c.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrUnavailable)
+			p.Hit(testbed.Writes(key), how, 1000)
+			check.ErrorIs(t, check.Err(c.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrUnavailable)
 			p.Filter(nil)
 			value := noise(2<<20 + 1)
 			completeBytes(t, c, value)
@@ -223,7 +226,7 @@ func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done 
 	var pushed, answered atomic.Bool
 	p.Slow(time.Millisecond) // one after the other
 	p.Change(func(f natstest.Frame) []byte {
-		if isPush(f) {
+		if testbed.IsPush(f) {
 			pushed.Store(true)
 		}
 		payload := f.Payload()

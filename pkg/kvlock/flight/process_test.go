@@ -1,9 +1,7 @@
 package flight_test
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -30,10 +28,17 @@ import (
 
 // holder is a process that holds a claim. It prints "holds", and after the end of its claim how that ended and the answer
 // to its result.
-var holder = testbed.Role("holder", hold)
-
-func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) error {
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: holding.TTL})
+var holder = crash.Role[holding]{Name: "holder", Run: func(ctx context.Context, claim holding) error {
+	nc, err := nats.Connect(claim.URL, nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: claim.TTL})
 	if err != nil {
 		return err
 	}
@@ -52,14 +57,20 @@ func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) e
 	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, completed lost: %v\n",
 		errors.Is(context.Cause(held), kvlock.ErrLost), errors.Is(err, kvlock.ErrLost))
 	return err
+}}
+
+// holding is the claim of a holder, and its server.
+type holding struct {
+	TTL time.Duration
+	URL string
 }
 
 // A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get its
 // result.
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
-	b := listening(t)
-	h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: b.Srv.URL()})
+	b := testbed.Listening(t)
+	h := holder.Start(t, holding{TTL: time.Hour, URL: b.Srv.URL()})
 	killed(t, h, 3, func(_ int, cfg flight.Config) *flight.Flight { return b.Flight(t, cfg) })
 }
 
@@ -104,8 +115,8 @@ func killed(t *testing.T, h *crash.Process, n int, open func(i int, cfg flight.C
 // result is refused.
 func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
-	b := listening(t)
-	h := holder.Start(t, testbed.Client{TTL: time.Second, URL: b.Srv.URL()})
+	b := testbed.Listening(t)
+	h := holder.Start(t, holding{TTL: time.Second, URL: b.Srv.URL()})
 	h.Await("^holds$")
 	h.Pause()
 	f := b.Flight(t, flight.Config{})
@@ -113,56 +124,6 @@ func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	h.Continue()
 	check.Equal(t, h.Line(), "ended lost: true, completed lost: true", "the holder printed")
 	wantEntry(t, f, "k", flight.Done, "ours")
-}
-
-const largeValue = 10 << 20
-
-// goOn is the subject of a message that lets a caller end its computation.
-const goOn = "go.on"
-
-// caller is a process that computes or gets a large value. It prints "computes" or "waits", and in the end the outcome and
-// the digest of the value.
-var caller = testbed.Role("caller", call)
-
-func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic, OpTimeout: time.Minute, Observe: func(_ context.Context, e flight.Event) {
-		if e.Kind == flight.EventWaiting {
-			fmt.Fprintln(os.Stdout, "waits")
-		}
-	}})
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	told, err := js.Conn().SubscribeSync(goOn)
-	if err != nil {
-		return err
-	}
-	r, err := f.Do(ctx, "large", func(ctx context.Context) ([]byte, error) {
-		fmt.Fprintln(os.Stdout, "computes")
-		_, err := told.NextMsgWithContext(ctx)
-		return noise(largeValue), err
-	}, flight.DoOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(os.Stdout, "%s %x\n", r.Outcome, sha256.Sum256(r.Value))
-	return err
-}
-
-// Of two processes that ask for 10 MB, one computes and the other gets it.
-func TestLargeValueInTwoProcesses(t *testing.T) {
-	t.Parallel()
-	b := withLargeValueBucket(t, listening(t))
-	task := testbed.Client{URL: b.Srv.URL()}
-	computer := caller.Start(t, task)
-	computer.Await("^computes$")
-	waiter := caller.Start(t, task)
-	waiter.Await("^waits$")
-	check.OK(t, b.JS.Conn().Publish(goOn, nil))
-	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
-	check.Equal(t, computer.Line(), "computed "+digest, "the first printed")
-	check.Equal(t, waiter.Line(), "coalesced "+digest, "the second printed")
 }
 
 // The permissions in README.md are enough for values in the Object Store, to write and to read them.
@@ -212,7 +173,7 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 		}, 4 * time.Second, 6 * time.Second},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			there := bedOn(t, natstest.Server(t), kvlock.BucketConfig{Bucket: bucket})
+			there := testbed.On(t, natstest.Server(t), kvlock.BucketConfig{Bucket: bucket})
 			owner := natstest.NewProxy(t, there.Srv)
 			f := there.Flight(t, flight.Config{}, owner.Through(), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0))
 			begin(t, f, "k", flight.BeginOptions{TTL: ttl})
@@ -223,7 +184,7 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 			check.OK(t, err)
 			t.Cleanup(nc.Close)
 			js := check.Must(jetstream.New(nc))(t)
-			takesOver(t, flightOn(t, js, flight.Config{}), tt.least, tt.most, func() { tt.after(t, there.Srv, owner) })
+			takesOver(t, testbed.FlightOn(t, js, flight.Config{}), tt.least, tt.most, func() { tt.after(t, there.Srv, owner) })
 		})
 	}
 }
@@ -237,92 +198,13 @@ func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
 	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	urls := strings.Split(cluster.URLs(), ",")
 	for i, url := range urls {
-		h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: url})
+		h := holder.Start(t, holding{TTL: time.Hour, URL: url})
 		f := killed(t, h, len(urls)-1, func(next int, cfg flight.Config) *flight.Flight {
 			from := (i + 1 + next) % len(urls)
 			_, js := natstest.ConnectURL(t, strings.Join(slices.Concat(urls[from:], urls[:from]), ","), nats.DontRandomize())
-			return flightOn(t, js, cfg)
+			return testbed.FlightOn(t, js, cfg)
 		})
 		check.OK(t, f.Invalidate(t.Context(), "k"))
-	}
-}
-
-// The server restarts under fifty goroutines of three processes that do everything at once. Each gets the right value,
-// each key is computed once, and no waiter is left behind.
-func TestRestartsUnderLoad(t *testing.T) {
-	t.Parallel()
-	const (
-		callers  = 50
-		keys     = 60
-		restarts = 4
-	)
-	b := setup(t)
-	cfg := flight.Config{OpTimeout: 20 * time.Second}
-	flights := []*flight.Flight{b.Flight(t, cfg), b.Flight(t, cfg), b.Flight(t, cfg)}
-	ctx := within(t)
-
-	// A waiter for each of these is there before the first restart, and they are completed after the last.
-	held := make([]*flight.Claim, 20)
-	var waiters, load sync.WaitGroup
-	for i := range held {
-		held[i] = begin(t, flights[i%3], fmt.Sprintf("held%d", i), flight.BeginOptions{})
-		for _, f := range flights {
-			waiters.Go(func() {
-				s, err := f.Wait(ctx, held[i].Key())
-				check.That(t, err == nil && string(s.Value) == "v", "waiter of %s: got %+v, %v", held[i].Key(), s, err)
-			})
-		}
-	}
-
-	var runs [keys]atomic.Int64
-	var values [keys]sync.Map
-	stop := make(chan struct{})
-	for i := range callers {
-		f := flights[i%3]
-		load.Go(func() {
-			for round := 0; ; round++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				k := rand.IntN(keys)
-				key := fmt.Sprintf("k%d", k)
-				r, err := f.Do(ctx, key, func(context.Context) ([]byte, error) {
-					return fmt.Appendf(nil, "%s by %d, run %d", key, i, runs[k].Add(1)), nil
-				}, flight.DoOptions{})
-				check.ErrorIs(t, err, nil)
-				values[k].Store(string(r.Value), true)
-
-				own := fmt.Sprintf("own.%d.%d", i, round)
-				c, err := f.Begin(ctx, own, flight.BeginOptions{})
-				if err != nil {
-					t.Errorf("Begin: %v", err)
-					continue
-				}
-				check.ErrorIs(t, check.Err(c.Complete(ctx, []byte(own), 0)), nil)
-				entries, err := f.GetMany(ctx, []string{own, key})
-				check.That(t, err == nil && string(entries[0].Value) == own && bytes.Equal(entries[1].Value, r.Value), "GetMany: got %+v, %v",
-					entries, err)
-			}
-		})
-	}
-	for range restarts {
-		check.OK(t, b.Srv.Restart(ctx))
-		// Some work in between, for the next one to interrupt.
-		check.ErrorIs(t, check.Err(flights[0].Do(ctx, fmt.Sprintf("between%d", rand.Uint64()),
-			func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{})), nil)
-	}
-	close(stop)
-	load.Wait()
-	for _, c := range held {
-		complete(t, c, "v")
-	}
-	waiters.Wait()
-	for k := range keys {
-		n := 0
-		values[k].Range(func(any, any) bool { n++; return true })
-		check.That(t, n <= 1 && runs[k].Load() <= 1, "k%d was computed %d times, and callers saw %d values", k, runs[k].Load(), n)
 	}
 }
 
@@ -333,10 +215,10 @@ func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
 		"silence":      (*natstest.Proxy).Partition,
 		"disconnected": (*natstest.Proxy).Cut,
 		"one way: requests are lost": func(p *natstest.Proxy) {
-			p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+			p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 		},
 		"one way: answers are lost": func(p *natstest.Proxy) {
-			p.Filter(losing(func(f natstest.Frame) bool { return !f.FromClient }))
+			p.Filter(natstest.Losing(func(f natstest.Frame) bool { return !f.FromClient }))
 		},
 	}
 	for name, cut := range cuts {
@@ -383,7 +265,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Pr
 	}()
 	<-held.Done()
 	ended := time.Now()
-	wantErr(t, context.Cause(held), kvlock.ErrLost)
+	check.ErrorIs(t, context.Cause(held), kvlock.ErrLost)
 	second := <-took
 	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	check.That(t, check.Err(c.Complete(t.Context(), nil, 0)) != nil, "completed a claim that another process holds")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -100,7 +101,7 @@ func TestALostPushIsNoticed(t *testing.T) {
 			c := watchManyKeys(t, b, flight.Config{})
 			for i, claim := range c.claims[1:] {
 				pass(rand.N(5 * time.Second))
-				c.proxy.Filter(losePushes)
+				c.proxy.Filter(testbed.LosePushes)
 				complete(t, claim, "v")
 				pass(time.Millisecond)
 				c.proxy.Filter(nil)
@@ -160,7 +161,7 @@ func TestWithoutALeaderKeysAreRead(t *testing.T) {
 				c := watchManyKeys(t, b, flight.Config{})
 				var lost atomic.Bool
 				asked := reads(c.proxy, func(f natstest.Frame) natstest.Verdict {
-					if isCheck(f) && answer == "" || isPush(f) && lost.Load() {
+					if isCheck(f) && answer == "" || testbed.IsPush(f) && lost.Load() {
 						return natstest.Lose
 					}
 					return natstest.Relay

@@ -154,7 +154,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPending = maxPending })
 	})
-	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
 	f := b.Flight(t, flight.Config{OpTimeout: time.Minute}) // ten megabytes take their time on a busy machine
 	large := bytes.Repeat([]byte("x"), 1<<20-1000)
 	var keys []string

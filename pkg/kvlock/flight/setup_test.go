@@ -8,12 +8,11 @@ import (
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 2, holder, caller) }
+func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 
 const (
 	bucket   = testbed.Bucket
@@ -42,25 +41,15 @@ func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, er
 
 // Short names for the parts of the testbed that these tests use most.
 var (
-	bedOn       = testbed.On
 	begin       = testbed.Begin
 	complete    = testbed.Complete
-	connect     = natstest.Connect
-	flightOn    = testbed.FlightOn
 	get         = testbed.Get
 	inBubble    = testbed.InBubble
-	isPush      = testbed.IsPush
-	isWrite     = testbed.IsWrite
-	listening   = testbed.Listening
-	losePushes  = testbed.LosePushes
-	losing      = natstest.Losing
 	pass        = testbed.Pass
 	runInBubble = testbed.RunInBubble
 	setup       = testbed.New
 	took        = testbed.Took
-	wantErr     = check.ErrorIs
 	within      = testbed.Within
-	writes      = testbed.Writes
 )
 
 type (

@@ -51,22 +51,6 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	check.That(t, s.Key == "done" && s.State == flight.Absent, "got %+v, want absence", s)
 }
 
-func TestSlowWatcherGetsTheLatest(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		w := check.Must(f.Watch("k"))(t)
-		defer w.Close()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		for range 1000 {
-			check.OK(t, c.Renew(t.Context(), 0))
-		}
-		last := complete(t, c, "v")
-		pass(time.Millisecond)
-		s, err := w.Next(t.Context())
-		check.That(t, err == nil && s.Revision == last.Revision, "got %+v, %v; want revision %d", s, err, last.Revision)
-	})
-}
-
 // Ten thousand waiters, on as many keys and on one, are one subscription of the process, and no consumer.
 func TestTenThousandWaiters(t *testing.T) {
 	t.Parallel()
@@ -146,7 +130,7 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
-		p.Filter(losing(func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "rp.") }))
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "rp.") }))
 		for range 20 {
 			key := fmt.Sprintf("k%d", rand.Uint64())
 			c := begin(t, g, key, flight.BeginOptions{})
@@ -192,7 +176,7 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 func TestForgedPushRemovesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})
-		nc, _ := connect(t, b.Srv)
+		nc, _ := natstest.Connect(t, b.Srv)
 		c := begin(t, f, "k", flight.BeginOptions{})
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
@@ -213,30 +197,21 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 	})
 }
 
-// The connection is closed for good while a caller waits.
-func TestWaitOnAClosedConnection(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	nc, js := connect(t, b.Srv)
-	f := flightOn(t, js, flight.Config{})
-	begin(t, f, "k", flight.BeginOptions{})
-	w := check.Must(f.Watch("k"))(t)
-	defer w.Close()
-	check.OK(t, check.Err(w.Next(within(t))))
-	nc.Close()
-	wantErr(t, check.Err(w.Next(within(t))), kvlock.ErrUnavailable)
-	wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), kvlock.ErrUnavailable)
-}
-
-// A write over a connection that was closed for good fails at once.
-func TestWriteOnAClosedConnection(t *testing.T) {
+// The connection is closed for good: waits and writes fail at once, since to try again cannot help.
+func TestClosedConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		nc, js := connect(t, b.Srv)
-		c := begin(t, flightOn(t, js, flight.Config{}), "k", flight.BeginOptions{})
+		nc, js := natstest.Connect(t, b.Srv)
+		f := testbed.FlightOn(t, js, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		w := check.Must(f.Watch("k"))(t)
+		defer w.Close()
+		check.OK(t, check.Err(w.Next(t.Context())))
 		nc.Close()
 		start := time.Now()
-		wantErr(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
-		took(t, "tried again, which cannot help", start, 0, 0)
+		check.ErrorIs(t, check.Err(w.Next(t.Context())), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
+		check.ErrorIs(t, check.Err(f.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrUnavailable)
+		took(t, "failed", start, 0, 0)
 	})
 }
 

@@ -159,9 +159,12 @@ func Parallel(m *testing.M, n int) *testing.M {
 // Cluster runs n nodes for this test alone, ready to create streams with n
 // replicas (5 at most), and stops them when the test ends. Stores are in a
 // temporary directory, in RAM where there is room. Each node is a process of the test binary, which has to call
-// natsrun.NodeMain first in TestMain, as Main does. A fail-over takes about five seconds.
+// natsrun.NodeMain first in TestMain, as Main does. A fail-over takes about five seconds, so the test is skipped with -short.
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a cluster: not with -short")
+	}
 	cfg := natsrun.ClusterConfig{Nodes: n, ReadyTimeout: patience}
 	for _, m := range mutate {
 		m(&cfg)

@@ -7,11 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +30,7 @@ var postgres struct {
 	err      error
 	folder   *private.Folder
 	process  *exec.Cmd
-	lifeline io.Closer // the server ends when it is closed, also by the end of this process
+	lifeline io.WriteCloser // the server ends when it is closed, also by the end of this process
 	next     atomic.Int64
 }
 
@@ -79,27 +77,38 @@ func runPostgres(initdb, server string) (err error) {
 		return err
 	}
 	postgres.dir = filepath.Join(postgres.folder.Path, "server")
-	attributes, err := servant(postgres.dir)
-	if err != nil {
+	if err := makeServant(postgres.dir); err != nil {
 		return err
 	}
-	data := filepath.Join(postgres.dir, "data")
 	//nolint:noctx // a program of Postgres; it ends by itself
-	setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-	setup.Dir, setup.SysProcAttr = postgres.dir, attributes
+	setup := exec.Command(initdb, "-D", data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	setup.Dir = postgres.dir
+	if err := asServant(setup); err != nil {
+		return err
+	}
 	if text, err := setup.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, text)
 	}
-	// The shell ends the server at the end of its input.
+	return launch(server)
+}
+
+func data() string { return filepath.Join(postgres.dir, "data") }
+
+// launch starts the server, and returns when it takes connections.
+func launch(server string) (err error) {
+	// The shell ends the server at the end of its input, with the signal that it reads there.
 	//nolint:noctx // of Postgres; it lives as long as this process
-	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`,
-		"sh", server, "-D", data, "-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
+	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r how; kill -${how:-INT} $!; wait $!`,
+		"sh", server, "-D", data(), "-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
 		"-c", "deadlock_timeout=100ms", "-c", "dynamic_shared_memory_type=mmap", "-c", "log_destination=stderr", "-c", "logging_collector=off")
-	postgres.process.Dir, postgres.process.SysProcAttr = postgres.dir, attributes
+	postgres.process.Dir = postgres.dir
+	if err := asServant(postgres.process); err != nil {
+		return err
+	}
 	if postgres.lifeline, err = postgres.process.StdinPipe(); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(postgres.dir, "log"))
+	log, err := os.OpenFile(filepath.Join(postgres.dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -109,6 +118,19 @@ func runPostgres(initdb, server string) (err error) {
 		return err
 	}
 	return awaitPostgres()
+}
+
+// Restart ends the server like a crash and starts it again, with the same databases. It returns when the server takes connections. No
+// other test may use a database in the meantime.
+func Restart(programs []string) error {
+	if _, err := io.WriteString(postgres.lifeline, "QUIT\n"); err != nil {
+		return fmt.Errorf("kill Postgres: %w", err)
+	}
+	_ = postgres.process.Wait() // it was killed
+	if err := launch(programs[1]); err != nil {
+		return fmt.Errorf("start Postgres again: %w", err)
+	}
+	return nil
 }
 
 // awaitPostgres returns when the server takes connections.
@@ -139,24 +161,4 @@ func Stop() {
 		}
 	}
 	postgres.Once = sync.Once{}
-}
-
-// servant returns the attributes of a process that is not root, and makes a folder for it.
-func servant(dir string) (*syscall.SysProcAttr, error) {
-	attributes := &syscall.SysProcAttr{Setpgid: true}
-	if err := os.Mkdir(dir, 0o700); err != nil || os.Geteuid() != 0 {
-		return attributes, err
-	}
-	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { //nolint:gosec // the servant gets through it
-		return nil, err
-	}
-	u, err := user.Lookup("postgres")
-	attributes.Credential = &syscall.Credential{}
-	if err == nil {
-		_, err = fmt.Sscan(u.Uid+" "+u.Gid, &attributes.Credential.Uid, &attributes.Credential.Gid)
-	}
-	if err == nil {
-		err = os.Chown(dir, int(attributes.Credential.Uid), int(attributes.Credential.Gid))
-	}
-	return attributes, err
 }

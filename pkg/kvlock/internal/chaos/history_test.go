@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -12,12 +13,68 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// history is everything that all workers wrote down.
-type history struct {
-	start  int64
-	events []event
+// event is one thing that a process did. From is the time before the operation was begun, To the time after it had returned.
+type event struct {
+	Kind   kind         `json:"kind"`
+	By     string       `json:"by"`              // which process and which of its goroutines
+	Lease  string       `json:"lease,omitempty"` // which of its leases or claims
+	Name   string       `json:"name"`            // of the lock, or the key
+	Token  kvlock.Token `json:"token"`
+	Value  string       `json:"value,omitempty"`
+	Answer answer       `json:"answer,omitempty"`
+	Error  string       `json:"error,omitempty"`
+	From   int64        `json:"from"`
+	To     int64        `json:"to"`
+}
+
+type kind string
+
+const (
+	acquired kind = "acquired" // a lease was got
+	alive    kind = "alive"    // the lease's context had not ended at From
+	released kind = "released" // it was given back
+	gaveUp   kind = "gave up"  // the waiter for a lock or a value gave up
+
+	wrote     kind = "wrote"     // a guarded value, under a lease
+	completed kind = "completed" // a claim, with a result
+	got       kind = "got"       // Do returned a value
+	read      kind = "read"      // an entry at the end of the run
+
+	// The operations of a claim that does not expire.
+	began    kind = "began"
+	renewed  kind = "renewed"
+	ended    kind = "ended" // with a result
+	gaveBack kind = "gave back"
+
+	replaced   kind = "replaced"   // a result, at the revision of Token
+	remembered kind = "remembered" // a result of that revision was read from memory
+
+	failed kind = "failed" // an operation that should not fail did
+)
+
+type answer string
+
+const (
+	accepted answer = "accepted"
+	refused  answer = "refused"
+	unknown  answer = "unknown" // or the operation is still under way
+	nothing  answer = "nothing" // was tried
+)
+
+// history is what all processes did, in the order in which they wrote it down.
+type history []event
+
+func readHistory(t *testing.T, log *crash.Log) (h history) {
+	t.Helper()
+	check.OK(t, log.Entries(func(e crash.Entry) {
+		var one event
+		check.OK(t, json.Unmarshal([]byte(e.ID), &one))
+		h = append(h, one)
+	}))
+	return h
 }
 
 // hold is one lease, from its events.
@@ -29,18 +86,20 @@ type hold struct {
 	release event // of kind released, or zero: its process was killed, or lost it
 }
 
-func (h hold) span(start int64) string {
-	return fmt.Sprintf("%s of %s from %s (asked at %s) to %s, token %s", h.Lease, h.Name,
-		sinceStart(h.To, start), sinceStart(h.From, start), sinceStart(h.last, start), h.Token)
+func (h hold) String() string {
+	at := func(ns int64) string { return time.Unix(0, ns).Format("05.000000") }
+	return fmt.Sprintf("%s of %s from %s (asked at %s) to %s, token %s", h.Lease, h.Name, at(h.To), at(h.From), at(h.last), h.Token)
 }
 
 // holds are the leases of each lock, in the order in which they were got.
-func (h *history) holds() map[string][]hold {
-	byLease := map[string]*hold{}
-	for _, e := range h.events {
+func (h history) holds() map[string][]*hold {
+	byLease, byName := map[string]*hold{}, map[string][]*hold{}
+	for _, e := range h {
 		switch e.Kind {
 		case acquired:
-			byLease[e.Lease] = &hold{event: e, last: e.From}
+			one := &hold{event: e, last: e.From}
+			byLease[e.Lease] = one
+			byName[e.Name] = append(byName[e.Name], one)
 		case alive:
 			byLease[e.Lease].seen = true
 			byLease[e.Lease].last = max(byLease[e.Lease].last, e.From)
@@ -49,111 +108,122 @@ func (h *history) holds() map[string][]hold {
 		default:
 		}
 	}
-	byName := map[string][]hold{}
-	for _, one := range byLease {
-		byName[one.Name] = append(byName[one.Name], *one)
-	}
 	for _, all := range byName {
-		slices.SortFunc(all, func(a, b hold) int { return cmp.Compare(a.To, b.To) })
+		slices.SortFunc(all, func(a, b *hold) int { return cmp.Compare(a.To, b.To) })
 	}
 	return byName
 }
 
-// check reports everything that should not have happened.
-func (h *history) check(t *testing.T) {
+// judge adds to the result what the history shows: effects that were lost or repeated, and what happened out of order.
+func (h history) judge(t *testing.T, r *crash.Result) {
 	t.Helper()
-	for _, e := range h.events {
-		check.That(t, e.Kind != failed, "%s at %s: %s of %s: %s", e.By, sinceStart(e.To, h.start), e.Kind, e.Name, e.Error)
+	for _, e := range h {
+		check.That(t, e.Kind != failed, "%s of %s: %s", e.By, e.Name, e.Error)
+		if e.Kind == wrote && e.Answer == accepted {
+			r.Wanted++
+		}
 	}
-	for _, all := range h.holds() {
-		checkOverlap(t, all, h.start)
+	holds := h.holds()
+	for name, all := range holds {
+		r.OutOfOrder = append(r.OutOfOrder, overlaps(all)...)
+		r.OutOfOrder = append(r.OutOfOrder, misfit(t, "lock "+name, lockModel, lockOperations(all))...)
 	}
-	h.checkModel(t, "lock", lockModel, h.lockOperations())
-	h.checkModel(t, "fenced register", registerModel, h.registerOperations())
-	h.checkResults(t)
+	for name, ops := range h.operations(wrote, read) {
+		if slices.Contains(lockNames, name) {
+			r.Lost = append(r.Lost, misfit(t, "guarded value "+name, registerModel, ops)...)
+		}
+	}
+	for name, ops := range h.operations(began, renewed, ended, gaveBack) {
+		r.OutOfOrder = append(r.OutOfOrder, misfit(t, "claim "+name, claimModel, ops)...)
+	}
+	h.judgeResults(t, r)
+	r.OutOfOrder = append(r.OutOfOrder, h.outdated(t)...)
 }
 
-// checkOverlap finds two leases of one lock whose contexts were alive at the same time, or whose tokens do not grow.
-func checkOverlap(t *testing.T, all []hold, start int64) {
+// outdated are the reads from memory of results that were replaced longer ago than the bound of memory.
+func (h history) outdated(t *testing.T) (wrong []string) {
 	t.Helper()
-	all = slices.DeleteFunc(slices.Clone(all), func(h hold) bool { return !h.seen })
+	const bound = 3 * time.Second
+	newer, reads := map[string][]event{}, 0
+	for _, e := range h {
+		switch e.Kind {
+		case replaced:
+			newer[e.Name] = append(newer[e.Name], e)
+		case remembered:
+			reads++
+			for _, w := range newer[e.Name] {
+				if age := time.Duration(e.From - w.To); w.Token.Revision > e.Token.Revision && age > bound {
+					wrong = append(wrong, fmt.Sprintf("%s has %s at %d in memory, replaced %s ago", e.By, e.Name, e.Token.Revision, age))
+				}
+			}
+		default:
+		}
+	}
+	check.That(t, reads > 0 && len(newer) > 0, "%d reads from memory of %d keys: too little happened", reads, len(newer))
+	return wrong
+}
+
+// overlaps are the leases of one lock whose contexts were alive at the same time, or whose tokens do not grow.
+func overlaps(all []*hold) (wrong []string) {
+	all = slices.DeleteFunc(slices.Clone(all), func(h *hold) bool { return !h.seen })
 	for i := 1; i < len(all); i++ {
 		before, after := all[i-1], all[i]
 		if after.To <= before.last {
-			t.Errorf("two holders at once, for %s or longer:\n\t%s\n\t%s", time.Duration(min(before.last, after.last)-after.To),
-				before.span(start), after.span(start))
+			wrong = append(wrong, fmt.Sprintf("two holders at once: %s; %s", before, after))
 		}
-		check.That(t, after.Token.Compare(before.Token) > 0, "the token does not grow:\n\t%s\n\t%s", before.span(start), after.span(start))
+		if after.Token.Compare(before.Token) <= 0 {
+			wrong = append(wrong, fmt.Sprintf("the token does not grow: %s; %s", before, after))
+		}
 	}
+	return wrong
 }
 
-func (h *history) checkModel(t *testing.T, what string, model porcupine.Model, ops []porcupine.Operation) {
+// misfit returns the name of a history that has no order that the model allows, and logs the longest order that was found.
+func misfit(t *testing.T, name string, model porcupine.Model, ops []porcupine.Operation) []string {
 	t.Helper()
 	result, info := porcupine.CheckOperationsVerbose(model, ops, time.Minute)
 	if result == porcupine.Ok {
-		return
+		return nil
 	}
-	t.Errorf("the history of the %s, %d operations, is %s", what, len(ops), result)
-	for _, part := range partition(ops) {
-		if porcupine.CheckOperationsTimeout(model, part, time.Minute) != porcupine.Ok {
-			h.explain(t, part, info.PartialLinearizationsOperations())
-		}
-	}
-}
-
-// explain logs the end of the longest legal order that was found of a part of a history, and the first operations that have
-// no place in it.
-func (h *history) explain(t *testing.T, part []porcupine.Operation, found [][][]porcupine.Operation) {
-	t.Helper()
-	name := part[0].Input.(step).name //nolint:forcetypeassert // we made it
 	var longest []porcupine.Operation
-	for _, orders := range found {
+	for _, orders := range info.PartialLinearizationsOperations() {
 		for _, order := range orders {
-			if len(order) > len(longest) && order[0].Input.(step).name == name { //nolint:forcetypeassert // as above
+			if len(order) > len(longest) {
 				longest = order
 			}
 		}
 	}
 	placed := map[int]bool{}
-	for _, o := range longest {
+	for i, o := range longest {
 		placed[o.ClientId] = true
-	}
-	say := func(which string, o porcupine.Operation) {
-		until := "for ever"
-		if o.Return != math.MaxInt64 {
-			until = sinceStart(o.Return, h.start).String()
+		if i >= len(longest)-20 {
+			t.Logf("%s, in order, from %d to %d: %+v %v", name, o.Call, o.Return, o.Input, o.Output)
 		}
-		t.Logf("%s, %s, from %s to %s: %+v %v", name, which, sinceStart(o.Call, h.start), until, o.Input, o.Output)
 	}
-	for _, o := range longest[max(0, len(longest)-20):] {
-		say("in order", o)
-	}
-	left := slices.DeleteFunc(slices.Clone(part), func(o porcupine.Operation) bool { return placed[o.ClientId] })
+	left := slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool { return placed[o.ClientId] })
 	slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 	for _, o := range left[:min(len(left), 20)] {
-		say("left", o)
+		t.Logf("%s, left, from %d to %d: %+v %v", name, o.Call, o.Return, o.Input, o.Output)
 	}
+	return []string{fmt.Sprintf("%s: its history of %d operations is %s", name, len(ops), result)}
 }
 
-// step is an operation for the models.
-type step struct {
-	name  string
+// operation is an operation for the models.
+type operation struct {
 	kind  kind
 	token kvlock.Token
 	value string
 }
 
-func partition(ops []porcupine.Operation) [][]porcupine.Operation {
-	byName := map[string][]porcupine.Operation{}
-	for _, o := range ops {
-		name := o.Input.(step).name //nolint:forcetypeassert // we made it
-		byName[name] = append(byName[name], o)
+// model makes a model of its first state and of the step that an operation with an answer takes from a state, if it may.
+func model[S any](first S, step func(s S, o operation, got answer) (bool, S)) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return first },
+		Step: func(state, in, out any) (bool, any) {
+			s, o, got := state.(S), in.(operation), out.(answer) //nolint:forcetypeassert // we made them
+			return step(s, o, got)
+		},
 	}
-	var all [][]porcupine.Operation
-	for _, one := range byName {
-		all = append(all, one)
-	}
-	return all
 }
 
 // lockState is whether a lock is held, and the greatest token there was.
@@ -162,35 +232,25 @@ type lockState struct {
 	highest kvlock.Token
 }
 
-var lockModel = porcupine.Model{
-	Partition: partition,
-	Init:      func() any { return lockState{} },
-	Step: func(state, in, _ any) (bool, any) {
-		s, o := state.(lockState), in.(step) //nolint:forcetypeassert // we made them
-		if o.kind == acquired {
-			return !s.held && o.token.Compare(s.highest) > 0, lockState{held: true, highest: o.token}
-		}
-		return s.held && o.token == s.highest, lockState{highest: s.highest}
-	},
-	DescribeOperation: func(in, out any) string { return fmt.Sprint(in, " ", out) },
-}
+var lockModel = model(lockState{}, func(s lockState, o operation, _ answer) (bool, lockState) {
+	if o.kind == acquired {
+		return !s.held && o.token.Compare(s.highest) > 0, lockState{held: true, highest: o.token}
+	}
+	return s.held && o.token == s.highest, lockState{highest: s.highest}
+})
 
 // lockOperations are the beginnings and the ends of leases. A lease ends at some time after its context was seen alive
 // for the last time; before Release returned, if it did so without an error.
-func (h *history) lockOperations() (ops []porcupine.Operation) {
-	client := 0
-	for _, all := range h.holds() {
-		for _, one := range all {
-			client++
-			o := step{name: one.Name, kind: acquired, token: one.Token}
-			ops = append(ops, porcupine.Operation{ClientId: client, Input: o, Call: one.From, Return: one.To})
-			o.kind = released
-			end := int64(math.MaxInt64)
-			if one.release.To > 0 && one.release.Error == "" {
-				end = one.release.To
-			}
-			ops = append(ops, porcupine.Operation{ClientId: client, Input: o, Call: one.last, Return: end})
+func lockOperations(all []*hold) (ops []porcupine.Operation) {
+	for client, one := range all {
+		o := operation{kind: acquired, token: one.Token}
+		ops = append(ops, porcupine.Operation{ClientId: client, Input: o, Call: one.From, Output: accepted, Return: one.To})
+		o.kind = released
+		end := int64(math.MaxInt64)
+		if one.release.To > 0 && one.release.Error == "" {
+			end = one.release.To
 		}
+		ops = append(ops, porcupine.Operation{ClientId: client, Input: o, Call: one.last, Output: accepted, Return: end})
 	}
 	return ops
 }
@@ -202,72 +262,91 @@ type registerState struct {
 }
 
 // registerModel accepts a write unless a greater token was accepted before.
-var registerModel = porcupine.Model{
-	Partition: partition,
-	Init:      func() any { return registerState{} },
-	Step: func(state, in, out any) (bool, any) {
-		s, o := state.(registerState), in.(step) //nolint:forcetypeassert // we made them
-		fenced := o.token.Compare(s.token) < 0
-		switch {
-		case o.kind == read:
-			return o.value == s.value, s
-		case out == accepted:
-			return !fenced, registerState{o.token, o.value}
-		case out == refused || fenced: // a write of unknown outcome may have been refused
-			return fenced, s
-		default: // or accepted, if only after everything else
-			return true, registerState{o.token, o.value}
-		}
-	},
-	DescribeOperation: func(in, out any) string { return fmt.Sprint(in, " ", out) },
-}
+var registerModel = model(registerState{}, func(s registerState, o operation, got answer) (bool, registerState) {
+	fenced := o.token.Compare(s.token) < 0
+	switch {
+	case o.kind == read:
+		return o.value == s.value, s
+	case got == accepted:
+		return !fenced, registerState{o.token, o.value}
+	case got == refused || fenced: // a write of unknown outcome may have been refused
+		return fenced, s
+	default: // or accepted, if only after everything else
+		return true, registerState{o.token, o.value}
+	}
+})
 
-// registerOperations are the writes and reads of the guarded values.
-func (h *history) registerOperations() (ops []porcupine.Operation) {
-	known := map[string]bool{}
-	for _, e := range h.events {
-		if e.Kind == wrote && e.Answer != unknown {
-			known[e.Value] = true
+// claimModel is one key of claims that do not expire: "" is absent.
+var claimModel = model("", func(state string, o operation, got answer) (bool, string) {
+	pending := "pending: " + o.value
+	from, to := pending, map[kind]string{began: pending, renewed: pending, ended: "done", gaveBack: ""}[o.kind]
+	if o.kind == began {
+		from = ""
+	}
+	switch {
+	case state == from && (got != refused || o.kind != renewed):
+		return true, to // refused: it was applied, and another process wrote before its outcome was read back
+	case got == accepted:
+		return false, state
+	default:
+		return state != from || got == unknown, state
+	}
+})
+
+// operations are the operations of some kinds on each name. One without an answer, or with an unknown one, may still be under way.
+func (h history) operations(kinds ...kind) map[string][]porcupine.Operation {
+	type id struct {
+		kind  kind
+		value string
+		from  int64 // of a read
+	}
+	last := map[id]int{} // the answer comes after the beginning
+	for i, e := range h {
+		if slices.Contains(kinds, e.Kind) {
+			one := id{kind: e.Kind, value: e.Value}
+			if e.Kind == read {
+				one.from = e.From
+			}
+			last[one] = i
 		}
 	}
-	for i, e := range h.events {
-		o := porcupine.Operation{ClientId: i, Call: e.From, Return: e.To, Output: e.Answer}
-		o.Input = step{name: e.Name, kind: e.Kind, token: e.Token, value: e.Value}
-		switch {
-		case e.Kind == writes && !known[e.Value]: // perhaps it still is under way
-			o.Output, o.Return = unknown, math.MaxInt64
-		case e.Kind == wrote && e.Answer != unknown:
-		case e.Kind == read && slices.Contains(lockNames, e.Name):
-		default:
-			continue
+	byName := map[string][]porcupine.Operation{}
+	for _, i := range last {
+		e := h[i]
+		if e.Answer == unknown {
+			e.To = math.MaxInt64
 		}
-		ops = append(ops, o)
+		if e.Answer != nothing {
+			byName[e.Name] = append(byName[e.Name], porcupine.Operation{
+				ClientId: i, Call: e.From, Return: e.To, Output: e.Answer, Input: operation{kind: e.Kind, token: e.Token, value: e.Value},
+			})
+		}
 	}
-	return ops
+	return byName
 }
 
-// checkResults finds a key of which two saw different values, and a claim under which two were accepted.
-func (h *history) checkResults(t *testing.T) {
+// judgeResults finds a key of which two callers got different values, a key for which two results were accepted, and an accepted result
+// that is gone.
+func (h history) judgeResults(t *testing.T, r *crash.Result) {
 	t.Helper()
-	values := map[string]string{}
-	took := map[string]event{}
-	for _, e := range h.events {
+	values, took := map[string]string{}, map[string]event{}
+	for _, e := range h {
 		switch {
 		case e.Kind == got:
 			if before, known := values[e.Name]; known && before != e.Value {
-				t.Errorf("%s has two values: %q and %q", e.Name, before, e.Value)
+				r.Repeated = append(r.Repeated, fmt.Sprintf("%s has two values: %q and %q", e.Name, before, e.Value))
 			}
 			values[e.Name] = e.Value
 		case e.Kind == completed && e.Answer == accepted:
 			if before, known := took[e.Name]; known {
-				t.Errorf("two results were accepted for %s: of claim %s at %s, of claim %s at %s", e.Name,
-					before.Lease, sinceStart(before.To, h.start), e.Lease, sinceStart(e.To, h.start))
+				r.Repeated = append(r.Repeated, fmt.Sprintf("%s has two results: %q and %q", e.Name, before.Value, e.Value))
 			}
 			took[e.Name] = e
-		case e.Kind == read && took[e.Name].Value != e.Value && took[e.Name].Answer == accepted:
-			t.Errorf("%s has %q at the end; accepted was %q of claim %s", e.Name, e.Value, took[e.Name].Value, took[e.Name].Lease)
+		case e.Kind == read && took[e.Name].Answer == accepted && took[e.Name].Value != e.Value:
+			r.Lost = append(r.Lost, fmt.Sprintf("%s has %q at the end, accepted was %q", e.Name, e.Value, took[e.Name].Value))
 		default:
 		}
 	}
+	r.Wanted += len(values) + len(took)
 	check.That(t, len(values) != 0 && len(took) != 0, "%d keys were computed, %d completed: too little happened", len(values), len(took))
 }

@@ -57,26 +57,6 @@ func TestClock(t *testing.T) {
 	check.That(t, before-remain <= time.Minute, "%s left instead of %s", remain, before)
 }
 
-func TestClockIsTheServers(t *testing.T) {
-	t.Parallel()
-	for name, skew := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour, "same": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newClock()
-			now := time.Now()
-			server := func(d time.Duration) time.Time { return now.Add(skew + d).Round(0) }
-			c.learn(now, server(0))
-			check.Equal(t, c.Since(server(-time.Minute), now.Add(time.Second)), time.Minute+time.Second, "a minute and a second old")
-			check.Equal(t, c.Since(server(time.Minute), now), 0, "of the future")
-			c.learn(now, server(5*time.Second)) // a message that it cannot have stored yet: the clock was behind
-			c.learn(now, server(-5*time.Second))
-			check.Equal(t, c.Since(server(0), now), 5*time.Second, "corrected by 5s")
-		})
-	}
-	got := newClock().Since(time.Now().Add(-time.Minute), time.Now())
-	check.That(t, got >= time.Minute && got <= 2*time.Minute, "without the server's: got %s", got)
-}
-
 // A context whose time is over has ended, and so have those made from it, before any timer has run.
 func TestDeadlineContextEndsOnTime(t *testing.T) {
 	t.Parallel()
@@ -112,17 +92,6 @@ func TestDeadlineContextEndsOnTime(t *testing.T) {
 		got := context.Cause(derived)
 		check.That(t, derived.Err() != nil && errors.Is(got, cause), "%s: a derived context has the cause %v, want %v", name, got, cause)
 	}
-}
-
-func TestExpiry(t *testing.T) {
-	t.Parallel()
-	seen := time.Now()
-	const ttl = time.Minute
-	for aged, want := range map[time.Duration]time.Duration{0: ttl, 20 * time.Second: 40 * time.Second, ttl: 0, time.Hour: 0} {
-		check.Equal(t, Expiry(ttl, aged, seen).Sub(seen), want, fmt.Sprintf("aged %s: expires in", aged))
-	}
-	got := Expiry(0, 0, seen)
-	check.That(t, got.IsZero(), "without a TTL: expires at %s, want never", got)
 }
 
 func TestDeadlineIsBeforeTheServersAndCountsFromSending(t *testing.T) {

@@ -3,7 +3,6 @@ package kv
 import (
 	"container/heap"
 	"errors"
-	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,39 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestDueHeapGivesTheEarliest(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0))
-	start := time.Now()
-	var due dueHeap
-	var all []*watched
-	examine := func() {
-		for i, k := range due {
-			check.Require(t, k.index == i && !k.next.Before(due[0].next),
-				"seed %d: element %d has index %d and is due %s, the first %s", seed, i, k.index, k.next, due[0].next)
-		}
-	}
-	for range 2000 {
-		at := start.Add(time.Duration(r.Int64N(int64(time.Hour))))
-		switch n := r.IntN(4); {
-		case n == 0 && len(all) > 0:
-			i := r.IntN(len(all))
-			heap.Remove(&due, all[i].index)
-			all = append(all[:i], all[i+1:]...)
-		case n == 1 && len(all) > 0:
-			k := all[r.IntN(len(all))]
-			k.next = at
-			heap.Fix(&due, k.index)
-		default:
-			k := &watched{next: at}
-			heap.Push(&due, k)
-			all = append(all, k)
-		}
-		examine()
-	}
-}
 
 func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
 	t.Parallel()

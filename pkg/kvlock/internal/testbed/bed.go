@@ -20,7 +20,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // Bucket is the name of the bucket.
@@ -257,28 +256,6 @@ func Serve(bucket string) (js jetstream.JetStream, stop func()) {
 		nc.Close()
 		srv.Stop()
 	}
-}
-
-// Client is the task of a process with a separate connection.
-type Client struct {
-	TTL time.Duration // the TTL of the lock or claim that the process holds
-	URL string        // of its server
-}
-
-// Role returns the role of a process that runs work with a separate connection.
-func Role(name string, work func(ctx context.Context, js jetstream.JetStream, c Client) error) crash.Role[Client] {
-	return crash.Role[Client]{Name: name, Run: func(ctx context.Context, c Client) error {
-		nc, err := nats.Connect(c.URL, nats.MaxReconnects(-1))
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		js, err := jetstream.New(nc)
-		if err != nil {
-			return err
-		}
-		return work(ctx, js, c)
-	}}
 }
 
 // Listening is New with a server that other processes reach.

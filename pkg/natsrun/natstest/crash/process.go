@@ -25,11 +25,20 @@ type Process struct {
 }
 
 // Start starts cmd, which may be any program, and kills it when the test ends. It sets cmd's standard input, output and
-// error.
+// error. With -short it skips the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
+	skipShort(t)
 	p, err := testbed.Command(t.Output(), cmd)
 	return started(t, strings.Join(cmd.Args, " "), p, err)
+}
+
+// skipShort skips a test of other processes with -short, as in runs under the race detector: it would read no report of theirs.
+func skipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes: not with -short")
+	}
 }
 
 // started kills a process when the test ends, or fails the test with the error of its start.

@@ -194,9 +194,10 @@ type Role[T any] struct {
 func (r Role[T]) Main() { testbed.Main(r.Name, r.Run) }
 
 // Start starts a process in the role with a task, which is passed as JSON, and kills it when the test ends. The test
-// binary gets args; it needs none when Main knows the role.
+// binary gets args; it needs none when Main knows the role. With -short it skips the test.
 func (r Role[T]) Start(t testing.TB, task T, args ...string) *Process {
 	t.Helper()
+	skipShort(t)
 	p, err := testbed.Start(t.Output(), r.Name, task, args...)
 	return started(t, fmt.Sprintf("%s %+v", r.Name, task), p, err)
 }

@@ -1,0 +1,707 @@
+package service_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/internal/natsotel/export"
+	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/service/access"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+const (
+	bound  = 1 << 20 // of each stream in bytes
+	jobs   = contracts.StreamImportJobs
+	events = contracts.StreamEvents
+)
+
+// store is a service with a stream that refuses messages when it is full, and one that drops the oldest.
+type store struct {
+	*testing.T
+
+	exports *export.Exports
+	hold    chan struct{} // has an element for each job that may end
+	js      jetstream.JetStream
+	proxy   *natstest.Proxy
+	service *service.Service
+}
+
+func newStore(t *testing.T, srv *natsrun.Server, works bool) *store {
+	t.Helper()
+	sh := &store{T: t, hold: make(chan struct{}, 100), proxy: natstest.NewProxy(t, srv)}
+	_, sh.js = natstest.Connect(t, srv)
+	nc, _ := natstest.Connect(t, srv, sh.proxy.Through())
+	var err error
+	sh.exports, err = export.Start(t.Context(), export.Config{Service: "shop"})
+	check.OK(t, err)
+	t.Cleanup(func() {
+		if err := service.StopExports(context.Background(), sh.exports); err != nil { //nolint:usetesting // that of the test is over
+			t.Error(err)
+		}
+	})
+	open := func(context.Context, *service.Service) error { return nil }
+	if works {
+		open = sh.open
+	}
+	cfg := service.BaseConfig{CreateAssets: true, Exports: sh.exports, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1}
+	sh.service, err = service.Start(t.Context(), nc, service.Spec{
+		Config: cfg.WithDefaults(service.None, 1), Description: "Sells", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
+		Open:   open,
+		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events, recipes, objects},
+	})
+	check.OK(t, err)
+	t.Cleanup(func() {
+		check.ErrorIs(t, sh.service.Stop(), nil)
+	})
+	return sh
+}
+
+// open makes the worker of the stream of jobs, which works one at a time.
+func (sh *store) open(_ context.Context, s *service.Service) error {
+	w, err := s.Worker("worker", worker.Config{Consumer: "importer", Concurrency: 1, Stream: jobs})
+	if err != nil {
+		return err
+	}
+	work := func(ctx context.Context, _ *worker.Job[json.RawMessage]) error {
+		select {
+		case <-sh.hold:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return worker.Handle(w, "jobs.import.worked.>", worker.Policy{Timeout: time.Hour}, work)
+}
+
+// fill stores messages in a stream until they use a part of its bound in percent, and lets the time of a sample pass.
+func (sh *store) fill(stream, subject string, percent uint64) {
+	sh.Helper()
+	const body = 1000
+	for {
+		s := check.Must(sh.js.Stream(sh.Context(), stream))(sh)
+		if s.CachedInfo().State.Bytes*100 >= bound*percent {
+			break
+		}
+		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), subject, make([]byte, body))))
+	}
+	pass()
+}
+
+// pass lets the time of a sample pass.
+func pass() { time.Sleep(16 * time.Second) } //nolint:forbidigo // fake time
+
+// ready checks the state of the check: "" for passed, "note" and "failed", and parts of its text.
+func (sh *store) ready(state string, says ...string) {
+	sh.Helper()
+	err := sh.service.Ready()["streams"]
+	got := "failed"
+	if _, ok := errors.AsType[service.Note](err); ok {
+		got = "note"
+	} else if err == nil {
+		got = ""
+	}
+	if got != state {
+		sh.Errorf("%q with %v, want %q", got, err, state)
+	}
+	for _, part := range says {
+		if !strings.Contains(fmt.Sprint(err), part) {
+			sh.Errorf("%v does not say %q", err, part)
+		}
+	}
+}
+
+// gauge returns the fullness of a stream in the metrics, "" for none.
+func (sh *store) gauge(stream, by string) string {
+	return sh.metric("stream_fullness_ratio", stream, by)
+}
+
+// metric returns the value with the labels in the metrics, "" for none.
+func (sh *store) metric(name string, labels ...string) string {
+	sh.Helper()
+	answer := httptest.NewRecorder()
+	sh.exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(sh.Context(), "GET", "/metrics", nil))
+	for line := range strings.Lines(answer.Body.String()) {
+		has := strings.HasPrefix(line, name+"{") || strings.HasPrefix(line, name+" ")
+		for _, label := range labels {
+			has = has && strings.Contains(line, `"`+label+`"`)
+		}
+		if has {
+			return strings.TrimSpace(line[strings.LastIndex(line, " "):])
+		}
+	}
+	return ""
+}
+
+func inStore(t *testing.T, f func(*store)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { f(newStore(t, srv, false)) })
+}
+
+// The service is not ready before its stream refuses messages, says so before that, and is ready again when there is room.
+func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
+	inStore(t, func(sh *store) {
+		sh.ready("")
+		sh.fill(jobs, "jobs.import.x", 79)
+		sh.ready("")
+		sh.fill(jobs, "jobs.import.x", 80)
+		sh.ready("note", jobs+" is 80 % full")
+		if got := sh.gauge(jobs, "bytes"); !strings.HasPrefix(got, "0.80") {
+			sh.Errorf("the gauge is %q", got)
+		}
+		sh.fill(jobs, "jobs.import.x", 95)
+		sh.ready("failed", jobs+" is 95 % full")
+		check.ErrorIs(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)), nil)
+		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
+		check.OK(sh, s.Purge(sh.Context()))
+		pass()
+		sh.ready("")
+		check.Equal(sh, sh.gauge(jobs, "bytes"), "0", "the gauge")
+
+		// A stream that drops its oldest messages is full as a rule: the gauge shows it.
+		sh.fill(events, "events.x", 96)
+		sh.ready("")
+		if got := sh.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
+			sh.Errorf("the gauge is %q", got)
+		}
+		check.Equal(sh, sh.gauge(contracts.StreamDead, "bytes"), "0", "the gauge of dead letters")
+
+		// The server's present bounds count, also that of messages.
+		cfg := s.CachedInfo().Config
+		cfg.MaxMsgs = 10
+		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), cfg)))
+		for range 9 {
+			check.OK(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)))
+		}
+		pass()
+		sh.ready("note", jobs+" is 90 % full")
+		check.Equal(sh, sh.gauge(jobs, "messages"), "0.9", "the gauge")
+
+		// A stream that was deleted is named until it is there again.
+		check.OK(sh, sh.js.DeleteStream(sh.Context(), jobs))
+		pass()
+		sh.ready("failed", jobs+" is missing")
+		check.Equal(sh, sh.gauge(jobs, "bytes"), "", "the gauge")
+		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), s.CachedInfo().Config)))
+		pass()
+		sh.ready("")
+	})
+}
+
+// An old answer is not shown as one that holds, and a server that answers again is believed.
+func TestAnOldAnswerIsNotShown(t *testing.T) {
+	inStore(t, func(sh *store) {
+		sh.fill(jobs, "jobs.import.x", 96)
+		sh.ready("failed")
+		sh.proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && f.Subject == "$JS.API.STREAM.INFO."+jobs }))
+		pass()
+		sh.ready("failed")      // one lost answer changes nothing
+		time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		sh.ready("note", jobs+": how full it is was not answered for 1m")
+		check.Equal(sh, sh.gauge(jobs, "bytes"), "", "the gauge")
+		if sh.gauge(events, "bytes") == "" {
+			sh.Error("the other streams have no gauge")
+		}
+		sh.proxy.Filter(nil)
+		pass()
+		sh.ready("failed", "96 % full")
+	})
+}
+
+// shop is a service with a route of each kind.
+func shop(cfg service.BaseConfig) service.Spec {
+	sell := func(w http.ResponseWriter, _ *http.Request) error {
+		_ = json.NewEncoder(w).Encode("sold")
+		return nil
+	}
+	return service.Spec{
+		Config: cfg.WithDefaults("127.0.0.1:0", 1), Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
+		Open: func(context.Context, *service.Service) error { return nil },
+		Routes: func(r *service.Router) {
+			r.Handle("GET /page", access.Public(), sell)
+			r.Handle("GET /v1/items/{item}", access.All(access.Read), sell)
+			r.Handle("DELETE /v1/items/{item}", access.All(access.Operate), sell)
+		},
+	}
+}
+
+func start(t *testing.T, spec service.Spec) *service.Service {
+	t.Helper()
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	s := check.Must(service.Start(t.Context(), nc, spec))(t)
+	t.Cleanup(func() {
+		check.ErrorIs(t, s.Stop(), nil)
+	})
+	return s
+}
+
+// Each route is on one listener, all listeners speak TLS, and a service without a listener for operators has all routes on one.
+func TestEachRouteIsOnItsListener(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	a.issue(t, "shop")
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t)
+	cfg := service.BaseConfig{Exports: exports, Logger: slog.New(slog.DiscardHandler), TLSCert: a.file("shop.pem"), TLSKey: a.file("shop.key")}
+	one := start(t, shop(cfg))
+	cfg.AdminListen = "127.0.0.1:0"
+	many := start(t, shop(cfg))
+	cfg.AdminListen = service.None
+	hidden := start(t, shop(cfg))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}
+	for route, part := range map[string]string{
+		"GET /v1/items/7": "", "DELETE /v1/items/7": "admin", "GET /page": "",
+		"GET /livez": "admin", "GET /readyz": "admin", "GET /version": "admin", "GET /metrics": "admin",
+	} {
+		listeners := map[string]bool{
+			one.URL(): true, hidden.URL(): part == "", many.URL(): part == "", many.AdminURL(): part == "admin",
+		}
+		for base, want := range listeners {
+			method, path, _ := strings.Cut(route, " ")
+			r, err := http.NewRequestWithContext(t.Context(), method, base+path, http.NoBody)
+			check.Require(t, err == nil && strings.HasPrefix(base, "https://"), "%v %v", base, err)
+			resp, err := client.Do(r)
+			check.OK(t, err)
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			got := resp.StatusCode == http.StatusOK
+			check.That(t, got == want && err == nil, "%s of %q at %s is %d %s: %v", route, part, base, resp.StatusCode, text, err)
+		}
+	}
+	check.That(t, one.AdminURL() == "" && hidden.AdminURL() == "", "there are listeners that nobody asked for")
+}
+
+// Without keys, no listener may be reached from other machines.
+func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	check.OK(t, check.Err(access.Add(keys, access.Key{Name: "reader", Scopes: []access.Scope{access.Read}})))
+	for name, tt := range map[string]struct {
+		api, admin string
+		change     func(*service.Spec)
+		refused    string
+	}{
+		"API":       {api: ":0", refused: "SHOP_LISTEN"},
+		"admin":     {admin: ":0", refused: "SHOP_ADMIN_LISTEN"},
+		"probes":    {admin: ":0", change: func(s *service.Spec) { s.Routes = func(*service.Router) {} }, refused: "SHOP_ADMIN_LISTEN"},
+		"with keys": {api: ":0", admin: ":0", change: func(s *service.Spec) { s.Config.Keys = keys }},
+		"insecure":  {api: ":0", admin: ":0", change: func(s *service.Spec) { s.Config.Insecure = true }},
+	} {
+		spec := shop(service.BaseConfig{AdminListen: tt.admin, Listen: tt.api, Logger: slog.New(slog.DiscardHandler)})
+		if tt.change != nil {
+			tt.change(&spec)
+		}
+		nc, _ := natstest.Connect(t, natstest.Server(t))
+		s, err := service.Start(t.Context(), nc, spec)
+		check.That(t, (err == nil) == (tt.refused == "") && (err == nil || strings.Contains(err.Error(), "its callers are unknown")) &&
+			(err == nil || strings.Contains(err.Error(), "or "+tt.refused+" to an address")),
+			"%s: %v", name, err)
+		if err == nil {
+			check.ErrorIs(t, s.Stop(), nil, name)
+		}
+	}
+}
+
+// inWorkedStore runs f with a service that works jobs, and has asked how many there are.
+func inWorkedStore(t *testing.T, f func(*store)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		sh := newStore(t, srv, true)
+		pass()
+		f(sh)
+	})
+}
+
+// send stores messages.
+func (sh *store) send(subject string, n int) {
+	sh.Helper()
+	for range n {
+		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), subject, []byte("{}"))))
+	}
+}
+
+// shows checks values of metrics: each is a name with labels, and the value, "" for none.
+func (sh *store) shows(want string, name string, labels ...string) {
+	sh.Helper()
+	check.Equal(sh, sh.metric(name, labels...), want, fmt.Sprintf("%s %v", name, labels))
+}
+
+// The gauges count the jobs that wait, since when, and those that a worker has.
+func TestJobsThatWaitAreCounted(t *testing.T) {
+	inWorkedStore(t, func(sh *store) {
+		sh.shows("0", "stream_jobs", jobs, "importer", "queued")
+		sh.shows("0", "stream_jobs_age_seconds", jobs)
+		sh.send("jobs.import.worked.a", 1)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // fake time
+		sh.send("jobs.import.worked.b", 2)
+		sh.send("dead.X.y", 3)
+		pass()
+		sh.shows("2", "stream_jobs", jobs, "importer", "queued")
+		sh.shows("1", "stream_jobs", jobs, "importer", "delivered")
+		sh.shows("0", "stream_jobs", jobs, "stranded")
+		sh.shows("16", "stream_jobs_age_seconds", jobs)
+		sh.shows("3", "stream_messages", contracts.StreamDead)
+		sh.hold <- struct{}{}
+		pass()
+		sh.shows("1", "stream_jobs", jobs, "importer", "queued")
+		sh.shows("32", "stream_jobs_age_seconds", jobs)
+		sh.hold <- struct{}{}
+		sh.hold <- struct{}{}
+		pass()
+		sh.shows("0", "stream_jobs", jobs, "importer", "queued")
+		sh.shows("0", "stream_jobs", jobs, "importer", "delivered")
+		sh.shows("0", "stream_jobs_age_seconds", jobs)
+
+		// Messages for other consumers before a job do not make the job older.
+		check.OK(t,
+			check.Err(sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
+		sh.send("jobs.import.nobody", 1)
+		pass()
+		time.Sleep(time.Hour) //nolint:forbidigo // fake time
+		sh.send("jobs.import.idle", 1)
+		pass()
+		sh.shows("1", "stream_jobs", jobs, "idle", "queued")
+		sh.shows("16", "stream_jobs_age_seconds", jobs)
+	})
+}
+
+// A message that no consumer takes, and one that its consumer has given up, are stranded; one that waits or runs is not.
+func TestStrandedMessagesAreCounted(t *testing.T) {
+	inWorkedStore(t, func(sh *store) {
+		foreign, err := sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{
+			Durable: "foreign", FilterSubject: "jobs.import.foreign", MaxDeliver: 1, AckWait: time.Second,
+		})
+		check.OK(t, err)
+		sh.send("jobs.import.nobody", 2)
+		sh.send("jobs.import.foreign", 1)
+		sh.send("jobs.import.worked.a", 2)
+		pass()
+		natstest.Pass(2 * time.Second) // the second look
+		sh.shows("2", "stream_jobs", jobs, "stranded")
+		for range 2 { // the second request finds that the first is not acknowledged
+			if _, err := foreign.Next(jetstream.FetchMaxWait(2 * time.Second)); err == nil {
+				time.Sleep(2 * time.Second) //nolint:forbidigo // fake time
+			}
+		}
+		pass()
+		pass()
+		sh.shows("3", "stream_jobs", jobs, "stranded")
+		sh.shows("0", "stream_jobs", jobs, "foreign", "queued")
+	})
+}
+
+// declared makes the streams and consumers of the importer.
+func declared(t *testing.T, js jetstream.JetStream, replicas int) {
+	t.Helper()
+	options := contracts.AssetOptions{MaxBytes: 1, Replicas: replicas, Services: []string{contracts.ServiceImporter}}
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(options), provision.Options{})))
+}
+
+// imports describes a service that works the stream of imports.
+func imports(cfg service.BaseConfig) service.Spec {
+	cfg.Logger, cfg.MaxBytes = slog.New(slog.DiscardHandler), 1
+	return service.Spec{
+		Config: cfg.WithDefaults(service.None, 1), Description: "Imports", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
+		Open: func(_ context.Context, s *service.Service) error {
+			w, err := s.Worker("imports", worker.Config{Consumer: "importer", Stream: jobs})
+			if err != nil {
+				return err
+			}
+			return worker.Handle(w, "jobs.import.normal.>", worker.Policy{}, func(context.Context, *worker.Job[string]) error { return nil })
+		},
+		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, "KV_" + contracts.BucketJobs},
+	}
+}
+
+// importing starts a service that works the stream of imports, and stops it with the test.
+func importing(t *testing.T, nc *nats.Conn, replicas int) *service.Service {
+	t.Helper()
+	s := check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{Replicas: replicas})))(t)
+	t.Cleanup(func() {
+		check.ErrorIs(t, s.Stop(), nil)
+	})
+	return s
+}
+
+// A node that is away is named with each stream of which it has a replica. The service is ready without it.
+func TestAMissingNodeIsNamed(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	nc, js := natstest.ConnectURL(t, c.URLs())
+	declared(t, js, 3)
+	ready := func() error {
+		t.Helper()
+		check.OK(t, c.WaitReady(t.Context()))
+		return importing(t, nc, 3).Ready()["streams"]
+	}
+	check.ErrorIs(t, ready(), nil)
+	away := c.Nodes[2]
+	check.OK(t, away.Stop())
+	err := ready()
+	_, ok := errors.AsType[service.Note](err)
+	check.Require(t, ok, "without a node: got %v, want a note", err)
+	for _, stream := range []string{contracts.StreamDead, jobs, "KV_" + contracts.BucketJobs} {
+		want := stream + ": node " + away.Name + " "
+		check.That(t, strings.Contains(err.Error(), want), "%q does not say %q", err, want)
+	}
+	check.OK(t, away.Start(t.Context()))
+	check.ErrorIs(t, ready(), nil)
+}
+
+// A consumer that is deleted is named, and the service is ready again when it is there.
+func TestAMissingConsumerIsNamed(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		nc, js := natstest.Connect(t, srv)
+		declared(t, js, 1)
+		s := importing(t, nc, 1)
+		natstest.Pass(10 * time.Second)
+		check.OK(t, s.Ready()["imports"])
+		consumer, err := js.Consumer(t.Context(), jobs, "importer")
+		check.OK(t, err)
+		check.OK(t, js.DeleteConsumer(t.Context(), jobs, "importer"))
+		natstest.Pass(10 * time.Second)
+		err = s.Ready()["imports"]
+		check.ErrorContains(t, err, "consumer "+jobs+"/importer is missing")
+		check.OK(t, check.Err(js.CreateConsumer(t.Context(), jobs, consumer.CachedInfo().Config)))
+		natstest.Pass(10 * time.Second)
+		check.ErrorIs(t, s.Ready()["imports"], nil)
+	})
+}
+
+// A service with CreateAssets changes no consumer that is there. It names the difference with which it cannot work.
+func TestCreateAssetsKeepsAConsumer(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	options := contracts.AssetOptions{AckWait: 7 * time.Second, MaxBytes: 1, Services: []string{contracts.ServiceImporter}}
+	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
+	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(options), provision.Options{})))
+	err := service.Run(t.Context(), imports(service.BaseConfig{CreateAssets: true, NATSConfig: service.NATSConfig{NATSURL: srv.URL()}}))
+	check.ErrorContains(t, err, jobs+"/importer", "ack_wait is 7s, must be 5s", "apply the declared settings)")
+	c := check.Must(js.Consumer(t.Context(), jobs, "importer"))(t)
+	check.Equal(t, c.CachedInfo().Config.AckWait, options.AckWait)
+}
+
+const (
+	recipes = "KV_" + contracts.BucketRecipes
+	objects = "OBJ_" + contracts.BucketImportSteps
+)
+
+// stored checks the check of the stores, and its metric: passed, or failed with a text.
+func (sh *store) stored(says string) {
+	sh.Helper()
+	if err := sh.service.Ready()["store"]; (err == nil) != (says == "") || !strings.Contains(fmt.Sprint(err), says) {
+		sh.Errorf("the check of the stores is %v, want %q", err, says)
+	}
+	sh.shows(map[bool]string{true: "1", false: "0"}[says == ""], "service_ready", "store")
+}
+
+// A store that does not acknowledge writes is named within 5 seconds, and is believed again at the first write that it
+// acknowledges, also when an answer was lost and the record has expired.
+func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
+	inStore(t, func(sh *store) {
+		for stream, subject := range map[string]string{recipes: "$KV.recipes.ready.", objects: "$O.import-steps.C.ready."} {
+			for _, lost := range []bool{true, false} { // the write, or its answer
+				sh.stored("")
+				sh.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					if lost && f.FromClient && strings.HasPrefix(f.Subject, subject) ||
+						!lost && !f.FromClient && strings.Contains(string(f.Payload()), `"stream":"`+stream+`"`) {
+						return natstest.Lose
+					}
+					return natstest.Relay
+				})
+				natstest.Pass(5 * time.Second)
+				sh.stored(stream + " for ")
+				sh.stored("not acknowledged")
+				natstest.Pass(2 * time.Minute)
+				sh.stored(stream + " for 2m")
+				sh.proxy.Filter(nil)
+				natstest.Pass(5 * time.Second)
+			}
+		}
+		sh.stored("")
+	})
+}
+
+// A deleted bucket is named within 5 seconds, and one that is full for as long as it is.
+func TestAStoreThatIsMissingOrFullIsNamed(t *testing.T) {
+	inStore(t, func(sh *store) {
+		s := check.Must(sh.js.Stream(sh.Context(), recipes))(sh)
+		check.OK(sh, sh.js.DeleteStream(sh.Context(), recipes))
+		natstest.Pass(5 * time.Second)
+		sh.stored(recipes + " for ")
+		sh.stored("is missing")
+		full := s.CachedInfo().Config
+		full.MaxMsgs = 1
+		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), full)))
+		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), "$KV.recipes.x", nil)))
+		natstest.Pass(5 * time.Second)
+		sh.stored("maximum messages")
+		full.MaxMsgs = -1
+		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), full)))
+		natstest.Pass(5 * time.Second)
+		sh.stored("")
+	})
+}
+
+// The record of a service is one in each store, no client of the store sees it, and it ends a minute after the service.
+func TestTheRecordOfReadinessIsNoData(t *testing.T) {
+	inStore(t, func(sh *store) {
+		natstest.Pass(time.Hour)
+		count := func(want uint64) {
+			sh.Helper()
+			for _, name := range []string{recipes, objects} {
+				s := check.Must(sh.js.Stream(sh.Context(), name))(sh)
+				check.Equal(sh, s.CachedInfo().State.Msgs, want, name+" has messages")
+			}
+		}
+		count(1)
+		kv := check.Must(sh.js.KeyValue(sh.Context(), contracts.BucketRecipes))(sh)
+		if keys, err := kv.Keys(sh.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
+			sh.Errorf("the bucket has %v, %v", keys, err)
+		}
+		files := check.Must(sh.js.ObjectStore(sh.Context(), contracts.BucketImportSteps))(sh)
+		if all, err := files.List(sh.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
+			sh.Errorf("the object store has %v, %v", all, err)
+		}
+		check.ErrorIs(sh, sh.service.Stop(), nil)
+		natstest.Pass(62 * time.Second)
+		count(0)
+	})
+}
+
+// lastSeen is the end of a problem, which differs each time.
+var lastSeen = regexp.MustCompile(`, last seen at 20\d\d-\S+Z on host ".+" with version "0\.0\.0-dev"`)
+
+// An instance that died, is frozen or cut off is missed, and no other: not one that was stopped, replaced or declared vacant.
+func TestMissingInstancesAreNamed(t *testing.T) {
+	const (
+		late    = "late" // and may be restarting
+		gone    = "the shop is gone: no instance answers, and 1 did not stop properly"
+		one     = "1 of 2 instances of the shop do not answer"
+		unknown = "read the places of the shop: "
+	)
+	// A script starts, kills, freezes, thaws and stops instances. In between an observer watches for 14 seconds, or waits for 2. The script
+	// takes the servers away, to which the observer then comes back before instances, and deletes and makes the bucket.
+	for name, test := range map[string]struct {
+		script string
+		want   []string                  // problems in their order
+		lose   func(natstest.Frame) bool // of the observer's messages
+		stuck  bool                      // no instance can write once it has a place
+	}{
+		"one that runs":                {script: "start a, watch"},
+		"the only one is killed":       {script: "start a, watch, kill a, watch", want: []string{late, gone}},
+		"one of two, then the other":   {script: "start a, watch, start b, watch, kill b, watch, stop a, watch", want: []string{late, one, gone}},
+		"two":                          {script: "start a, watch, start b, watch, kill a, kill b, watch", want: []string{late, strings.Replace(gone, "1 did", "2 did", 1)}},
+		"the only one is stopped":      {script: "start a, watch, stop a, watch"},
+		"a rolling deployment":         {script: "start a, start b, watch, start c, watch, stop a, start d, watch, stop b, watch, stop c, start e, watch, stop d, stop e, watch"},
+		"it is started again later":    {script: "start a, watch, kill a, watch, start b, watch", want: []string{late, gone}},
+		"it is started again at once":  {script: "start a, watch, kill a, start b, watch, stop b, watch"},
+		"one of two, and stopped soon": {script: "start a, watch, start b, watch, kill b, start c, wait, stop c, watch, kill a, watch", want: []string{late, gone}},
+		"a third one is stopped soon":  {script: "start a, watch, start b, watch, start c, wait, stop c, watch, watch, kill b, watch", want: []string{late, one}},
+		"the servers were away":        {script: "start a, watch, away, watch"},
+		"they were, and it died":       {script: "start a, watch, away, watch, kill a, away, watch", want: []string{gone}},
+		"one of two is started again":  {script: "start a, watch, start b, watch, kill a, stop b, start c, watch, watch", want: []string{one}},
+		"a frozen one that is replaced": {
+			script: "start a, watch, freeze a, watch, start b, watch, thaw a, watch, kill b, watch", want: []string{late, gone, late, one},
+		},
+		"the disk is full":          {script: "start a, watch, watch", stuck: true},
+		"the observer may not ask":  {script: "start a, watch, watch, kill a, watch", want: []string{late, gone}, lose: to("$SRV.PING.")},
+		"the bucket is made again":  {script: "start a, watch, delete, make, watch, kill a, watch", want: []string{late, gone}},
+		"the bucket is missing":     {script: "start a, watch, delete, watch, kill a, watch"},
+		"the observer may not read": {script: "start a, watch, kill a, watch", want: []string{unknown}, lose: to("$JS.API.STREAM.MSG.GET.KV_jobs")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				observer, js := natstest.Proxied(t, srv)
+				declared(t, js, 1)
+				if test.lose != nil {
+					observer.Filter(natstest.Losing(test.lose))
+				}
+				links, services, shop := map[string]*natstest.Proxy{}, map[string]*service.Service{}, service.Attend(js, "shop")
+				var got []string
+				look := func(times int) {
+					for range times {
+						roll, err := shop.Look(t.Context(), 0)
+						if err != nil {
+							roll.Problem, _, _ = strings.Cut(err.Error(), "ask about")
+						}
+						if roll.Late {
+							roll.Problem = late
+						}
+						if text := lastSeen.ReplaceAllString(roll.Problem, ""); text != "" && (len(got) == 0 || got[len(got)-1] != text) {
+							got = append(got, text)
+						}
+						natstest.Pass(2 * time.Second)
+					}
+				}
+				for step := range strings.SplitSeq(test.script, ", ") {
+					switch do, id, _ := strings.Cut(step, " "); do {
+					case "start":
+						links[id] = natstest.NewProxy(t, srv)
+						nc, _ := natstest.Connect(t, srv, links[id].Through())
+						services[id] = check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{})))(t)
+						t.Cleanup(func() { _ = services[id].Stop() }) // a killed one has no connection
+						natstest.Pass(time.Second)
+						if test.stuck {
+							links[id].Filter(natstest.Losing(to("$KV.jobs.ready.shop-")))
+						}
+					case "kill":
+						links[id].Cut()
+						delete(links, id)
+					case "freeze":
+						links[id].Partition()
+					case "thaw":
+						links[id].Heal()
+					case "stop":
+						check.OK(t, services[id].Stop())
+					case "watch":
+						look(7)
+					case "wait":
+						natstest.Pass(2 * time.Second)
+					case "away":
+						for _, link := range links {
+							link.Partition()
+						}
+						natstest.Pass(20 * time.Second)
+						look(2)
+						for _, link := range links {
+							link.Heal()
+						}
+					case "delete":
+						check.OK(t, js.DeleteStream(t.Context(), "KV_jobs"))
+					case "make":
+						declared(t, js, 1)
+					}
+				}
+				check.Equal(t, got, test.want)
+			})
+		})
+	}
+}
+
+// to returns whether a message of a client is for a subject that begins so.
+func to(subject string) func(natstest.Frame) bool {
+	return func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, subject) }
+}
