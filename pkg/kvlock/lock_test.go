@@ -150,7 +150,11 @@ func TestNoBarging(t *testing.T) {
 // The push that hands a lock to a waiter may come late, by any time: the waiter never holds the lock when it has gone
 // on to the next, also when all that the waiter sends from then on is lost.
 func TestHandedLate(t *testing.T) {
-	for late := time.Duration(0); late < 1500*time.Millisecond; late += 50 * time.Millisecond {
+	step := 50 * time.Millisecond
+	if testing.Short() {
+		step = 500 * time.Millisecond
+	}
+	for late := time.Duration(0); late < 1500*time.Millisecond; late += step {
 		for _, waits := range []time.Duration{0, 100 * time.Millisecond, 240 * time.Millisecond, time.Second} {
 			runInBubble(t, fmt.Sprintf("%s after %s", late, waits), func(t *testing.T, b *bed) { testHandedLate(t, b, waits, late) })
 		}

@@ -17,6 +17,9 @@ import (
 // A waiter takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
 func TestDeadHolder(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
+		if testing.Short() && ttl > 30*time.Second {
+			continue
+		}
 		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
 			dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: ttl})
 			first := acquire(t, dead, "l")
@@ -59,6 +62,9 @@ func TestLeaseHolds(t *testing.T) {
 // Processes that were killed while they waited cost those behind them a second, however many they are, and cost it once.
 func TestManyDeadWaiters(t *testing.T) {
 	for _, kill := range []string{"waiters", "holder too"} {
+		if testing.Short() && kill == "waiters" {
+			continue
+		}
 		runInBubble(t, kill, func(t *testing.T, b *bed) {
 			const dead, ttl = 100, 10 * time.Second
 			var conns []*nats.Conn

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -39,32 +38,14 @@ func TestMadeDeadStreamTakesWhatTheDeployedOneTakes(t *testing.T) {
 	check.OK(t, json.Unmarshal(data, &declared))
 
 	b := setup(t, nil)
-
-	assertDead(t, b, "dead", declared.Subjects)
-	assertDead(t, b, "graves", []string{"graves.>"})
-}
-
-func assertDead(t *testing.T, b *bundle, subject string, want []string) {
-	t.Helper()
-
-	ready := make(chan bool, 10)
-	cfg := b.config(t, func(c *worker.Config) { c.DeadSubject, c.Hooks.Ready = subject, func(is bool, _ error) { ready <- is } })
-	r := run(t, b.js, cfg, worker.Policy{}, complete)
-
-	for !receive(t, ready, "the worker to be ready") {
-		continue
+	for i, want := range [][]string{declared.Subjects, {"graves.>"}} {
+		subject := []string{"dead", "graves"}[i]
+		r := run(t, b.js, b.config(t, func(c *worker.Config) { c.DeadSubject = subject }), worker.Policy{}, complete)
+		check.That(t, receive(t, b.ready, "the worker"), "the worker is not ready")
+		check.OK(t, r.wait())
+		have := check.Must(b.js.Stream(t.Context(), strings.ToUpper(subject)))(t).CachedInfo().Config.Subjects
+		check.Equal(t, slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(want)), subject)
 	}
-
-	check.OK(t, r.wait())
-
-	s := check.Must(b.js.Stream(t.Context(), strings.ToUpper(subject)))(t)
-
-	have := slices.Clone(s.CachedInfo().Config.Subjects)
-	slices.Sort(have)
-	want = slices.Clone(want)
-	slices.Sort(want)
-
-	check.That(t, slices.Equal(have, want), "%s takes %v, want %v", subject, have, want)
 }
 
 // body is the payload of a message without headers.
@@ -111,7 +92,7 @@ func handleAll(t *testing.T, b *bundle, worked chan<- string, patterns ...string
 }
 
 // TestNewPatternTakesTheJobsThatWereThereBefore gives a worker one more pattern, whose jobs
-// lie between those that its consumer has delivered. A consumer that is only told of the
+// lie between those that its consumer has delivered. A consumer that only gets the
 // pattern passes over them: one server keeps them and delivers them never, three delete them.
 func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 	for name, patterns := range map[string][]string{
@@ -166,7 +147,7 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 		natstest.Pass(time.Minute)
 
 		if len(worked) != 0 {
-			t.Errorf("worked %s once more", <-worked)
+			t.Errorf("%s ran again", <-worked)
 		}
 	})
 }
@@ -184,14 +165,14 @@ func TestPatternsThatTheStreamDoesNotTake(t *testing.T) {
 	}
 }
 
-// reasoned starts a worker that sends the reasons for which it is not ready, nil when it is, and tells inspectors the same.
+// reasoned starts a worker that sends the reasons for which it is not ready, nil when it is, and checks that inspectors get the same.
 func reasoned(t *testing.T, b *bundle) <-chan error {
 	t.Helper()
 	reasons := make(chan error, 100)
 	run(t, b.js, b.config(t, func(c *worker.Config) {
 		c.Hooks.Ready = func(ready bool, err error) {
 			all, failed := inspect.Workers(context.WithoutCancel(t.Context()), b.js)
-			check.That(t, failed == nil && len(all) == 1 && all[0].Ready == ready, "inspectors: %v, %+v", failed, all)
+			check.That(t, failed == nil && len(all) == 1 && all[0].Ready == ready && (all[0].Problem == "") == ready, "inspectors: %v, %+v", failed, all)
 			reasons <- err
 		}
 	}), worker.Policy{}, complete)
@@ -335,29 +316,6 @@ func TestJobWaitsForWorkerThatStarts(t *testing.T) {
 	})
 }
 
-// errorTexts is a slog.Handler that hands on the errors of events.
-type errorTexts struct {
-	slog.Handler
-
-	to chan<- string // "<event>: <error>"
-}
-
-func (h errorTexts) Enabled(context.Context, slog.Level) bool { return true }
-func (h errorTexts) WithAttrs([]slog.Attr) slog.Handler       { return h }
-
-func (h errorTexts) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "error" {
-			select {
-			case h.to <- r.Message + ": " + a.Value.String():
-			default:
-			}
-		}
-		return true
-	})
-	return nil
-}
-
 // TestDeniedPermissionIsNamed takes one permission after the other from a worker. Its events name the subject that was denied.
 // With all permissions it works: the list is that of README.md.
 func TestDeniedPermissionIsNamed(t *testing.T) {
@@ -398,9 +356,9 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 	check.OK(t, admin.wait())
 
 	_, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	told := make(chan string, 1000)
+	var log events
 	cfg := b.config(t, func(cfg *worker.Config) {
-		cfg.AutoCreate, cfg.Logger = false, slog.New(errorTexts{to: told})
+		cfg.AutoCreate, cfg.Logger = false, log.logger()
 		cfg.RequestTimeout, cfg.SettleTimeout = 200*time.Millisecond, 300*time.Millisecond
 	})
 
@@ -427,10 +385,5 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 		return
 	}
 
-	for {
-		text := receive(t, told, "the denial to be told")
-		if strings.HasPrefix(text, c.event+": ") && strings.Contains(text, c.subject) && strings.Contains(text, "ermissions") {
-			break
-		}
-	}
+	check.Until(t, patience(), "the event", func() bool { return log.hasError(c.event, c.subject, "ermissions") })
 }

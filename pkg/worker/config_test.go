@@ -91,12 +91,14 @@ func TestPolicyDelayStaysWithinItsJitter(t *testing.T) {
 	check.Equal(t, policy.delay(2, 0), 2*time.Second, "without jitter")
 	policy.Backoff = func(int) time.Duration { return -time.Hour }
 	check.Equal(t, policy.delay(1, 0.5), minDelay, "negative backoff")
+	policy.Backoff, policy.Jitter = func(int) time.Duration { return math.MaxInt64 }, 1
+	check.Equal(t, policy.delay(1, 0.999), maxDelay, "endless backoff")
 }
 
 func TestPolicyReportsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
-	err := Handle[int](&Worker{}, ">", Policy{Jitter: 2, MaxAttempts: -1, Timeout: -2}, nil)
-	check.ErrorContains(t, err, "Jitter", "MaxAttempts", "Timeout", "handler")
+	err := Handle[int](&Worker{}, ">", Policy{Jitter: 2, MaxAttempts: -1, Priority: 3, Timeout: -2}, nil)
+	check.ErrorContains(t, err, "Jitter", "MaxAttempts", "Priority is 3: use PriorityLowest to PriorityHighest, -2 to 2", "Timeout", "handler")
 }
 
 func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
@@ -118,6 +120,10 @@ func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
 		}
 		check.That(t, got == want, "%q goes to %q, want %q", subject, got, want)
 	}
+	none := func(context.Context, *Job[int]) error { return nil }
+	check.ErrorContains(t, Handle(w, "b.x", Policy{Priority: PriorityHigh}, none), "publish the jobs of each priority under their own subject")
+	w.cfg.Consumer = strings.Repeat("c", maxName)
+	check.ErrorContains(t, Handle(w, "long", Policy{Priority: PriorityLow}, none), "shorter Config.Consumer")
 	w.started.Store(true)
 	check.ErrorIs(t, add("late"), ErrStarted, "after Run")
 }

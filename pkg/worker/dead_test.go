@@ -1,11 +1,8 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -19,48 +16,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
-
-func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	cfg := b.config(t, func(c *worker.Config) { c.DeadSubject, c.Version = "graves.of", "v1.2.3" })
-
-	large := make([]byte, 900_000) // base64 would not fit into a message of 1 MB
-	_, _ = rand.Read(large[:500_000])
-
-	for i, payload := range [][]byte{[]byte("small"), large} {
-		msg := nats.NewMsg(fmt.Sprintf("jobs.a.%d", i))
-		msg.Data = payload
-		msg.Header = nats.Header{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
-
-		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
-	}
-
-	run(t, b.js, cfg, worker.Policy{}, complete)
-
-	for range 2 {
-		check.Equal(t, receive(t, b.settled, "a settlement").Outcome, worker.OutcomeDead, "outcome")
-	}
-
-	graves := check.Must(b.js.Stream(t.Context(), "GRAVES_OF"))(t)
-
-	for i, payload := range [][]byte{[]byte("small"), large} {
-		msg := check.Must(graves.GetLastMsgForSubject(t.Context(), fmt.Sprintf("graves.of.JOBS.jobs.a.%d", i)))(t)
-
-		letter := check.Must(worker.ParseDeadLetter(msg.Data))(t)
-
-		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
-		check.Equal(t, letter.Header, header)
-
-		check.Equal(t, letter.Version, "v1.2.3", "version")
-		check.That(t, bytes.Equal(letter.Payload, payload) && letter.ID == fmt.Sprint("id-", i),
-			"letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
-
-		got := msg.Header.Get(worker.HeaderDeadReason)
-		check.That(t, got == string(worker.ReasonUndecodable), "header %s is %q", worker.HeaderDeadReason, got)
-	}
-}
 
 // TestJobStaysWhileItsDeadLetterCannotBePublished takes the stream of dead letters away.
 func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
@@ -105,50 +60,6 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 	})
 }
 
-func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-
-	w, err := worker.New(b.js, b.config(t))
-	check.OK(t, err)
-
-	err = worker.Handle(w, "jobs.number.*", worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[int]) error { return io.EOF })
-	check.OK(t, err)
-
-	raw := worker.Policy{Decode: func(_ nats.Header, payload []byte, args any) error {
-		text, ok := args.(*string)
-		if !ok {
-			return fmt.Errorf("%T is no text", args)
-		}
-
-		*text = string(payload)
-		return nil
-	}}
-	if err = worker.Handle(w, "jobs.text.>", raw, func(_ context.Context, job *worker.Job[string]) error {
-		check.That(t, job.Args == "plain" && job.ID == "JOBS:2" && job.MaxAttempts == 10 && !job.EnqueuedAt.IsZero(), "job: %+v", job)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-
-	b.publish(t, "jobs.number.1", "1")
-	b.publish(t, "jobs.text.a.b", "plain")
-	b.publish(t, "jobs.other", "nobody's")
-	start(t, w)
-
-	got := make(map[string]worker.Outcome)
-	for range 2 {
-		s := receive(t, b.settled, "a settlement")
-		got[s.Subject] = s.Outcome
-	}
-
-	want := map[string]worker.Outcome{"jobs.number.1": worker.OutcomeDead, "jobs.text.a.b": worker.OutcomeCompleted}
-	check.Equal(t, got, want)
-
-	check.Equal(t, b.left(t), 1, "messages left")
-}
-
 // TestMessageWithoutHandlerWaitsForAWorkerThatHasOne is a rolling update: a newer worker
 // has widened the consumer.
 func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
@@ -174,7 +85,7 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 
 		putOff := time.Now()
 		job := make(chan *worker.Job[order], 1)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(job, theJob))
+		run(t, b.js, b.config(t), worker.Policy{}, send(job, wholeJob))
 
 		j := <-job
 		check.That(t, j.Attempt == 1, "attempt %d, want 1", j.Attempt)
@@ -307,6 +218,6 @@ func TestDeadLetterIsStoredWhateverItHolds(t *testing.T) {
 		ends(t, s, worker.OutcomeDead)
 		letters := b.letters(t)
 		last := letters[len(letters)-1]
-		check.That(t, last.Subject == subject && string(last.Payload) == "{}", "%.80s: the letter is of %.80s", subject, last.Subject)
+		check.That(t, last.Subject == subject && string(last.Payload) == "{}" && len(last.Header) == len(header), "%.80s: the letter is of %.80s", subject, last.Subject)
 	}
 }

@@ -36,7 +36,7 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 	check.That(t, !held.startHandler(copyOf(5), time.Now()), "a handler started after close")
 }
 
-// TestCopiesOfAnAcknowledgedJob tells copies from jobs with the same sequence in a stream that was made again, and from jobs
+// TestCopiesOfAnAcknowledgedJob distinguishes copies from jobs with the same sequence in a stream that was made again, and from jobs
 // that an operator has delivered again.
 func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 	t.Parallel()

@@ -109,45 +109,6 @@ func ExampleClient_Insert_unique() {
 	// jobs.mail.=YWRhQGV4YW1wbGUub3Jn done true <nil>
 }
 
-func ExampleClient_Insert_delayed() {
-	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
-		begun := time.Now()
-
-		receipt, err := c.Insert(ctx, worker.NewJob{Args: Mail{}, Subject: "jobs.mail.reminder", Delay: 300 * time.Millisecond})
-		if err != nil {
-			return err
-		}
-
-		fmt.Println(receipt.State)
-		return workOne(ctx, js, func(context.Context, *worker.Job[Mail]) error {
-			fmt.Println("not before it is due:", time.Since(begun) >= 300*time.Millisecond)
-			return nil
-		})
-	})
-	// Output:
-	// scheduled
-	// not before it is due: true
-}
-
-func ExampleClient_Job() {
-	withClient(func(ctx context.Context, _ jetstream.JetStream, c *worker.Client) error {
-		due := time.Now().Add(time.Hour)
-		if _, err := c.Insert(ctx, worker.NewJob{Subject: "jobs.mail", At: due, Unique: &worker.Unique{Key: "u17"}}); err != nil {
-			return err
-		}
-
-		job, err := c.Job(ctx, worker.JobByKey("jobs.mail", "u17"))
-		fmt.Println(job.State, job.Due.Equal(due), err)
-
-		_, err = c.Job(ctx, worker.JobByKey("jobs.mail", "u18"))
-		fmt.Println(err)
-		return nil
-	})
-	// Output:
-	// scheduled true <nil>
-	// worker: no such job: subject "jobs.mail.u18"
-}
-
 // A job that the server inserts by itself, whichever processes are there. Every instance
 // may call Schedule whenever it starts.
 func ExampleClient_Schedule() {

@@ -52,9 +52,9 @@ func inFlight(t *testing.T, srv *natsrun.Server) *gone {
 	return g
 }
 
-// TestStreamThatIsMadeAnewKeepsItsJobs deletes the stream under a running job and makes it
+// TestRecreatedStreamKeepsItsJobs deletes the stream under a running job and makes it
 // again. The sequences start over, and no acknowledgement of an old job may take a new one.
-func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
+func TestRecreatedStreamKeepsItsJobs(t *testing.T) {
 	for name, noticed := range map[string]bool{"noticed": true, "at once": false} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -91,68 +91,6 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementOfAnOldStreamTakesNoNewJob holds the new job, which has the sequence of
-// the old one, elsewhere while the old one finishes.
-func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		g := inFlight(t, srv)
-
-		old := check.Must(g.js.Stream(t.Context(), stream))(t)
-
-		consumer := check.Must(g.js.Consumer(t.Context(), stream, durable))(t)
-
-		check.OK(t, g.js.DeleteStream(t.Context(), stream))
-
-		g.until(false)
-
-		natstest.Pass(time.Second) // no two messages have one time
-
-		check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
-
-		check.OK(t, check.Err(g.js.CreateOrUpdateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
-
-		g.publish(t, "jobs.2", `{"n":2}`)
-
-		held := check.Must(consumer.Fetch(1))(t)
-
-		msg := <-held.Messages()
-		check.Require(t, msg != nil, "the worker was quicker")
-
-		g.until(true)
-
-		close(g.finish)
-
-		ends(t, <-g.settled, worker.OutcomeUnknown)
-
-		left := g.left(t)
-		check.Require(t, left == 1, "%d left, want the one that somebody else works", left)
-
-		check.ErrorIs(t, msg.DoubleAck(t.Context()), nil)
-	})
-}
-
-// TestPurgedStream purges the stream under a running job, which then has nothing to
-// acknowledge, and goes on.
-func TestPurgedStream(t *testing.T) {
-	t.Parallel()
-
-	g := inFlight(t, nil)
-
-	s := check.Must(g.js.Stream(t.Context(), stream))(t)
-
-	check.OK(t, s.Purge(t.Context()))
-
-	close(g.finish)
-	receive(t, g.settled, "the job that is gone")
-	g.publish(t, "jobs.2", `{"n":2}`)
-
-	check.Equal(t, receive(t, g.started, "the next job"), `{"n":2}`, "started")
-
-	if s := receive(t, g.settled, "the next job's end"); s.Outcome != worker.OutcomeCompleted || g.left(t) != 0 {
-		t.Errorf("%s, %d left", s.Outcome, g.left(t))
-	}
-}
-
 // TestClosedConnectionEndsRun closes the connection under a running job.
 func TestClosedConnectionEndsRun(t *testing.T) {
 	t.Parallel()
@@ -170,7 +108,7 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	// The job is there, and runs again elsewhere.
 	again := make(chan *worker.Job[order], 1)
 	_, js := natstest.Connect(t, g.srv)
-	run(t, js, g.config(t), worker.Policy{}, tell(again, theJob))
+	run(t, js, g.config(t), worker.Policy{}, send(again, wholeJob))
 
 	check.Equal(t, receive(t, again, "the job, elsewhere").Deliveries, 2, "delivery")
 }
@@ -204,7 +142,7 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 		b.drain(t)
 
 		n := log.count(worker.EventUncountedFailed)
-		check.That(t, n != 0, "nothing tells that the bucket is missing")
+		check.That(t, n != 0, "no event reports that the bucket is missing")
 
 		check.Equal(t, len(b.letters(t)), 0, "dead letters")
 	})

@@ -119,9 +119,8 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 		second := <-starts
 		within(t, "the next attempt", second.at.Sub(first.at), settleTimeout, settleTimeout+requestTimeout+2*ackWait)
 
-		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
-			t.Errorf("the second attempt: %s, %d left", s.Outcome, b.left(t))
-		}
+		s := <-b.settled
+		check.That(t, s.Outcome == worker.OutcomeCompleted && b.left(t) == 0, "the second attempt: %s, %d left", s.Outcome, b.left(t))
 	})
 }
 
@@ -152,7 +151,7 @@ func TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait(t *testing.T) {
 }
 
 // TestSilentConnectionIsGivenUpByItsPings loses all that a worker sends and gets. Nothing
-// tells that from a server that has nothing to say but the client's pings, every two minutes
+// distinguishes that from an idle server but the client's pings, every two minutes
 // by default, of which two may be unanswered.
 func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
@@ -160,7 +159,7 @@ func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
 		p := natstest.NewProxy(t, b.srv)
 		_, js := natstest.Connect(t, b.srv, p.Through(), nats.DisconnectErrHandler(func(*nats.Conn, error) { lost <- time.Now() }))
 		starts := make(chan time.Time, 1)
-		run(t, js, b.config(t), worker.Policy{}, tell(starts, theTime))
+		run(t, js, b.config(t), worker.Policy{}, send(starts, timeNow))
 		<-b.ready
 		p.Partition()
 
@@ -215,7 +214,7 @@ func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		started, leave, waits := make(chan struct{}), make(chan struct{}), make(chan bool, 10)
 		one := func(c *worker.Config) { c.Concurrency = 1 } // so that the second job goes to the other worker
-		run(t, b.js, b.config(t, one), oneAtATime, tell(started, aSignal, leave))
+		run(t, b.js, b.config(t, one), oneAtATime, send(started, signal, leave))
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 

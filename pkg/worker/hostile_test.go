@@ -91,10 +91,19 @@ func TestNothingAHandlerDoesEndsTheProcess(t *testing.T) {
 	}
 	b := setup(t, nil)
 	var log events
-	w := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Concurrency, c.Logger = 1, log.logger() })))(t)
+	around := func(ctx context.Context, info worker.Info, _ nats.Header, next func(context.Context) error) error {
+		if info.Subject == "jobs.around.1" {
+			panic(&hostile{"boom"})
+		}
+		return next(ctx)
+	}
+	w := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) {
+		c.Concurrency, c.Logger, c.Middleware = 1, log.logger(), []worker.Middleware{around}
+	})))(t)
 	policy := worker.Policy{Backoff: worker.Exponential(0, 0), MaxAttempts: 2}
 	check.OK(t,
 		worker.Handle(w, "jobs.*", policy, func(ctx context.Context, job *worker.Job[order]) error { return all[job.Args.N].do(ctx, job) }))
+	check.OK(t, worker.Handle(w, "jobs.around.>", policy, complete))
 	check.OK(t, worker.Handle(w, "jobs.args.>", policy, func(context.Context, *worker.Job[hostile]) error { return nil }))
 	check.OK(t, worker.Handle(w, "jobs.key.>", worker.Policy{
 		Limits:      []worker.Limit{{Concurrency: 1, Name: "all", Key: func(worker.Info, nats.Header, []byte) string { panic(&hostile{"boom"}) }}},
@@ -105,7 +114,10 @@ func TestNothingAHandlerDoesEndsTheProcess(t *testing.T) {
 	}, complete))
 	start(t, w)
 	b.publishN(t, len(all))
-	want := map[string]string{"jobs.args.1": "*worker_test.hostile", "jobs.key.1": "*worker_test.hostile", "jobs.decode.1": "cannot be decoded"}
+	want := map[string]string{
+		"jobs.args.1": "*worker_test.hostile", "jobs.around.1": "*worker_test.hostile", "jobs.key.1": "*worker_test.hostile",
+		"jobs.decode.1": "cannot be decoded",
+	}
 	for subject := range want {
 		b.publish(t, subject, `{}`)
 	}
@@ -189,19 +201,6 @@ func TestCallbacksThatPanicChangeNothing(t *testing.T) {
 					(name != "panic" || called["started"] > 2), "called %v, %d letters", called, letters)
 				check.That(t, len(b.letters(t)) == 1 && b.left(t) == 0, "%d letters, %d jobs left", len(b.letters(t)), b.left(t))
 			})
-		})
-	}
-}
-
-// TestBackoffIsBounded: the jitter of the longest wait makes no short one.
-func TestBackoffIsBounded(t *testing.T) {
-	for wait, most := range map[time.Duration]time.Duration{math.MaxInt64: 10 * 365 * 24 * time.Hour, math.MinInt64: 120 * time.Millisecond} {
-		bubble(t, func(t *testing.T, b *bundle) {
-			run(t, b.js, b.config(t), worker.Policy{Backoff: func(int) time.Duration { return wait }}, func(context.Context, *worker.Job[order]) error { return io.EOF })
-			b.publish(t, "jobs.1", `{}`)
-			within(t, "the wait", (<-b.settled).Delay, most*79/100, most)
-			natstest.Pass(min(most/2, time.Minute))
-			check.Equal(t, len(b.settled), 0, "further attempts")
 		})
 	}
 }

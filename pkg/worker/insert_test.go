@@ -76,7 +76,7 @@ func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
 	b := keyed(t, nil)
 	c := client(t, b.js)
 	jobs := make(chan *worker.Job[order], 3)
-	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
+	run(t, b.js, b.config(t), worker.Policy{}, send(jobs, wholeJob))
 
 	for _, job := range []worker.NewJob{
 		{Args: order{N: 1}, Subject: "jobs.a", Header: nats.Header{"Tenant": {"t1"}}},
@@ -184,6 +184,10 @@ func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {
 		}
 	}
 
+	_, err := c.Schedule(t.Context(), minutely())
+	_, ok := errors.AsType[*worker.DriftError](err)
+	check.That(t, ok, "scheduled: %v, want a DriftError", err)
+
 	r := insert(t, c, mail(worker.Unique{}))
 	check.That(t, !r.Duplicate, "unique, not kept: %+v, want it accepted: it needs nothing", r)
 
@@ -192,8 +196,8 @@ func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {
 
 	none := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.Stream = "NONE" })
 
-	_, err := none.Insert(t.Context(), worker.NewJob{Subject: "none.a"})
-	_, ok := errors.AsType[*worker.MissingError](err)
+	_, err = none.Insert(t.Context(), worker.NewJob{Subject: "none.a"})
+	_, ok = errors.AsType[*worker.MissingError](err)
 	check.That(t, ok, "no stream: %v, want a MissingError", err)
 
 	_, err = none.Insert(t.Context(), worker.NewJob{Subject: "jobs.a"})
@@ -346,7 +350,7 @@ func TestSameIDIsStoredOnce(t *testing.T) {
 		check.That(t, r.Duplicate == (i > 0) && r.ID == "i 1", "insert %d: %+v", i, r)
 	}
 
-	// A unique job is told apart by its key alone, whatever its ID: the ID of one that has
+	// A unique job is identified by its key alone, whatever its ID: the ID of one that has
 	// gone must not be in the way.
 	unique := mail(worker.Unique{})
 	unique.ID = "i 1"

@@ -37,11 +37,11 @@ func inspected(t *testing.T, js jetstream.JetStream) inspect.Info {
 	return all[0]
 }
 
-// A worker whose handlers all hang answers with their stacks, its last attempts, and its Info.
+// A worker whose handlers all hang answers with their stacks, its last attempts, and its Info, also while it stops.
 func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		hanging, until := make(chan struct{}, 2), make(chan struct{})
-		run(t, b.js, b.config(t, func(c *worker.Config) {
+		r := run(t, b.js, b.config(t, func(c *worker.Config) {
 			c.Concurrency, c.Version = 2, "v1.2.3"
 		}), worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
 			switch {
@@ -99,7 +99,14 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		msg := check.Must(nc.RequestWithContext(t.Context(), "$SRV.PING.worker."+got.Instance, nil))(t)
 		check.OK(t, json.Unmarshal(msg.Data, &ping))
 		check.Equal(t, ping.Metadata["id"], t.Name(), "the micro service is of")
+
+		r.stop()
+		natstest.Pass(time.Second)
+		check.That(t, inspected(t, js).Stopping, "a worker that stops does not say so")
 		close(until)
+		check.OK(t, r.wait())
+		_, err := inspect.Workers(t.Context(), b.js)
+		check.ErrorIs(t, err, inspect.ErrNoWorker)
 	})
 }
 
@@ -178,45 +185,13 @@ func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 	})
 }
 
-// A worker that lacks a stream, a consumer or a permission says so, and one that stops says that.
-func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		running, leave := make(chan struct{}), make(chan struct{})
-		cfg := b.config(t)
-		maker := run(t, b.js, cfg, worker.Policy{}, complete)
-		<-b.ready
-		check.OK(t, maker.wait())
-
-		cfg.AutoCreate = false
-		r := run(t, b.js, cfg, worker.Policy{}, tell(running, aSignal, leave))
-		<-b.ready
-		b.publish(t, "jobs.1", `{}`)
-		<-running
-		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
-
-		check.Require(t, !<-b.ready, "ready without a consumer")
-
-		got := inspected(t, b.js)
-		check.That(t, !got.Ready && strings.Contains(got.Problem, "onsumer"), "%+v", got)
-
-		r.stop()
-		natstest.Pass(time.Second)
-
-		got = inspected(t, b.js)
-		check.That(t, got.Stopping, "%+v", got)
-
-		close(leave)
-		check.OK(t, r.wait())
-
-		_, err := inspect.Workers(t.Context(), b.js)
-		check.ErrorIs(t, err, inspect.ErrNoWorker)
-	})
-}
-
 // Answers fit into a message of the server, whatever there is to say, and have nothing of payloads, headers and passwords.
 func TestAnswersAreBoundedAndHoldNoSecrets(t *testing.T) {
 	// The patterns of one consumer have to fit into a message as well.
 	for limit, handlers := range map[int32]int{16 << 10: 50, 1 << 20: 1500} {
+		if testing.Short() && handlers > 50 {
+			continue
+		}
 		natstest.RunBubble(t, fmt.Sprint(limit), func(t *testing.T, srv *natsrun.Server) {
 			testBounds(t, srv, handlers, min(int(limit), 256<<10))
 		}, func(c *natsrun.Config) {
@@ -352,7 +327,7 @@ func TestInspectionNeedsPermission(t *testing.T) {
 
 		// A worker that may not answer works.
 		done := make(chan string, 1)
-		run(t, js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), worker.Policy{}, tell(done, itsSubject))
+		run(t, js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), worker.Policy{}, send(done, subjectOf))
 		b.publish(t, "jobs.1", `{}`)
 		<-done
 

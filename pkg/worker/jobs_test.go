@@ -298,7 +298,7 @@ func TestPagesReadLittle(t *testing.T) {
 	})
 }
 
-func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
+func TestListOfARecreatedStreamIsRefused(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		old := insert(t, c, worker.NewJob{Subject: "jobs.a"})
@@ -307,7 +307,7 @@ func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 		check.OK(t, err)
 
 		natstest.Pass(time.Second)
-		b.anew(t)
+		b.recreate(t)
 		insert(t, c, worker.NewJob{Subject: "jobs.a"})
 		insert(t, c, worker.NewJob{Subject: "jobs.a"})
 

@@ -157,7 +157,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 			c.AckWait = time.Minute
 			c.Hooks.Waiting = func(_ worker.Info, w bool) { waits <- w }
 		})
-		first := run(t, js, cfg, oneAtATime, tell(started, aSignal, back))
+		first := run(t, js, cfg, oneAtATime, send(started, signal, back))
 
 		b.publishN(t, 5)
 		<-started
@@ -172,7 +172,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		check.That(t, errors.As(first.wait(), &stuck), "the handler counts as ended")
 
 		done := make(chan int, 10)
-		run(t, b.js, cfg, oneAtATime, tell(done, itsAttempt))
+		run(t, b.js, cfg, oneAtATime, send(done, attemptOf))
 
 		for range 5 {
 			check.Equal(t, <-done, 1, "attempt")
@@ -195,7 +195,7 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 		)
 
 		b := setup(t, srv)
-		c := newCrowd()
+		c := newLiveHandlers()
 		policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}, MaxAttempts: 100}
 
 		once, begun, all := make(map[uint64]bool), make(chan struct{}), make(chan struct{})
@@ -245,43 +245,6 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 	})
 }
 
-// TestFrozenHolderLosesItsPermit stops a process by a signal for longer than its lease. When
-// it goes on, another has its permit, and its handler's context ends.
-func TestFrozenHolderLosesItsPermit(t *testing.T) {
-	t.Parallel()
-
-	b := withChildren(t, "jobs.1")
-
-	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
-	p.Await("^started ")
-	p.Pause()
-	b.publish(t, "jobs.2", `{"n":2}`)
-
-	started := make(chan *worker.Job[order], 4)
-	hold := make(chan struct{})
-	run(t, b.js, b.config(t, childTimes), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
-		started <- job
-
-		select {
-		case <-hold:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-
-	receive(t, started, "a job to start under the permit of the frozen process")
-
-	p.Continue()
-
-	line := p.Line()
-	check.That(t, strings.HasPrefix(line, "lost"), "the process printed %q, want that it lost its permit", line)
-
-	p.Kill() // it may be next in line, and its handler never ends
-	close(hold)
-	receive(t, started, "the other job")
-}
-
 // TestPermitThatIsLeftWakesAnotherWorker has two workers of one slot each pass a permit to and
 // fro: the job that waits in the one starts when that of the other ends, not when its worker
 // looks again.
@@ -292,7 +255,7 @@ func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
 		for range 2 {
 			_, js := natstest.Connect(t, b.srv)
 			cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
-			run(t, js, cfg, oneAtATime, tell(started, theTime, end))
+			run(t, js, cfg, oneAtATime, send(started, timeNow, end))
 		}
 
 		b.publish(t, "jobs.0", `{}`)

@@ -6,66 +6,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
-
-// TestSeveralLimitsDoNotLock has jobs with two and three limits, that share some, in two
-// workers.
-func TestSeveralLimitsDoNotLock(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		const jobs = 200
-
-		c := newCrowd()
-		last := func(info worker.Info, _ nats.Header, _ []byte) string { return info.Subject[len(info.Subject)-1:] }
-
-		var left atomic.Int32
-
-		left.Store(jobs)
-
-		all := make(chan struct{})
-		policy := worker.Policy{MaxAttempts: 1, Limits: []worker.Limit{
-			{Concurrency: 4, Name: "z"}, {Concurrency: 1, Key: last, Name: "a"}, {Burst: 10, Name: "m", Per: time.Second, Rate: 500},
-		}}
-
-		b.publishN(t, jobs)
-
-		for range 2 {
-			_, js := natstest.Connect(t, b.srv)
-			run(t, js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
-				defer c.enter(ctx, "all")()
-				defer c.enter(ctx, last(job.Info, nil, nil))()
-
-				retry.Sleep(ctx, time.Millisecond)
-
-				if left.Add(-1) == 0 {
-					close(all)
-				}
-				return nil
-			})
-		}
-
-		receive(t, all, "all jobs")
-
-		c.mu.Lock()
-		defer c.mu.Unlock()
-
-		for key, n := range c.most {
-			want := map[bool]int{false: 1, true: 4}[key == "all"]
-			check.That(t, n <= want, "%d at once of %s, want at most %d", n, key, want)
-		}
-	})
-}
 
 // TestWaitingForOneLimitHoldsNoOther has a job wait for a limit that another job has, while a
 // third job needs only the limit that the first has not taken yet.
@@ -157,13 +107,14 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 	})
 }
 
-// TestRateIsKept counts the starts in every window of Per, over two workers.
+// TestRateIsKept counts the starts of jobs, or the turns of their handlers, in every window of Per, over two workers.
 func TestRateIsKept(t *testing.T) {
 	for _, l := range []worker.Limit{
 		{Name: "slow", Per: time.Minute, Rate: 10},
 		{Burst: 5, Name: "bursts", Per: time.Second, Rate: 3},
 		{Burst: 3, Name: "fast", Per: time.Second, Rate: 100},
 		{Burst: 4, Concurrency: 2, Name: "both", Per: time.Second, Rate: 10},
+		{Burst: 2, Name: "turns", Per: time.Second, Rate: 2, Turns: true},
 	} {
 		natstest.RunBubble(t, l.Name, func(t *testing.T, srv *natsrun.Server) { rateIsKept(t, srv, l) })
 	}
@@ -187,7 +138,10 @@ func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
 
 	for range 2 {
 		_, js := natstest.Connect(t, srv)
-		run(t, js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
+		run(t, js, cfg, policy, func(ctx context.Context, job *worker.Job[order]) error {
+			if l.Turns {
+				check.OK(t, worker.Turn(ctx, l.Name))
+			}
 			mu.Lock()
 			starts = append(starts, time.Now())
 			mu.Unlock()
@@ -257,7 +211,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 			return natstest.Relay
 		})
 
-		run(t, js, b.config(t), oneAtATime, tell(begun, theTime))
+		run(t, js, b.config(t), oneAtATime, send(begun, timeNow))
 
 		b.publish(t, "jobs.2", `{}`)
 		natstest.Pass(time.Minute)
@@ -274,7 +228,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 	})
 }
 
-// renew writes the last record of a worker's lease once more.
+// renew writes the last record of a worker's lease again.
 func renew(t *testing.T, js jetstream.JetStream, subject string) {
 	t.Helper()
 

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -101,110 +100,6 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 	})
 }
 
-func TestInsertsSurviveRestarts(t *testing.T) {
-	t.Parallel()
-
-	const n = 2000
-
-	b := keyed(t, nil)
-	c := client(t, b.js, func(cfg *worker.ClientConfig) {
-		cfg.RequestTimeout, cfg.SettleTimeout = 300*time.Millisecond, patience()
-	})
-	jobs := make([]worker.NewJob, n)
-
-	for i := range jobs {
-		jobs[i] = worker.NewJob{Args: order{N: i}, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(i), Keep: time.Hour}}
-	}
-
-	done := make(chan error, 1)
-
-	go func() {
-		receipts, err := insertAll(t.Context(), c, jobs)
-		for i, r := range receipts {
-			if r.Duplicate || r.ID == "" {
-				err = errors.Join(err, fmt.Errorf("job %d: %+v", i, r)) //nolint:err113 // a test
-			}
-		}
-
-		done <- err
-	}()
-
-	_, other := natstest.Connect(t, b.srv)
-
-	for _, share := range []uint64{n / 10, n / 2} {
-		check.Until(t, patience(), "jobs to be stored", func() bool {
-			s, err := other.Stream(t.Context(), stream)
-			return err == nil && s.CachedInfo().State.Msgs >= share
-		})
-		b.restart(t)
-	}
-
-	check.ErrorIs(t, receive(t, done, "the inserts"), nil)
-
-	check.Equal(t, b.left(t), n, "jobs stored")
-}
-
-// TestInsertsSurviveTheLeadersDeath kills the leader of three nodes under rivals that all
-// insert the same keys. No key is inserted twice, none is lost.
-func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
-	t.Parallel()
-
-	const keys = 300
-
-	cluster := natstest.Cluster(t, 3)
-	connect := func() (*nats.Conn, jetstream.JetStream) { return natstest.ConnectURL(t, cluster.URLs()) }
-	jobStream(t, connect, 3)
-
-	var accepted [keys]atomic.Int32
-
-	half := make(chan struct{})
-	done := make(chan error, 3)
-
-	for r := range 3 {
-		_, js := connect()
-		c := client(t, js, func(cfg *worker.ClientConfig) { cfg.RequestTimeout, cfg.SettleTimeout = time.Second, patience() })
-
-		go func() {
-			for k := range keys {
-				if k == keys/2 && r == 0 {
-					close(half)
-				}
-
-				receipt, err := c.Insert(t.Context(), worker.NewJob{
-					Args: k, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(k), Keep: time.Hour},
-				})
-				if err != nil {
-					done <- err
-					return
-				}
-
-				if !receipt.Duplicate {
-					accepted[k].Add(1)
-				}
-			}
-
-			done <- nil
-		}()
-	}
-
-	receive(t, half, "half of the inserts")
-
-	leader := check.Must(cluster.StreamLeader(t.Context(), stream))(t)
-
-	check.OK(t, leader.Kill())
-
-	for range 3 {
-		check.OK(t, receive(t, done, "the inserts"))
-	}
-
-	for k := range keys {
-		check.Equal(t, accepted[k].Load(), 1, fmt.Sprintf("key %d: inserts accepted", k))
-	}
-
-	_, js := connect()
-	check.Equal(t, stored(t, js), keys, "jobs stored")
-}
-
 // startBehind returns a JetStream context whose stream has a leader that is behind its consumer's, as it happens on three servers:
 // it has not stored the job that the consumer has delivered. So it refuses the first write that speaks of the job, with the given
 // code, and knows nothing of its key.
@@ -253,6 +148,47 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 
 			again := insert(t, c, job)
 			check.That(t, again.Duplicate && again.State == worker.StateDone, "the key of a job that is done and kept: %+v", again)
+		})
+	}
+}
+
+// TestClientAsksAgain loses the first questions of calls about single jobs, schedules and pauses, or the answers.
+func TestClientAsksAgain(t *testing.T) {
+	calls := map[string]func(context.Context, *worker.Client, worker.JobRef) error{
+		"cancel": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
+			return check.Err(c.Cancel(ctx, ref))
+		},
+		"job": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
+			return check.Err(c.Job(ctx, ref))
+		},
+		"pauses": func(ctx context.Context, c *worker.Client, _ worker.JobRef) error {
+			return check.Err(c.Pauses(ctx))
+		},
+		"run": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
+			return check.Err(c.RunNow(ctx, ref))
+		},
+		"unschedule": func(ctx context.Context, c *worker.Client, _ worker.JobRef) error {
+			return c.Unschedule(ctx, "jobs.report.nightly")
+		},
+	}
+	for name, call := range calls {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
+			natstest.Pass(2 * time.Second)
+			check.OK(t, first.wait())
+			p, js := natstest.Proxied(t, srv)
+			for _, fault := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {
+				for _, method := range []string{".STREAM.INFO.", ".MSG.GET.", ".MSG.DELETE."} {
+					p.Filter(nil)
+					r := insert(t, c, worker.NewJob{Delay: time.Hour, Subject: "jobs.mail"})
+					check.Must(c.Schedule(t.Context(), worker.Periodic{Subject: "jobs.report", Name: "nightly", Every: 24 * time.Hour}))(t)
+					p.Hit(func(f natstest.Frame) bool { return strings.Contains(f.Subject, method) }, fault, 2)
+					err := call(t.Context(), client(t, js), worker.JobRef{Sequence: r.Sequence})
+					check.That(t, err == nil, "%s, %s: %v", method, fault, err)
+				}
+			}
 		})
 	}
 }

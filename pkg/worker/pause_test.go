@@ -19,9 +19,9 @@ import (
 // heartbeats is how long a worker takes to follow a pause, and its latest request to end.
 const heartbeats = 3 * time.Second
 
-// two runs a worker with a handler for jobs.a.>, of a priority, and one for jobs.b.>, which tell what they start, and returns when it is
-// ready.
-func two(t *testing.T, b *bundle, cfg worker.Config, a worker.Priority) <-chan worker.Info {
+// two runs a worker with a handler for jobs.a.>, of a priority, and one for jobs.b.>. It returns the worker once that is ready, and what
+// the handlers start.
+func two(t *testing.T, b *bundle, cfg worker.Config, a worker.Priority) (*worker.Worker, <-chan worker.Info) {
 	t.Helper()
 	started, ready := make(chan worker.Info, 100), make(chan bool, 10)
 	cfg.Hooks.Ready = func(is bool, _ error) { ready <- is }
@@ -33,9 +33,10 @@ func two(t *testing.T, b *bundle, cfg worker.Config, a worker.Priority) <-chan w
 			return nil
 		}))
 	}
+	check.That(t, w.Paused("jobs.b.1"), "jobs may start before the worker has read the pauses")
 	start(t, w)
 	check.That(t, <-ready, "the worker is not ready")
-	return started
+	return w, started
 }
 
 // TestPausedHandler pauses one of two handlers, which share a consumer or do not, before and after the worker starts.
@@ -51,21 +52,19 @@ func TestPausedHandler(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
-			begin := func() <-chan worker.Info {
-				return two(t, b, b.config(t), test.priority)
-			}
 			makeAssets(t, b)
 			pause := worker.Pause{By: "ada", Pattern: "jobs.a.>"}
 			if test.until > 0 {
 				pause.Until = time.Now().Add(test.until)
 			}
+			var w *worker.Worker
 			var started <-chan worker.Info
 			if !test.first {
-				started = begin()
+				w, started = two(t, b, b.config(t), test.priority)
 			}
 			check.OK(t, c.Pause(t.Context(), pause))
 			if test.first {
-				started = begin()
+				w, started = two(t, b, b.config(t), test.priority)
 			} else {
 				natstest.Pass(heartbeats)
 			}
@@ -81,6 +80,7 @@ func TestPausedHandler(t *testing.T) {
 			check.Equal(t, len(started), 0, "paused jobs that started")
 			check.Equal(t, b.left(t), 5, "jobs that wait")
 			check.Equal(t, b.paused.Load(), 1, "paused patterns")
+			check.That(t, w.Paused("jobs.a.1") && !w.Paused("jobs.b.1"), "Paused: %t, %t", w.Paused("jobs.a.1"), w.Paused("jobs.b.1"))
 			found, err := c.Pauses(t.Context())
 			check.That(t, err == nil && len(found) == 1 && found[0].By == "ada" && found[0].Pattern == pause.Pattern, "%+v, %v", found, err)
 			ended := time.Now()
@@ -109,6 +109,7 @@ func TestPausedHandler(t *testing.T) {
 			check.That(t, took <= most, "started %s after the pause, want at most %s", took, most)
 			natstest.Pass(heartbeats)
 			check.Equal(t, b.paused.Load(), 0, "patterns paused after the end")
+			check.That(t, !w.Paused("jobs.a.1"), "a subject is paused after the end")
 		})
 	}
 }
@@ -130,7 +131,7 @@ func makeAssets(t *testing.T, b *bundle) {
 func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		d := newDiary(t)
+		d := newOrderLog(t)
 		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(ctx context.Context, job *worker.Job[order]) error {
 			d.start(ctx, job)
 			natstest.Pass(10 * time.Second)
@@ -152,35 +153,6 @@ func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
 		}
 		natstest.Pass(15 * time.Minute)
 		check.Equal(t, d.ended(), 6, "ended")
-	})
-}
-
-// TestPauseWhileTheServerIsAway pauses from a client, and in a worker, that cannot reach the server for a while.
-func TestPauseWhileTheServerIsAway(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		makeAssets(t, b)
-		clients, workers := natstest.NewProxy(t, b.srv), natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, clients.Through())
-		c := client(t, js)
-		_, far := natstest.Connect(t, b.srv, workers.Through())
-		run(t, far, b.config(t), worker.Policy{}, complete)
-		natstest.Pass(heartbeats)
-
-		clients.Partition()
-		workers.Partition()
-		done := make(chan error)
-		go func() { done <- c.Pause(context.WithoutCancel(t.Context()), worker.Pause{Pattern: "jobs.>"}) }()
-		natstest.Pass(4 * time.Second)
-		clients.Heal()
-		check.OK(t, <-done)
-		all := check.Must(client(t, b.js).Pauses(t.Context()))(t)
-		check.Equal(t, len(all), 1, "pauses")
-		workers.Heal()
-		natstest.Pass(time.Minute)
-		b.publish(t, "jobs.a", `{}`)
-		natstest.Pass(time.Minute)
-		check.Equal(t, len(b.settled), 0, "outcomes")
-		check.Equal(t, b.left(t), 1, "jobs")
 	})
 }
 
@@ -211,7 +183,8 @@ func TestPausesThatCannotBe(t *testing.T) {
 	c := client(t, setup(t, nil).js)
 	long := strings.Repeat("x", 2000)
 	for _, p := range []worker.Pause{
-		{Pattern: "jobs.\xff"}, {Pattern: long}, {By: long, Pattern: "a"}, {Pattern: "a", Until: time.Unix(0, 0)}, {Pattern: "a", Until: time.Now().AddDate(8000, 0, 0)},
+		{Pattern: "jobs.\xff"}, {Pattern: long},
+		{By: long, Pattern: "a"}, {Pattern: "a", Until: time.Unix(0, 0)}, {Pattern: "a", Until: time.Now().AddDate(8000, 0, 0)},
 	} {
 		err := c.Pause(t.Context(), p)
 		check.That(t, err != nil && len(err.Error()) < 600 && !strings.Contains(err.Error(), "missing"), "%.200v", err)
@@ -233,7 +206,7 @@ func TestPausedWorkerIsReady(t *testing.T) {
 			c := client(t, b.js)
 			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>"}))
 			b.publish(t, "jobs.a.1", `{}`)
-			started := two(t, b, b.config(t), priority)
+			_, started := two(t, b, b.config(t), priority)
 			natstest.Pass(time.Minute)
 			check.Equal(t, len(started), 0, "started")
 			check.OK(t, check.Err(c.Resume(t.Context(), "jobs.>")))
@@ -250,7 +223,7 @@ func TestDrainedWorker(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			makeAssets(t, b)
-			first := two(t, b, b.config(t), priority)
+			_, first := two(t, b, b.config(t), priority)
 			one := inspected(t, b.js)
 			got := check.Must(inspect.Drain(t.Context(), b.js, one.Instance))(t)
 			check.That(t, got.Drained && got.Ready && got.Instance == one.Instance, "%+v", got)
@@ -260,7 +233,7 @@ func TestDrainedWorker(t *testing.T) {
 			}
 			natstest.Pass(time.Minute)
 			check.Require(t, len(first) == 0 && b.left(t) == 6, "a drained worker started %d jobs, and %d are left", len(first), b.left(t))
-			second := two(t, b, b.config(t), priority)
+			_, second := two(t, b, b.config(t), priority)
 			for range 6 {
 				info := <-second
 				check.That(t, info.Attempt == 1 && info.Deliveries <= 2, "attempt %d, delivery %d; want 1, and 2 at most", info.Attempt,
@@ -313,30 +286,5 @@ func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 		check.OK(t, check.Err(inspect.Resume(t.Context(), b.js, got.Instance)))
 		<-began
 		check.Equal(t, (<-b.settled).Outcome, worker.OutcomeCompleted, "the outcome of the other")
-	})
-}
-
-// TestPaused asks a worker which jobs may start, before it has read the pauses and after.
-func TestPaused(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
-		makeAssets(t, b)
-		w := check.Must(worker.New(b.js, b.config(t)))(t)
-		check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{}, complete))
-		want := func(when string, a, other bool) {
-			t.Helper()
-			check.That(t, w.Paused("jobs.a.1") == a && w.Paused("jobs.b.1") == other, "%s: %v, %v", when, w.Paused("jobs.a.1"), w.Paused("jobs.b.1"))
-		}
-		want("before it starts", true, true)
-		start(t, w)
-		natstest.Pass(heartbeats)
-		want("without a pause", false, false)
-		c := client(t, b.js)
-		check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.a.>"}))
-		natstest.Pass(heartbeats)
-		want("paused", true, false)
-		check.OK(t, check.Err(c.Resume(t.Context(), "jobs.a.>")))
-		natstest.Pass(heartbeats)
-		want("resumed", false, false)
 	})
 }

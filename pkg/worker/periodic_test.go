@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -36,7 +35,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theJob))
+		run(t, b.js, b.config(t), worker.Policy{}, send(starts, wholeJob))
 
 		began := time.Now()
 
@@ -89,7 +88,7 @@ func TestRunsThatWait(t *testing.T) {
 		natstest.Pass(time.Hour + time.Second)
 
 		all := make(chan string, 100)
-		r := run(t, b.js, b.config(t), worker.Policy{}, tell(all, itsSubject))
+		r := run(t, b.js, b.config(t), worker.Policy{}, send(all, subjectOf))
 
 		natstest.Pass(10 * time.Second)
 
@@ -105,7 +104,7 @@ func TestCronHasATimeZone(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan time.Time, 10)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theTime))
+		run(t, b.js, b.config(t), worker.Policy{}, send(starts, timeNow))
 
 		p := worker.Periodic{Cron: "10 2 * * 6", Name: "morning", Subject: "jobs.mail", TimeZone: "Asia/Jerusalem"}
 		schedule(t, c, p) // the bubble begins on Saturday, 1 January 2000, at midnight in UTC
@@ -119,26 +118,6 @@ func TestCronHasATimeZone(t *testing.T) {
 
 		diff := cmp.Diff(listed, got, cmpopts.IgnoreFields(worker.Scheduled{}, "Since"))
 		check.That(t, diff == "" && err == nil, "%v, -want +got\n%s", err, diff)
-	})
-}
-
-// TestScheduleSurvivesARestart has the server be away when runs are due.
-func TestScheduleSurvivesARestart(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		c := client(t, b.js)
-		starts := make(chan time.Time, 10)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theTime))
-		schedule(t, c, minutely())
-		<-starts
-		b.restart(t)
-
-		began := time.Now()
-		for range 3 {
-			<-starts
-		}
-
-		took := time.Since(began)
-		check.That(t, took >= 2*time.Minute && took <= 4*time.Minute, "three runs after a restart took %s", took)
 	})
 }
 
@@ -202,25 +181,6 @@ func TestBadSchedules(t *testing.T) {
 		_, err := c.Schedule(t.Context(), p)
 		check.That(t, err != nil && strings.Contains(err.Error(), strings.TrimSpace(want)), "%+v: %v, want %q in it", p, err, want)
 	}
-}
-
-// TestStreamWithoutSchedules says what is wrong with the stream.
-func TestStreamWithoutSchedules(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil) // a plain work queue
-
-	_, err := client(t, b.js).Schedule(t.Context(), minutely())
-	_, ok := errors.AsType[*worker.DriftError](err)
-	check.That(t, ok, "got %v, want a DriftError", err)
-
-	cfg := worker.StreamConfig(stream, pattern)
-	cfg.AllowMsgSchedules = false
-
-	_, err = client(t, setupWith(t, nil, cfg).js).Schedule(t.Context(), minutely())
-
-	_, ok = errors.AsType[*jetstream.APIError](err)
-	check.That(t, ok, "got %v, want the server's refusal", err)
 }
 
 func TestNextRun(t *testing.T) {

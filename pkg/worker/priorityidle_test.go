@@ -92,7 +92,7 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		const n = 120
 
-		var effects, attempts tally
+		var effects, attempts counter
 
 		for _, class := range classNames {
 			b.publishClass(t, class, n)

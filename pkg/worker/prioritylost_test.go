@@ -3,8 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,51 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
-
-// TestConsumersOfPriorities checks their names, which the normal priority's does not change,
-// and that Run names the one that is missing or wrong.
-func TestConsumersOfPriorities(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	none := func(context.Context, string, *worker.Job[order]) error { return nil }
-
-	r := runClasses(t, b.js, b.config(t), none, threeClasses...)
-	receive(t, b.ready, "the worker to be ready")
-
-	check.OK(t, r.wait())
-
-	s := check.Must(b.js.Stream(t.Context(), stream))(t)
-
-	var names []string
-	for name := range s.ConsumerNames(t.Context()).Name() {
-		names = append(names, name)
-	}
-
-	slices.Sort(names)
-
-	want := []string{durable, durable + "-high", durable + "-low"}
-	check.That(t, slices.Equal(names, want), "consumers %v, want %v", names, want)
-
-	// Without AutoCreate one that is wrong, and one that is missing, are named together.
-	consumer, err := s.Consumer(t.Context(), durable+"-low")
-	check.OK(t, err)
-
-	wrong := consumer.CachedInfo().Config
-	wrong.AckWait = time.Hour
-
-	check.OK(t, check.Err(s.UpdateConsumer(t.Context(), wrong)))
-
-	check.OK(t, s.DeleteConsumer(t.Context(), worker.ConsumerOf(durable, worker.PriorityHigh)))
-
-	err = runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), none, threeClasses...).refuses()
-
-	missing, isMissing := errors.AsType[*worker.MissingError](err)
-	drift, isDrift := errors.AsType[*worker.DriftError](err)
-
-	check.That(t, isMissing && missing.Asset == "consumer JOBS/cook-high" && isDrift && drift.Asset == "consumer JOBS/cook-low",
-		"Run: %v, want cook-high missing and cook-low not as it must be", err)
-}
 
 // TestHandlerChangesItsPriority has a work queue, which refuses two consumers of a subject.
 func TestHandlerChangesItsPriority(t *testing.T) {
@@ -104,35 +57,6 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 		err := b.js.DeleteConsumer(t.Context(), stream, durable+"-low")
 		return (err == nil || errors.Is(err, jetstream.ErrConsumerNotFound)) && log.count(worker.EventReady) > 0
 	})
-}
-
-// TestPrioritiesThatAreRefused has those that do not exist, and two for one subject.
-func TestPrioritiesThatAreRefused(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-
-	w := check.Must(worker.New(b.js, b.config(t)))(t)
-
-	for pattern, test := range map[string]struct {
-		priority worker.Priority
-		says     string
-	}{
-		"jobs.a.>": {worker.PriorityHigh, ""},
-		"jobs.b.>": {3, "use PriorityLowest to PriorityHighest, -2 to 2"},
-		"jobs.c.>": {-3, "Policy.Priority is -3"},
-	} {
-		err := worker.Handle(w, pattern, worker.Policy{Priority: test.priority}, complete)
-		check.That(t, fmt.Sprint(err) != "<nil>" == (test.says != "") && (err == nil || strings.Contains(err.Error(), test.says)),
-			"%s: %v, want %q", pattern, err, test.says)
-	}
-
-	err := worker.Handle(w, "jobs.a.x", worker.Policy{}, complete)
-	check.ErrorContains(t, err, "publish the jobs of each priority under their own subject")
-
-	long := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) })))(t)
-
-	check.ErrorContains(t, worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, complete), "shorter Config.Consumer")
 }
 
 // TestLostPriorityDoesNotStopTheOthers deletes the consumer of one priority. The others go
@@ -227,50 +151,4 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 
 		check.Equal(t, b.left(t), 0, "messages left")
 	})
-}
-
-// TestPrioritiesOfAStreamThatIsMadeAnew deletes the stream and restarts the server.
-func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
-	t.Parallel()
-
-	const n = 100
-
-	b := setup(t, nil)
-	cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 5 })
-	runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error { return nil }, threeClasses...)
-
-	wait := func(want bool) {
-		for receive(t, b.ready, "the worker") != want {
-			continue
-		}
-	}
-	work := func() {
-		for _, class := range classNames {
-			b.publishClass(t, class, n)
-		}
-
-		for done := 0; done < len(classNames)*n; {
-			if s := receive(t, b.settled, "the jobs"); s.Outcome == worker.OutcomeCompleted {
-				done++
-			}
-		}
-	}
-
-	wait(true)
-	work()
-
-	s := check.Must(b.js.Stream(t.Context(), stream))(t)
-
-	check.OK(t, b.js.DeleteStream(t.Context(), stream))
-
-	wait(false)
-
-	check.OK(t, check.Err(b.js.CreateStream(t.Context(), s.CachedInfo().Config)))
-
-	wait(true)
-	work()
-	b.restart(t)
-	work()
-
-	check.Equal(t, b.left(t), 0, "messages left")
 }

@@ -125,7 +125,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		)
 
 		cfg, zombies := b.reporting(t)
-		run(t, js, cfg, worker.Policy{}, tell(started, aSignal, wake))
+		run(t, js, cfg, worker.Policy{}, send(started, signal, wake))
 		insert(t, c, mail(worker.Unique{Keep: time.Minute}))
 		<-started
 		p.Filter(natstest.Losing(func(f natstest.Frame) bool { // its heartbeats do not arrive, and it asks for nothing more

@@ -5,15 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -21,14 +19,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// tally counts texts. The zero value has none.
-type tally struct {
+// counter counts texts. The zero value has none.
+type counter struct {
 	mu sync.Mutex
 	of map[string]int
 }
 
 // add counts a text, and returns the number of different texts.
-func (c *tally) add(text string) int {
+func (c *counter) add(text string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -40,14 +38,14 @@ func (c *tally) add(text string) int {
 	return len(c.of)
 }
 
-func (c *tally) count(text string) int {
+func (c *counter) count(text string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.of[text]
 }
 
 // once wants n texts, each once.
-func (c *tally) once(t testing.TB, n int) {
+func (c *counter) once(t testing.TB, n int) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,8 +57,21 @@ func (c *tally) once(t testing.TB, n int) {
 	}
 }
 
-// events counts log records by their message.
-type events struct{ tally }
+// events counts log records by their message, and by their message and error.
+type events struct{ counter }
+
+// hasError reports whether there was an event with texts in its error.
+func (e *events) hasError(event string, texts ...string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for record := range e.of {
+		found, ok := strings.CutPrefix(record, event+": ")
+		if ok && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(found, text) }) {
+			return true
+		}
+	}
+	return false
+}
 
 func (e *events) logger() *slog.Logger { return slog.New(&eventHandler{e}) }
 
@@ -72,64 +83,21 @@ func (h *eventHandler) WithGroup(string) slog.Handler            { return h }
 
 func (h *eventHandler) Handle(_ context.Context, r slog.Record) error {
 	h.add(r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "error" {
+			h.add(r.Message + ": " + a.Value.String())
+		}
+		return true
+	})
 	return nil
 }
 
-func TestServerRestartsLoseNoJob(t *testing.T) {
-	t.Parallel()
-
-	const (
-		n        = 1000
-		restarts = 3
-	)
-
-	b := setup(t, nil)
-	b.publishN(t, n)
-
-	var (
-		effects tally
-		log     events
-	)
-
-	milestones := make(chan int, n)
-	cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Logger = 20, log.logger() })
-	run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
-		milestones <- effects.add(job.ID)
-		return nil
-	})
-
-	for i := range restarts {
-		for ran := 0; ran < (i+1)*n/(restarts+1); {
-			ran = receive(t, milestones, "jobs to run")
-		}
-
-		b.restart(t)
-	}
-
-	for completed := 0; completed < n; {
-		if s := receive(t, b.settled, "all jobs"); s.Outcome == worker.OutcomeCompleted {
-			completed++
-		}
-	}
-
-	// A job may run twice when the answer to its acknowledgement was lost and another
-	// delivery followed; the worker repeats the acknowledgement, so here none does.
-	effects.once(t, n)
-
-	// The last acknowledgement before a restart may have to be repeated after it.
-	check.Until(t, patience(), "the jobs to be removed", func() bool { return b.left(t) == 0 })
-
-	if lost, ready := log.count(worker.EventLost), log.count(worker.EventReady); lost < restarts || lost > 2*restarts || ready != lost+1 {
-		t.Errorf("logged %d times lost, %d times ready; want about %d, one more", lost, ready, restarts)
-	}
-}
-
-// TestDeletedConsumerIsMadeAgain holds the server's notice against the slow way to find out, a request that stays unanswered for three
+// TestDeletedConsumerIsRecreated holds the server's notice against the slow way to find out, a request that stays unanswered for three
 // seconds.
-func TestDeletedConsumerIsMadeAgain(t *testing.T) {
+func TestDeletedConsumerIsRecreated(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		jobs := make(chan int, 1)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsNumber))
+		run(t, b.js, b.config(t), worker.Policy{}, send(jobs, numberOf))
 		check.That(t, <-b.ready, "not ready at first")
 
 		for n := range 3 {
@@ -143,14 +111,14 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 			within(t, "the next job", time.Since(deleted), 0, time.Second)
 			check.That(t, <-b.ready, "recovery was not reported")
 
-			// The next consumer would be given a job that is not acknowledged yet once more.
+			// The next consumer would get a job again that is not acknowledged yet.
 			check.Equal(t, (<-b.settled).Outcome, worker.OutcomeCompleted, "the job ended as")
 		}
 	})
 }
 
-// A server shows a consumer that it makes a moment before it takes requests for it. Then the worker asks again and tells nobody; a
-// second refusal is told.
+// A server shows a consumer that it makes a moment before it takes requests for it. Then the worker asks again without a report; it
+// reports a second refusal.
 func TestConsumerIsNotServedYet(t *testing.T) {
 	t.Parallel()
 	for refusals, losses := range []int{0, 0, 1} {
@@ -170,10 +138,10 @@ func TestConsumerIsNotServedYet(t *testing.T) {
 		_, js := natstest.Connect(t, b.srv, p.Through())
 		var log events
 		jobs := make(chan int, 1)
-		run(t, js, b.config(t, func(c *worker.Config) { c.Logger = log.logger() }), worker.Policy{}, tell(jobs, itsNumber))
+		run(t, js, b.config(t, func(c *worker.Config) { c.Logger = log.logger() }), worker.Policy{}, send(jobs, numberOf))
 		b.publish(t, "jobs.1", `{"n":7}`)
 		check.Equal(t, receive(t, jobs, "the job"), 7, "job")
-		check.Equal(t, log.count(worker.EventLost), losses, "told as lost")
+		check.Equal(t, log.count(worker.EventLost), losses, "events of a loss")
 	}
 }
 
@@ -182,7 +150,7 @@ func TestAFirstProgramNeedsNothingButAutoCreate(t *testing.T) {
 
 	b := setupWith(t, nil, jetstream.StreamConfig{Name: "UNUSED", Subjects: []string{"unused"}})
 	jobs := make(chan int, 1)
-	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsNumber))
+	run(t, b.js, b.config(t), worker.Policy{}, send(jobs, numberOf))
 	receive(t, b.ready, "the worker")
 
 	insert(t, client(t, b.js), worker.NewJob{Args: order{N: 7}, Delay: time.Millisecond, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}})
@@ -238,95 +206,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 		check.ErrorContains(t, start(t, w).refuses(), want)
 	}
 	done := make(chan string, 1)
-	run(t, b.js, b.config(t), worker.Policy{}, tell(done, itsSubject))
+	run(t, b.js, b.config(t), worker.Policy{}, send(done, subjectOf))
 	b.publish(t, "jobs.1", `{}`)
 	receive(t, done, "the job")
-}
-
-// deaf is a JetStream context whose dead letters are published, but whose answers get lost.
-type deaf struct {
-	jetstream.JetStream
-
-	left atomic.Int32
-}
-
-func (d *deaf) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	ack, err := d.JetStream.PublishMsg(ctx, msg, opts...)
-	if d.left.Add(-1) >= 0 {
-		return nil, context.DeadlineExceeded
-	}
-	return ack, err
-}
-
-func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	js := &deaf{JetStream: b.js}
-	js.left.Store(3)
-
-	b.publish(t, "jobs.1", `{}`)
-	run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Discard(io.EOF) })
-
-	check.Equal(t, receive(t, b.settled, "the settlement").Outcome, worker.OutcomeDead, "outcome")
-
-	if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 {
-		t.Errorf("%d letters, %d left; want 1, 0", len(letters), b.left(t))
-	}
-}
-
-// TestRestartedServerIsNotWaitedFor restarts the server, which answers a worker's request
-// with a notice first and no look-up that follows. A worker that waits for the look-up
-// loses five seconds at every restart. The measure is the server's clock: a marker that was
-// delivered before is delivered again after four. Only a busy machine lets the marker win
-// against a worker that does not wait, and not each time. (Not in a bubble: reconnecting
-// uses a timer of the process.)
-func TestRestartedServerIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-
-	marks := check.Must(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MARKS", Subjects: []string{"mark"}}))(t)
-
-	jobs := make(chan string, 100)
-	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsSubject))
-	receive(t, b.ready, "the worker")
-
-	const rounds = 10
-	for round := range rounds {
-		marker, err := marks.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
-			AckWait: 4 * time.Second, DeliverPolicy: jetstream.DeliverNewPolicy, Durable: fmt.Sprint(round),
-		})
-		check.OK(t, err)
-
-		b.publish(t, "mark", "")
-
-		check.OK(t, check.Err(marker.Next()))
-
-		b.restart(t)
-
-		b.publish(t, "jobs.1", `{}`)
-
-		if jobIsFirst(t, marker, jobs) {
-			return
-		}
-	}
-
-	t.Errorf("the marker came before the job after each of %d restarts", rounds)
-}
-
-// jobIsFirst waits for the job, and reports whether it came before the marker.
-func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan string) bool {
-	t.Helper()
-
-	marks := make(chan struct{}, 100)
-	marking := check.Must(marker.Consume(func(jetstream.Msg) { marks <- struct{}{} }))(t)
-
-	receive(t, jobs, "the job")
-
-	first := len(marks) == 0
-
-	marking.Stop()
-	<-marking.Closed()
-	return first
 }

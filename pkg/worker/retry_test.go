@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"testing"
 	"time"
 
@@ -99,34 +98,6 @@ func TestLastAttemptEndsInTheDeadLetters(t *testing.T) {
 	check.Equal(t, got, want)
 }
 
-func TestUndecodableMessagesBlockNobody(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
-
-	poison := []string{"", "not json", `{"n":"text"}`, "\x00\xff", strings.Repeat("[", 100_000)}
-	for _, payload := range poison {
-		b.publish(t, "jobs.poison", payload)
-	}
-
-	b.publish(t, "jobs.good", `{"n":1}`)
-	run(t, b.js, cfg, worker.Policy{}, complete)
-
-	for range poison {
-		s := receive(t, b.settled, "a settlement")
-		check.That(t, s.Outcome == worker.OutcomeDead && s.Attempt == 1, "poison: %s at attempt %d, want dead at 1", s.Outcome, s.Attempt)
-	}
-
-	check.Equal(t, receive(t, b.settled, "the good job").Outcome, worker.OutcomeCompleted, "the job behind them")
-
-	letters := b.letters(t)
-	for i, payload := range poison {
-		check.That(t, string(letters[i].Payload) == payload && letters[i].Reason == worker.ReasonUndecodable,
-			"letter %d: %d bytes, %s; want the %d published, undecodable", i, len(letters[i].Payload), letters[i].Reason, len(payload))
-	}
-}
-
 // lateness is how much later than due a job may start: the server's timer.
 const lateness = 260 * time.Millisecond
 
@@ -180,7 +151,7 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		jobs := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
+		run(t, b.js, b.config(t), worker.Policy{}, send(jobs, wholeJob))
 		<-b.ready // a server that stops while it makes a stream leaves a goroutine
 
 		due := time.Now().Add(time.Hour)
@@ -215,7 +186,7 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		started := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, tell(started, theJob))
+		run(t, b.js, b.config(t), worker.Policy{}, send(started, wholeJob))
 		for name, job := range map[string]worker.NewJob{
 			"unique":     {Args: order{N: 7}, Delay: 2 * time.Minute, ID: "a", Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada"}},
 			"not unique": {Args: order{N: 7}, Delay: 2 * time.Minute, ID: "b", Subject: "jobs.mail"},

@@ -119,76 +119,6 @@ func TestJobsOfManySubjectsAreListedAcrossGaps(t *testing.T) {
 	})
 }
 
-// Middleware runs around every attempt: the handler sees its context, and its own error or
-// panic is the attempt's.
-func TestMiddleware(t *testing.T) {
-	t.Parallel()
-
-	type key struct{}
-
-	b := setup(t, nil)
-	around := func(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
-		switch info.Attempt {
-		case 1:
-			return errors.New("refused by the middleware")
-		case 2:
-			panic("in the middleware")
-		}
-		return next(context.WithValue(ctx, key{}, info.Pattern+" "+header.Get("Who")))
-	}
-	cfg := b.config(t, func(c *worker.Config) { c.Middleware = []worker.Middleware{around} })
-	seen := make(chan string, 1)
-
-	run(t, b.js, cfg, worker.Policy{Backoff: worker.Exponential(1, 1)}, func(ctx context.Context, _ *worker.Job[order]) error {
-		who, ok := ctx.Value(key{}).(string)
-		check.That(t, ok, "the handler does not see the middleware's context")
-
-		seen <- who
-		return nil
-	})
-
-	msg := nats.NewMsg("jobs.soup")
-	msg.Data = []byte(`{}`)
-	msg.Header.Set("Who", "anna")
-
-	check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
-
-	ends(t, receive(t, b.settled, "the first attempt"), worker.OutcomeRetried)
-
-	second := receive(t, b.settled, "the second attempt")
-	_, ok := errors.AsType[*worker.PanicError](second.Err)
-	check.That(t, ok, "the second attempt ended with %v, want a panic", second.Err)
-
-	check.Equal(t, receive(t, seen, "the handler"), "jobs.> anna", "the handler saw")
-
-	if third := receive(t, b.settled, "the third attempt"); third.Outcome != worker.OutcomeCompleted || third.Pattern != "jobs.>" {
-		t.Errorf("the third attempt was %s of %q: %v", third.Outcome, third.Pattern, third.Err)
-	}
-}
-
-func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		started := make(chan struct{})
-
-		var cause error
-
-		first := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(ctx context.Context, _ *worker.Job[order]) error {
-			close(started)
-			<-ctx.Done()
-			cause = context.Cause(ctx)
-			return ctx.Err()
-		})
-		b.publish(t, "jobs.1", `{}`)
-		<-started
-
-		check.ErrorIs(t, first.wait(), nil)
-
-		check.ErrorIs(t, cause, worker.ErrShutdown)
-
-		assertHandedBack(t, b)
-	})
-}
-
 // TestJobThatTheLastPullBringsIsHandedBackOnce publishes while a stopping worker's last
 // request is still at the server: the job comes to this worker, and must come here once.
 func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
@@ -215,7 +145,7 @@ func assertHandedBack(t *testing.T, b *bundle) {
 
 	again := make(chan *worker.Job[order], 1)
 	stopped := time.Now()
-	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, tell(again, theJob))
+	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, send(again, wholeJob))
 
 	job := receive(t, again, "the job")
 	waited := time.Since(stopped)
@@ -237,7 +167,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 
 		b.publishN(t, n)
 
-		var effects tally
+		var effects counter
 
 		started := make(chan struct{}, n)
 		release := make(chan struct{})

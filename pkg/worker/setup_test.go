@@ -16,7 +16,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -32,7 +31,7 @@ type order struct {
 	N int `json:"n"`
 }
 
-func TestMain(m *testing.M) { crash.Main(m, 4, killed, stepping) }
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // bundle is the environment of a test.
 type bundle struct {
@@ -130,8 +129,8 @@ func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.
 	return start(t, w)
 }
 
-// tell returns a handler that sends a property of each job to a channel, waits for others, and completes the job.
-func tell[T any](to chan<- T, property func(*worker.Job[order]) T, until ...<-chan struct{}) worker.Handler[order] {
+// send returns a handler that sends a property of each job to a channel, waits for others, and completes the job.
+func send[T any](to chan<- T, property func(*worker.Job[order]) T, until ...<-chan struct{}) worker.Handler[order] {
 	return func(_ context.Context, job *worker.Job[order]) error {
 		to <- property(job)
 		for _, wait := range until {
@@ -141,12 +140,12 @@ func tell[T any](to chan<- T, property func(*worker.Job[order]) T, until ...<-ch
 	}
 }
 
-func aSignal(*worker.Job[order]) (none struct{})       { return none }
-func itsAttempt(job *worker.Job[order]) int            { return job.Attempt }
-func itsNumber(job *worker.Job[order]) int             { return job.Args.N }
-func itsSubject(job *worker.Job[order]) string         { return job.Subject }
-func theJob(job *worker.Job[order]) *worker.Job[order] { return job }
-func theTime(*worker.Job[order]) time.Time             { return time.Now() }
+func signal(*worker.Job[order]) (none struct{})          { return none }
+func attemptOf(job *worker.Job[order]) int               { return job.Attempt }
+func numberOf(job *worker.Job[order]) int                { return job.Args.N }
+func subjectOf(job *worker.Job[order]) string            { return job.Subject }
+func wholeJob(job *worker.Job[order]) *worker.Job[order] { return job }
+func timeNow(*worker.Job[order]) time.Time               { return time.Now() }
 
 // start runs a worker and stops it when the test ends.
 func start(t testing.TB, w *worker.Worker) *running {
@@ -218,8 +217,8 @@ func (b *bundle) queue(t testing.TB, subject string, payload []byte, opts ...jet
 	check.OK(t, check.Err(b.js.PublishAsync(subject, payload, append(opts, jetstream.WithStallWait(time.Minute))...)))
 }
 
-// anew deletes the stream and recreates it, a second later: no two messages have one time. It is for bubbles only.
-func (b *bundle) anew(t testing.TB) {
+// recreate deletes the stream and recreates it, a second later: no two messages have one time. It is for bubbles only.
+func (b *bundle) recreate(t testing.TB) {
 	t.Helper()
 	old := check.Must(b.js.Stream(t.Context(), stream))(t)
 	check.OK(t, b.js.DeleteStream(t.Context(), stream))

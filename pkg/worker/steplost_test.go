@@ -94,48 +94,9 @@ func TestServerAwayInAStep(t *testing.T) {
 	})
 }
 
-// TestStepsOutliveAConsumerThatIsMadeAnew deletes the consumer under a running job, so that
-// the server counts deliveries from one again.
-func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		l := newStepRecorder()
-		passes := 0
-		run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
-			passes++
-
-			if _, err := l.run(ctx, job, "first"); err != nil {
-				return err
-			}
-
-			if passes < 5 {
-				return worker.Snooze(time.Second)
-			}
-
-			if passes == 5 {
-				check.ErrorIs(t, b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, durable), nil)
-				return errors.New("again")
-			}
-			return nil
-		})
-		b.publish(t, "jobs.1", `{}`)
-
-		for s := range b.settled {
-			if s.Outcome == worker.OutcomeCompleted {
-				break
-			}
-
-			check.Require(t, s.Outcome != worker.OutcomeDead, "dead: %v", s.Err)
-		}
-
-		l.check(t)
-
-		check.That(t, passes <= 7, "%d passes", passes)
-	})
-}
-
-// TestStepsOfAJobInAStreamMadeAnew puts a job where another was, in a stream that was
+// TestStepsOfAJobInARecreatedStream puts a job where another was, in a stream that was
 // deleted and made again.
-func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
+func TestStepsOfAJobInARecreatedStream(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		ran := 0
 
@@ -158,7 +119,7 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 
 		ends(t, <-b.settled, worker.OutcomeDead)
 
-		b.anew(t)
+		b.recreate(t)
 
 		sequence := b.publish(t, "jobs.1", `{"n":2}`)
 		check.Require(t, sequence == 1, "the second job is at %d, want 1", sequence)

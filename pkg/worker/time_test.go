@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,34 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bundle) {
-		_, other := natstest.Connect(t, b.srv)
-
-		var runs atomic.Int32
-
-		done := make(chan int, 1)
-		slow := func(_ context.Context, job *worker.Job[order]) error {
-			runs.Add(1)
-			natstest.Pass(10 * time.Minute) // 120 times AckWait
-
-			done <- job.Deliveries
-			return nil
-		}
-		run(t, b.js, b.config(t), worker.Policy{}, slow)
-		run(t, other, b.config(t), worker.Policy{}, slow)
-		b.publish(t, "jobs.1", `{}`)
-
-		check.Equal(t, <-done, 1, "deliveries")
-
-		natstest.Pass(time.Minute)
-
-		if runs.Load() != 1 || b.left(t) != 0 {
-			t.Errorf("%d runs, %d left; want 1, 0", runs.Load(), b.left(t))
-		}
-	})
-}
-
 func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second, 1700 * time.Millisecond, 7 * time.Second, time.Hour} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -50,7 +21,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				nc, js := natstest.Connect(t, b.srv)
 				started := make(chan struct{})
 				dead := make(chan struct{})
-				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, tell(started, aSignal, dead))
+				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, send(started, signal, dead))
 				b.publish(t, "jobs.1", `{}`)
 				<-started
 				natstest.Pass(after)
@@ -61,7 +32,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				check.ErrorIs(t, first.wait(), nats.ErrConnectionClosed)
 
 				again := make(chan *worker.Job[order], 1)
-				run(t, b.js, b.config(t), worker.Policy{}, tell(again, theJob))
+				run(t, b.js, b.config(t), worker.Policy{}, send(again, wholeJob))
 
 				job := <-again
 				waited := time.Since(crashed)

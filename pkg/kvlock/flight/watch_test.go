@@ -53,6 +53,9 @@ func TestWatchReturnsStatesAndThenChanges(t *testing.T) {
 
 // Ten thousand waiters, on as many keys and on one, are one subscription of the process, and no consumer.
 func TestTenThousandWaiters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10,000 waiters: not with -short")
+	}
 	t.Parallel()
 	b := setup(t)
 	p := natstest.NewProxy(t, b.Srv)

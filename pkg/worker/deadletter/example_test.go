@@ -2,7 +2,6 @@ package deadletter_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 
@@ -74,35 +73,6 @@ func ExampleGroup_Filter() {
 	// Output: 2 2 0 0
 }
 
-func ExampleStore_List() {
-	dead, stop := store()
-	defer stop()
-
-	for entry, err := range dead.List(context.Background(), deadletter.Filter{Subject: "jobs.mail.*"}, deadletter.NewestFirst) {
-		fmt.Println(must(entry, err).Sequence, entry.DeadLetter.ID, entry.DeadLetter.Error)
-	}
-
-	// Output:
-	// 3 job-3 smtp: code #
-	// 2 job-2 no such user
-	// 1 job-1 smtp: code #
-}
-
-func ExampleStore_Get() {
-	dead, stop := store()
-	defer stop()
-
-	entry := must(dead.Get(context.Background(), 2))
-
-	fmt.Printf("%s %s %s\n", entry.Kind, entry.DeadLetter.Subject, entry.DeadLetter.Payload)
-
-	_, err := dead.Get(context.Background(), 99)
-	fmt.Println(errors.Is(err, deadletter.ErrNotFound))
-	// Output:
-	// failed jobs.mail.2 {}
-	// true
-}
-
 func ExampleStore_Replay() {
 	dead, stop := store()
 	defer stop()
@@ -115,29 +85,6 @@ func ExampleStore_Replay() {
 	}))
 
 	// Output: job-2 1 <nil>
-}
-
-func ExampleStore_Discard() {
-	dead, stop := store()
-	defer stop()
-
-	result := must(dead.Discard(context.Background(), deadletter.Filter{Signature: "no such user"}, deadletter.DiscardOptions{}))
-
-	fmt.Println(result.Done)
-	// Output: 1
-}
-
-func ExampleStore_Stranded() {
-	dead, stop := store()
-	defer stop()
-
-	ctx := context.Background()
-	must(dead.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{}))
-
-	unclaimed := must(dead.Stranded(ctx, "JOBS")) // there is no consumer
-
-	fmt.Println(unclaimed.Messages, unclaimed.Subjects[0].Subject)
-	// Output: 3 jobs.mail.1
 }
 
 // must ends an example that failed.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -201,17 +200,8 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 			t.Parallel()
 
 			b := setup(t, nil)
-			settled := make(chan worker.Settlement, 10)
-
-			w, err := worker.New(b.js, worker.Config{
-				AutoCreate: true, Consumer: "c", Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
-				Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
-			})
-			check.OK(t, err)
-
 			ran, failed := 0, 0
-
-			err = worker.Handle(w, "jobs.>", worker.Policy{}, func(ctx context.Context, job *worker.Job[map[string]any]) error {
+			settled, stop := b.startWorker(t, func(ctx context.Context, job *worker.Job[any]) error {
 				err := step.Do(ctx, job, "first", func(context.Context) error {
 					ran++
 					return nil
@@ -227,10 +217,6 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 					return nil
 				})
 			})
-			check.OK(t, err)
-
-			stop := natstest.Background(t, w.Run)
-
 			check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.1", []byte(`{}`))))
 
 			s := <-settled

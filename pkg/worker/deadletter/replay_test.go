@@ -97,7 +97,7 @@ func TestReplayGoesToTheWholeSubject(t *testing.T) {
 	}
 }
 
-// watched is a JetStream context that tells before a message is published, and after, before its publisher has the answer.
+// watched is a JetStream context that calls back before a message is published, and after, before its publisher has the answer.
 type watched struct {
 	jetstream.JetStream
 

@@ -145,21 +145,22 @@ func (b *bundle) job(t testing.TB, seq uint64) *jetstream.RawStreamMsg {
 	return check.Must(s.GetMsg(t.Context(), seq))(t)
 }
 
+// startWorker runs a worker until stop is called.
+func (b *bundle) startWorker(t testing.TB, handler worker.Handler[any]) (settled chan worker.Settlement, stop func()) {
+	t.Helper()
+	settled = make(chan worker.Settlement, 1000)
+	w := check.Must(worker.New(b.js, worker.Config{
+		AutoCreate: true, Consumer: "mailer", Logger: slog.New(slog.DiscardHandler), RequestTimeout: requestTimeout(), Stream: "JOBS",
+		Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
+	}))(t)
+	check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{MaxAttempts: 1}, handler))
+	return settled, natstest.Background(t, w.Run)
+}
+
 // work runs a worker until it has settled n jobs, and returns the jobs.
 func (b *bundle) work(t testing.TB, n int, err error) []worker.Settlement {
 	t.Helper()
-
-	settled := make(chan worker.Settlement, 1000)
-
-	w, failed := worker.New(b.js, worker.Config{
-		AutoCreate: true, Consumer: "mailer", Logger: slog.New(slog.DiscardHandler), RequestTimeout: requestTimeout(), Stream: "JOBS",
-		Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
-	})
-	check.OK(t, failed)
-
-	check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[any]) error { return err }))
-
-	stop := natstest.Background(t, w.Run)
+	settled, stop := b.startWorker(t, func(context.Context, *worker.Job[any]) error { return err })
 
 	all := make([]worker.Settlement, 0, n)
 	for range n {

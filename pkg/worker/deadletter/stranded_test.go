@@ -39,8 +39,8 @@ func (b *bundle) advise(t *testing.T, subject, body string) {
 	check.OK(t, check.Err(b.js.Publish(t.Context(), "$JS.EVENT.ADVISORY.CONSUMER."+subject, []byte(body))))
 }
 
-// TestServerTellsOfWhatIsStranded has the server itself give messages up.
-func TestServerTellsOfWhatIsStranded(t *testing.T) {
+// TestServerReportsWhatIsStranded has the server itself give messages up.
+func TestServerReportsWhatIsStranded(t *testing.T) {
 	t.Parallel()
 
 	for _, terminate := range []bool{false, true} {

@@ -50,29 +50,6 @@ func ExampleRun() {
 	// completed
 }
 
-// Each step of a loop needs its own name.
-func ExampleDo() {
-	work(func(ctx context.Context, job *worker.Job[Import]) error {
-		for _, name := range []string{"ada", "eve"} {
-			err := step.Do(ctx, job, "invite "+name, func(context.Context) error {
-				fmt.Println("inviting", name)
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		err := step.Do(ctx, job, "invite ada", func(context.Context) error { return nil })
-		fmt.Println(errors.Is(err, step.ErrMisuse))
-		return nil
-	})
-	// Output:
-	// inviting ada
-	// inviting eve
-	// true
-	// completed
-}
-
 // work runs a server and a worker until one job is completed, and prints the outcomes.
 func work(handle worker.Handler[Import]) {
 	out := log.New(os.Stdout, "", 0)

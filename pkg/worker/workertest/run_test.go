@@ -24,46 +24,40 @@ type mail struct {
 	To string `json:"to"`
 }
 
-func TestRunTellsEveryOutcome(t *testing.T) {
+func TestRunReportsEveryOutcome(t *testing.T) {
 	t.Parallel()
 	policy := worker.Policy{Backoff: worker.Exponential(time.Minute, time.Hour), Jitter: -1, MaxAttempts: 3}
-	third := func(o *workertest.Options) { o.Attempt = 3 }
 	for _, c := range []struct {
 		name    string
 		err     error
 		outcome worker.Outcome
 		delay   time.Duration
 		attempt int
-		mutate  func(*workertest.Options)
+		payload []byte
 	}{
 		{"completed", nil, worker.OutcomeCompleted, 0, 1, nil},
 		{"retried by the policy", io.EOF, worker.OutcomeRetried, time.Minute, 1, nil},
-		{"second attempt", io.EOF, worker.OutcomeRetried, 2 * time.Minute, 2, func(o *workertest.Options) { o.Attempt = 2 }},
+		{"second attempt", io.EOF, worker.OutcomeRetried, 2 * time.Minute, 2, nil},
 		{"retried when asked", worker.Retry(time.Hour, io.EOF), worker.OutcomeRetried, time.Hour, 1, nil},
-		{"snoozed", worker.Snooze(24 * time.Hour), worker.OutcomeSnoozed, 24 * time.Hour, 3, third},
+		{"snoozed", worker.Snooze(24 * time.Hour), worker.OutcomeSnoozed, 24 * time.Hour, 3, nil},
 		{"discarded", worker.Discard(io.EOF), worker.OutcomeDead, 0, 1, nil},
-		{"exhausted", io.EOF, worker.OutcomeDead, 0, 3, third},
-		{"undecodable", nil, worker.OutcomeDead, 0, 1, func(o *workertest.Options) { o.Payload = []byte("{") }},
+		{"exhausted", io.EOF, worker.OutcomeDead, 0, 3, nil},
+		{"undecodable", nil, worker.OutcomeDead, 0, 1, []byte("{")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if c.mutate == nil {
-				c.mutate = func(*workertest.Options) {}
-			}
 			var got mail
 			r := workertest.Run(t, policy, func(_ context.Context, job *worker.Job[mail]) error {
 				got = job.Args
 				return c.err
-			}, mail{To: "ada"}, c.mutate)
+			}, mail{To: "ada"}, func(o *workertest.Options) { o.Attempt, o.Payload = c.attempt, c.payload })
 			check.That(t, r.Outcome == c.outcome && r.Delay == c.delay && r.Attempt == c.attempt,
 				"%s after %s, attempt %d; want %s, %s, %d", r.Outcome, r.Delay, r.Attempt, c.outcome, c.delay, c.attempt)
 			check.That(t, c.err == nil || errors.Is(r.Err, c.err), "error %v, want %v", r.Err, c.err)
-			dead := r.Dead != nil
-			check.That(t, dead == (c.outcome == worker.OutcomeDead), "dead letter %v of a job that is %s", r.Dead, r.Outcome)
+			dead := r.Dead
+			check.That(t, (dead != nil) == (c.outcome == worker.OutcomeDead), "dead letter %v of a job that is %s", r.Dead, r.Outcome)
 			check.That(t, c.name == "undecodable" || got.To == "ada", "the handler got %+v", got)
-			if dead := r.Dead; dead != nil && (dead.ID != t.Name() || dead.Attempts != c.attempt) {
-				t.Errorf("dead letter of %s after %d attempts, want %s, %d", dead.ID, dead.Attempts, t.Name(), c.attempt)
-			}
+			check.That(t, dead == nil || dead.ID == t.Name() && dead.Attempts == c.attempt, "dead letter %+v, want attempt %d", dead, c.attempt)
 		})
 	}
 }
@@ -74,9 +68,9 @@ func TestRunInABubbleCostsNoTime(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}, mail{}, func(o *workertest.Options) { o.Server = srv })
-		if _, ok := errors.AsType[*worker.TimeoutError](r.Err); !ok || r.Ran != time.Hour || r.Outcome != worker.OutcomeRetried {
-			t.Errorf("%s after %s: %v; want retried after an hour, by the timeout", r.Outcome, r.Ran, r.Err)
-		}
+		_, ok := errors.AsType[*worker.TimeoutError](r.Err)
+		check.That(t, ok && r.Ran == time.Hour && r.Outcome == worker.OutcomeRetried,
+			"%s after %s: %v; want retried after an hour, by the timeout", r.Outcome, r.Ran, r.Err)
 	})
 }
 

@@ -114,7 +114,7 @@ func TestUnreadableJournalIsNamed(t *testing.T) {
 	}
 }
 
-func TestResultThatHasLostItsPartsIsRecordedAnew(t *testing.T) {
+func TestResultWithoutItsPartsIsRecordedAgain(t *testing.T) {
 	t.Parallel()
 	large := make([]byte, maxRecord+1)
 	_, _ = rand.Read(large) // so that it is not compressed

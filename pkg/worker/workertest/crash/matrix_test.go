@@ -15,22 +15,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 4, workers, hands) }
+func TestMain(m *testing.M) { crash.Main(m, 4, workers, manyKinds) }
 
-// TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one
-// server, on one that is killed as well, and on three whose leader is killed. Half of the jobs
-// have steps and are unique, and are inserted twice; the others share few subjects, and are
-// ordered. All report to a recorder that is never killed. Every job must have one effect
-// (which the recorder takes once only), no step may run again once it was kept, and no job
-// once its completion was recorded or, as long as its server lives, acknowledged, nor before
-// the one before it has its effect, or after the next one has started.
+// TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one server, on one that is killed as well, and on
+// three whose leader is killed. Half of the jobs have steps and are unique, and are inserted twice; the others share few subjects, and are
+// ordered. Every job must have its effect. No effect may be repeated once its step was recorded, the completion of its unique job was
+// recorded, the next job of its order has started or, as long as its server lives, its job was acknowledged. No job may start before the
+// effect of the one before it.
 //
 //	go test ./crash                      some hundred jobs
 //	go test ./crash -args -long          30,000
@@ -42,15 +39,13 @@ func TestNoEffectIsLostOrDoubled(t *testing.T) {
 	if crash.Long() {
 		jobs, kills = 10_000, 10
 	}
-	recorder := newRecorder(t)
 	play := func(t *testing.T, on *crash.Servers, jobs, kills int, at ...point) {
 		t.Helper()
-		c := &cell{
-			at: slices.Repeat(at, kills), jobs: jobs, recorder: recorder, servers: on,
-			random: choices(uint64(len(t.Name()))),
+		r := &run{
+			at: slices.Repeat(at, kills), jobs: jobs, log: crash.NewLog(t), random: choices(uint64(len(t.Name()))), servers: on,
 			stream: strings.NewReplacer(" ", "_", "/", "-", ",", "").Replace(t.Name()),
 		}
-		c.play(t)
+		r.play(t)
 	}
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
@@ -72,205 +67,164 @@ func TestNoEffectIsLostOrDoubled(t *testing.T) {
 	})
 }
 
-// recorder is where effects are left: on a separate server, in the process of the test.
-type recorder struct {
-	js  jetstream.JetStream
-	url string
-}
-
-func newRecorder(t *testing.T) *recorder {
-	t.Helper()
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	_, js := natstest.Connect(t, srv)
-	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "EFFECTS", Subjects: []string{"told.>"}, Storage: jetstream.MemoryStorage,
-	})
-	check.OK(t, err)
-	return &recorder{js: js, url: srv.URL()}
-}
-
-// count is the recorder's account of the jobs of a stream.
-type count struct {
-	acked   []string // started after they had been acknowledged
-	again   []string // steps and jobs that ran although they had been recorded
-	effects map[string]int
-	late    []string // started after a later one of their subject, or before the former had its effect
-	runs    int
-}
-
-// each calls take with all notes under a subject, and their positions.
-func (r *recorder) each(t *testing.T, subject string, take func(position int, m jetstream.Msg)) {
-	t.Helper()
-	consumer := check.Must(r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}}))(t)
-	info := check.Must(consumer.Info(t.Context()))(t)
-	told := check.Must(consumer.Messages())(t)
-	defer told.Stop()
-	for i := range info.NumPending {
-		msg := check.Must(told.Next())(t)
-		take(int(i)+1, msg)
-	}
-}
-
-// never has the event after which another, its key, may not come.
-var never = map[string]string{"run": "recorded", steps[0]: "kept-" + steps[0], steps[1]: "kept-" + steps[1]}
-
-func (r *recorder) count(t *testing.T, stream string) count {
-	t.Helper()
-	c, seen := count{effects: map[string]int{}}, map[string]bool{}
-	r.each(t, "told.*."+stream+".*", func(_ int, msg jetstream.Msg) {
-		token := strings.Split(msg.Subject(), ".")
-		what, job := token[1], token[3]
-		seen[what+job] = true
-		if before := never[what]; seen[before+job] {
-			c.again = append(c.again, fmt.Sprintf("%s of job %s after %s: %s", what, job, before, msg.Data()))
-		}
-		switch {
-		case what == "effect":
-			c.effects[job]++
-		case what == "run" && seen["done"+job]:
-			c.acked = append(c.acked, job)
-		case what == "run":
-			c.runs++
-		}
-		n := check.Must(strconv.Atoi(job))(t)
-		former, next := strconv.Itoa(n-ordered), strconv.Itoa(n+ordered)
-		if what == "run" && n%2 == 0 && (seen["run"+next] || n >= ordered && !seen["effect"+former]) {
-			c.late = append(c.late, fmt.Sprintf("%s: %s", job, msg.Data()))
-		}
-	})
-	return c
-}
-
 // ordered is how far apart the jobs of one subject are that are not unique.
 const ordered = 8
 
-// cell is some jobs on some servers, whose workers are killed at some points.
-type cell struct {
+// before returns the job that goes before another in its order, "" for none.
+func before(id string) string {
+	if n, err := strconv.Atoi(id); err == nil && n%2 == 0 && n >= ordered {
+		return strconv.Itoa(n - ordered)
+	}
+	return ""
+}
+
+// run is some jobs on some servers, whose workers are killed at some points.
+type run struct {
 	at       []point
 	inserted int
 	jobs     int
 	js       jetstream.JetStream
+	log      *crash.Log
 	random   *rand.Rand
-	recorder *recorder
 	servers  *crash.Servers
+	spawned  int
 	stream   string
 }
 
-func (c *cell) play(t *testing.T) {
+func (r *run) play(t *testing.T) {
 	t.Helper()
-	_, c.js = natstest.ConnectURL(t, c.servers.URL)
-	err := natstest.UntilAnswered(t, func(ctx context.Context) error {
-		cfg := worker.StreamConfig(c.stream, c.stream+".>")
-		cfg.Replicas = c.servers.Replicas
-		_, err := c.js.CreateOrUpdateStream(ctx, cfg)
-		return err
-	})
-	check.OK(t, err)
+	r.js = newStream(t, r.servers, r.stream)
 	// Each worker finds jobs enough to come to its point.
-	portion := c.jobs / (len(c.at) + 1)
-	for i, at := range c.at {
-		c.kill(t, at, portion, c.servers.Restart != nil && (crash.Long() || i%4 == 1))
+	portion := r.jobs / (len(r.at) + 1)
+	for i, at := range r.at {
+		r.kill(t, at, portion, r.servers.Restart != nil && (crash.Long() || i%4 == 1))
 	}
-	last := c.spawn(t, nowhere, 0)
-	check.OK(t, c.insert(t.Context(), c.jobs-c.inserted))
-	c.drained(t)
+	last := r.spawn(t, nowhere, 0)
+	check.OK(t, r.insert(t.Context(), r.jobs-r.inserted))
+	drained(t, r.js, r.stream, consumer)
 	last.Stop()
-	c.judge(t)
+	r.judge(t)
 }
 
-// kill inserts jobs and has a worker die of them, while the servers may be disturbed.
-func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
+// newStream creates the stream of the jobs of a test, and the bucket.
+func newStream(t *testing.T, on *crash.Servers, name string) jetstream.JetStream {
 	t.Helper()
-	p := c.spawn(t, at, 1+c.random.IntN(max(1, jobs/2))) // half of them come to every point
+	_, js := natstest.ConnectURL(t, on.URL)
+	for _, cfg := range []jetstream.StreamConfig{worker.StreamConfig(name, name+".>"), {
+		Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, MaxMsgsPerSubject: 1, AllowDirect: true, AllowMsgTTL: true, AllowRollup: true,
+		Discard: jetstream.DiscardNew,
+	}} {
+		cfg.Replicas = on.Replicas
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, cfg)) }))
+	}
+	return js
+}
+
+// kill inserts jobs and has a worker die of them, while the server or the leader may be killed.
+func (r *run) kill(t *testing.T, at point, jobs int, restart bool) {
+	t.Helper()
+	p := r.spawn(t, at, 1+r.random.IntN(max(1, jobs/2))) // half of them come to every point
 	inserted := make(chan error, 1)
-	go func() { inserted <- c.insert(t.Context(), jobs) }()
-	if disturb {
-		check.ErrorIs(t, c.servers.Restart(t.Context(), c.stream), nil)
+	go func() { inserted <- r.insert(t.Context(), jobs) }()
+	if restart {
+		check.ErrorIs(t, r.servers.Restart(t.Context(), r.stream), nil)
 	}
 	check.OK(t, <-inserted)
 	p.Died()
 }
 
 // insert inserts jobs, those with an odd number twice.
-func (c *cell) insert(ctx context.Context, jobs int) error {
+func (r *run) insert(ctx context.Context, jobs int) error {
 	ctx, cancel := context.WithTimeout(ctx, crash.Patience)
 	defer cancel()
-	client, err := worker.NewClient(c.js, worker.ClientConfig{SettleTimeout: crash.Patience, Stream: c.stream})
+	client, err := worker.NewClient(r.js, worker.ClientConfig{SettleTimeout: crash.Patience, Stream: r.stream})
 	if err != nil {
 		return err
 	}
-	for end := c.inserted + jobs; c.inserted < end; c.inserted++ {
-		job := worker.NewJob{Args: c.inserted, ID: fmt.Sprint(c.inserted), Subject: fmt.Sprintf("%s.%d", c.stream, c.inserted)}
-		if c.inserted%2 == 0 {
-			job.Subject = fmt.Sprintf("%s.%d", c.stream, c.inserted%ordered)
-			if _, err := client.Insert(ctx, job); err != nil {
-				return err
-			}
-			continue
+	for end := r.inserted + jobs; r.inserted < end; r.inserted++ {
+		job := worker.NewJob{Args: r.inserted, ID: fmt.Sprint(r.inserted), Subject: fmt.Sprintf("%s.%d", r.stream, r.inserted)}
+		if r.inserted%2 == 0 {
+			job.Subject = fmt.Sprintf("%s.%d", r.stream, r.inserted%ordered)
+		} else {
+			job.Unique = &worker.Unique{Keep: time.Hour}
 		}
-		job.Unique = &worker.Unique{Keep: time.Hour}
-		for _, again := range []bool{false, true} {
-			receipt, err := client.Insert(ctx, job)
-			if err != nil {
-				return err
-			}
-			if again && !receipt.Duplicate {
-				return fmt.Errorf("job %d was inserted twice", c.inserted)
-			}
+		if err := insert(ctx, client, job); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (c *cell) spawn(t *testing.T, at point, after int) *crash.Process {
-	t.Helper()
-	return workers.Start(t, duty{After: after, NATS: c.servers.URL, Point: at, Recorder: c.recorder.url, Stream: c.stream})
+// insert inserts a job, a unique one twice.
+func insert(ctx context.Context, client *worker.Client, job worker.NewJob) error {
+	receipt, err := client.Insert(ctx, job)
+	if err == nil && job.Unique != nil {
+		if receipt, err = client.Insert(ctx, job); err == nil && !receipt.Duplicate {
+			err = fmt.Errorf("job %s was inserted twice", job.ID)
+		}
+	}
+	return err
 }
 
-// drained waits until no job is in the stream, for as long as there are fewer and fewer.
-func (c *cell) drained(t *testing.T) {
+// mortal reports whether a server without replicas is killed, which may forget acknowledgements.
+func (r *run) mortal() bool { return r.servers.Restart != nil && r.servers.Replicas <= 1 }
+
+func (r *run) spawn(t *testing.T, at point, after int) *crash.Process {
 	t.Helper()
-	began, most := time.Now(), uint64(0)
-	fewest, since := uint64(math.MaxUint64), began
+	r.spawned++
+	return workers.Start(t, task{
+		AcksLast: r.servers.Restart == nil, After: after, Log: r.log.Path(), Name: fmt.Sprint("p", r.spawned), NATS: r.servers.URL,
+		Ordered: !r.mortal(), Point: at, Stream: r.stream,
+	})
+}
+
+// drained waits until consumers have no job left, for as long as there are fewer and fewer.
+func drained(t *testing.T, js jetstream.JetStream, stream string, consumers ...string) {
+	t.Helper()
+	fewest, since := uint64(math.MaxUint64), time.Now()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		left, err := c.left(t.Context())
+		var left uint64
+		var err error
+		for _, name := range consumers {
+			found, failed := js.Consumer(t.Context(), stream, name)
+			if err = failed; err != nil {
+				break
+			}
+			left += found.CachedInfo().NumPending + uint64(found.CachedInfo().NumAckPending)
+		}
 		if err == nil && left == 0 {
-			t.Logf("%d jobs were left after the last kill, and drained in %s", most, time.Since(began).Round(time.Millisecond))
 			return
 		}
 		if err == nil && left < fewest {
 			fewest, since = left, time.Now()
-			most = max(most, left)
 		}
 		check.Require(t, time.Since(since) <= crash.Patience, "%d jobs are left in the stream: %v", fewest, err)
 		<-time.After(wait)
 	}
 }
 
-// left is the number of jobs in the stream, without the records of those that are done.
-func (c *cell) left(ctx context.Context) (uint64, error) {
-	consumer, err := c.js.Consumer(ctx, c.stream, consumer)
-	if err != nil {
-		return 0, err
-	}
-	info := consumer.CachedInfo()
-	return info.NumPending + uint64(info.NumAckPending), nil
-}
-
-func (c *cell) judge(t *testing.T) {
+func (r *run) judge(t *testing.T) {
 	t.Helper()
-	got := c.recorder.count(t, c.stream)
-	for n := range c.jobs {
-		effects := got.effects[fmt.Sprint(n)]
-		check.That(t, effects == 1, "job %d has %d effects, want 1", n, effects)
+	inOrder := before
+	if r.mortal() {
+		inOrder = nil
 	}
-	check.That(t, len(got.again) == 0, "ran again: %v", got.again)
-	check.That(t, len(got.acked) == 0 || c.servers.Restart != nil, "jobs %v started again after they were acknowledged", got.acked)
-	check.That(t, len(got.late) == 0 || c.servers.Restart != nil && c.servers.Replicas <= 1, "jobs %v ran out of order", got.late)
-	deaths, repeats := len(c.at), got.runs-c.jobs
-	if most := deaths * concurrency; repeats > most && c.servers.Restart == nil {
-		t.Errorf("%d repeats, want at most those that were in hand at %d deaths: %d", repeats, deaths, most)
-	}
-	t.Logf("%d jobs, %d kills: %d effects, %d repeated runs, %d of them after the acknowledgement, %d out of order",
-		c.jobs, deaths, len(got.effects), repeats+len(got.acked), len(got.acked), len(got.late))
+	got := check.Must(r.log.Judge(func(yield func(string) bool) {
+		for n := range r.jobs {
+			ids := []string{fmt.Sprint(n)}
+			if n%2 == 1 {
+				ids = append(ids, ids[0]+"/"+steps[0], ids[0]+"/"+steps[1])
+			}
+			for _, id := range ids {
+				if !yield(id) {
+					return
+				}
+			}
+		}
+	}, inOrder))(t)
+	check.ErrorIs(t, got.Err(), nil)
+	most := len(r.at) * concurrency
+	check.That(t, got.Unrecorded <= most || r.servers.Restart != nil, "%d repetitions, want at most the jobs in hand at %d deaths: %d",
+		got.Unrecorded, len(r.at), most)
+	t.Logf("%d jobs, %d kills: %d effects, %d of them repeated before their record", r.jobs, len(r.at), got.Wanted, got.Unrecorded)
 }

@@ -3,7 +3,6 @@ package crash_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -48,60 +47,66 @@ const (
 )
 
 // workers are the processes that are killed.
-var workers = crash.Role[duty]{Name: "worker", Run: work}
+var workers = crash.Role[task]{Name: "worker", Run: work}
 
-// errWorked is returned when a job has its effect already.
-var errWorked = errors.New("crash: this job has its effect already")
-
-// duty is the input of a worker process.
-type duty struct {
-	After    int // dies when it comes to Point for this time
+// task is the input of a worker process.
+type task struct {
+	AcksLast bool // the server forgets no acknowledgement: it is not killed
+	After    int  // the process dies when it comes to Point for this time
+	Log      string
+	Name     string
 	NATS     string
+	Ordered  bool // the order of the jobs can be relied on
 	Point    point
-	Recorder string
 	Stream   string
 }
 
 // process is a worker process.
 type process struct {
-	duty
+	task
 
-	cancel   context.CancelFunc
-	dials    atomic.Int64
-	passed   atomic.Int64
-	recorder jetstream.JetStream
-	records  map[string]string // the jobs whose completion is being recorded, by the subject of the answer
+	cancel  context.CancelFunc
+	dials   atomic.Int64
+	log     *crash.Log
+	passed  atomic.Int64
+	records map[string]string // the jobs whose completion is being recorded, by the subject of the answer
 }
 
 // work is the life of a worker process.
-func work(ctx context.Context, d duty) error {
+func work(ctx context.Context, is task) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	recorder, closed, err := connect(d.Recorder)
+	log, err := crash.OpenLog(is.Log, is.Name)
 	if err != nil {
 		return err
 	}
-	defer closed()
-	p := &process{duty: d, cancel: cancel, recorder: recorder, records: make(map[string]string)}
+	defer log.Close()
+	p := &process{task: is, cancel: cancel, log: log, records: make(map[string]string)}
 	proxy := natstest.NewProxy(owner{}, p)
 	proxy.Filter(p.watch)
-	js, closed, err := connect(d.NATS, proxy.Through())
+	js, closed, err := connect(is.NATS, proxy.Through())
 	if err != nil {
 		return err
 	}
 	defer closed()
-	w, err := worker.New(js, worker.Config{
-		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer,
-		Hooks:  worker.Hooks{Settled: p.settled, Started: func(worker.Info) { p.come(beforeHandler) }},
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SoftStop: -1, Stream: d.Stream,
-	})
+	w, err := worker.New(js, config(is.Stream, worker.Hooks{
+		Settled: p.settled, Started: func(worker.Info) { p.come(beforeHandler) },
+	}))
 	if err != nil {
 		return err
 	}
-	if err := worker.Handle(w, d.Stream+".>", worker.Policy{MaxAttempts: 1000, Ordered: true}, p.handle); err != nil {
+	if err := worker.Handle(w, is.Stream+".>", worker.Policy{MaxAttempts: 1000, Ordered: true}, p.handle); err != nil {
 		return err
 	}
 	return w.Run(ctx)
+}
+
+// config is the configuration of the workers of this package.
+func config(stream string, hooks worker.Hooks) worker.Config {
+	return worker.Config{
+		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer, Hooks: hooks,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SoftStop: -1, Stream: stream,
+	}
 }
 
 func connect(url string, opts ...nats.Option) (js jetstream.JetStream, closed func(), err error) {
@@ -114,7 +119,7 @@ func connect(url string, opts ...nats.Option) (js jetstream.JetStream, closed fu
 	return js, nc.Close, err
 }
 
-// come kills the process when it has come to its point as often as it was told.
+// come kills the process when it has come to its point often enough.
 func (p *process) come(at point) {
 	if p.Point == at && p.passed.Add(1) == int64(p.After) {
 		testbed.Die()
@@ -133,7 +138,7 @@ func (p *process) InProcessConn() (net.Conn, error) {
 	return net.Dial("tcp", strings.TrimPrefix(all[p.dials.Add(1)%int64(len(all))], "nats://"))
 }
 
-// watch kills the process when the record of a job's completion is stored, before the worker is told so. It is called by one
+// watch kills the process when the record of a job's completion is stored, before the worker gets the answer. It is called by one
 // goroutine at a time.
 func (p *process) watch(f natstest.Frame) natstest.Verdict {
 	if f.FromClient && strings.HasPrefix(f.Subject, p.Stream+"-done.") {
@@ -144,7 +149,7 @@ func (p *process) watch(f natstest.Frame) natstest.Verdict {
 	if id, found := p.records[f.Subject]; found && !f.FromClient {
 		delete(p.records, f.Subject)
 		if !bytes.Contains(f.Raw, []byte(`"error"`)) {
-			_ = p.note(context.Background(), "recorded", id, 0, false) // less is known then
+			_ = p.log.Write(crash.Recorded, id) // without the entry the judge demands less
 			p.come(afterRecord)
 		}
 	}
@@ -153,7 +158,13 @@ func (p *process) watch(f natstest.Frame) natstest.Verdict {
 
 // handle works a job. One with an odd number has steps; see insert for how it is unique too.
 func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
-	if err := p.note(ctx, "run", job.ID, job.Deliveries, false); err != nil {
+	if former := before(job.ID); former != "" && p.Ordered {
+		// The one before it has ended for good, or this one would not start.
+		if err := p.log.Write(crash.Recorded, former); err != nil {
+			return err
+		}
+	}
+	if err := p.log.Write(crash.Started, job.ID); err != nil {
 		return err
 	}
 	p.come(inHandler)
@@ -163,27 +174,33 @@ func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
 		testbed.Die()
 	}
 	if job.Args%2 == 1 {
-		tell := func(what string) error { return p.note(ctx, what, job.ID, job.Deliveries, false) }
-		if err := walk(ctx, job, tell, func(at point) error { p.come(at); return nil }); err != nil {
+		take := func(id string) error {
+			defer p.come(inStep)
+			return p.log.Write(crash.Effect, id)
+		}
+		if err := walk(ctx, job, p.log, steps, take, func() error { p.come(afterStep); return nil }); err != nil {
 			return err
 		}
 	}
-	if err := p.note(ctx, "effect", job.ID, job.Deliveries, true); err != nil && !errors.Is(err, errWorked) {
+	if err := p.log.Write(crash.Effect, job.ID); err != nil {
 		return err
 	}
 	p.come(afterEffect)
 	return nil
 }
 
-// walk works the steps of a job. It tells the effect of each, and that it is kept, and calls at behind each.
-func walk(ctx context.Context, job *worker.Job[int], tell func(what string) error, at func(point) error) error {
-	for _, name := range steps {
-		err := step.Do(ctx, job, name, func(context.Context) error { return errors.Join(tell(name), at(inStep)) })
+// walk works the steps of a job. Each has its own effect, which take causes, and is followed by a call of then.
+func walk(
+	ctx context.Context, job *worker.Job[int], log *crash.Log, names []string, take func(id string) error, then func() error,
+) error {
+	for _, name := range names {
+		id := job.ID + "/" + name
+		err := step.Do(ctx, job, name, func(context.Context) error { return take(id) })
 		if err == nil {
-			err = tell("kept-" + name)
+			err = log.Write(crash.Recorded, id)
 		}
 		if err == nil {
-			err = at(afterStep)
+			err = then()
 		}
 		if err != nil {
 			return err
@@ -193,13 +210,8 @@ func walk(ctx context.Context, job *worker.Job[int], tell func(what string) erro
 }
 
 func (p *process) settled(s worker.Settlement) {
-	if s.Outcome == worker.OutcomeCompleted {
-		_ = p.note(context.Background(), "done", s.ID, s.Deliveries, false) // the count then says so
+	if s.Outcome == worker.OutcomeCompleted && p.AcksLast {
+		_ = p.log.Write(crash.Recorded, s.ID) // without the entry the judge demands less
 	}
 	p.come(afterAck)
-}
-
-// note tells the recorder. An effect can be left once only.
-func (p *process) note(ctx context.Context, what, job string, delivery int, once bool) error {
-	return told(ctx, p.recorder, p.Stream, note{Delivery: delivery, Job: job, What: what}, once)
 }
