@@ -285,6 +285,21 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 		}
 		check.Equal(s.T, s.called(), 2+8, "calls")
 	})
+	bubble(t, "a shorter one comes late", func(s *server) {
+		s.answers(func(w http.ResponseWriter, r *http.Request) {
+			natstest.Pass(time.Second)
+			text(429, "", "Retry-After", "5")(w, r)
+		})
+		var late sync.WaitGroup
+		late.Go(func() { _ = s.search() })
+		synctest.Wait()
+		s.answers(text(429, "", "Retry-After", "60"))
+		_ = s.wants(provider.KindRateLimited)
+		late.Wait()
+		natstest.Pass(10 * time.Second)
+		_ = s.wants(provider.KindRateLimited)
+		check.Equal(s.T, s.called(), 2, "calls")
+	})
 }
 
 func TestBreakerOpensTriesAndCloses(t *testing.T) {
@@ -318,55 +333,29 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 	}
 }
 
-// Four places at which the service fails keep nobody else's from it, however often they are looked up, and any number does not while
-// it works for others. Otherwise a fifth does for one pause, and none of them is the one that tries.
+// TestPlacesThatFailHoldUpNoOthers: four places at which the service fails keep nobody else's from it, however often they are looked
+// up; and any number does not, within 30 seconds of a success. Otherwise a fifth does for one pause, and none of them is the trial.
 func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(s *server) {
-		s.answers(text(500, ""))
-		for i := range 12 {
-			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i%4)), provider.ErrCircuitOpen), "call %d is held", i)
-		}
-		for range 100 {
-			s.answers(text(200, good))
-			check.ErrorIs(s.T, s.search(), nil)
+		bad := func(calls, places int) {
 			s.answers(text(500, ""))
-			for range 10 {
-				check.Require(s.T, !errors.Is(s.search(), provider.ErrCircuitOpen), "a place is held")
+			for i := range calls {
+				check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i%places)), provider.ErrCircuitOpen), "call %d is held", i)
 			}
-			natstest.Pass(time.Second)
+			s.answers(text(200, good))
 		}
-		s.answers(text(200, good))
+		bad(12, 4)
 		check.ErrorIs(s.T, s.search(), nil)
-		s.answers(text(500, ""))
+		bad(10, 10)
+		check.ErrorIs(s.T, s.search(), nil)
 		natstest.Pass(30 * time.Second)
-		for i := range 5 {
-			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), provider.ErrCircuitOpen), "place %d is held", i)
-		}
+		bad(5, 5)
+		check.ErrorIs(s.T, s.search(), provider.ErrCircuitOpen)
 		natstest.Pass(31 * time.Second)
 		check.ErrorIs(s.T, s.searchFor("bad-0"), provider.ErrCircuitOpen)
-		s.answers(text(200, good))
 		check.ErrorIs(s.T, s.search(), nil)
 		check.ErrorIs(s.T, s.searchFor("bad-0"), nil)
-	})
-}
-
-// TestCallsInProgressDoNotProlongThePause: the pause is 30 seconds from the fifth failure, whatever calls that began before it end with.
-func TestCallsInProgressDoNotProlongThePause(t *testing.T) {
-	t.Parallel()
-	bubble(t, "", func(s *server) {
-		s.answers(hang)
-		go func() { _ = s.search() }() // fails after 8 seconds
-		synctest.Wait()
-		s.answers(text(500, ""))
-		for range 5 {
-			_ = s.wants(provider.KindUnavailable)
-		}
-		s.answers(text(200, good))
-		natstest.Pass(30*time.Second - time.Nanosecond)
-		check.ErrorIs(s.T, s.search(), provider.ErrCircuitOpen)
-		natstest.Pass(time.Nanosecond)
-		check.ErrorIs(s.T, s.search(), nil)
 	})
 }
 

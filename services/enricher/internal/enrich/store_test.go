@@ -84,28 +84,13 @@ func TestQueueUnavailable(t *testing.T) {
 		if n := i.Stats().Skipped[SkipQueueUnavailable]; n != claimsAtOnce || resp.Pending != claimsAtOnce {
 			t.Errorf("%d skipped as queue_unavailable and %d pending, want all", n, resp.Pending)
 		}
-		wantEvent(t, &instance{log: &journal{entries: i.log.events("wolt_enqueue_skipped")[:1]}}, "wolt_enqueue_skipped",
-			map[string]string{"requestId": "req-1", "reason": "queue_unavailable"})
+		e := i.log.events("wolt_enqueue_skipped")[0]
+		check.That(t, e["requestId"] == "req-1" && e["reason"] == "queue_unavailable" && e["level"] == "WARN", "logged %v", e)
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
 		i.ask(t, "req-2", places(claimsAtOnce))
 		i.wantJobs(t, claimsAtOnce)
 	})
-}
-
-// TestQueueFull: a stream that is full is not a place that is queued.
-func TestQueueFull(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
-	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 })
-	i.ask(t, "req-1", places(1))
-	i.ask(t, "req-2", places(2)[1:])
-	n := i.Stats().Skipped[SkipQueueUnavailable]
-	check.That(t, n == 1, "skipped %v, want one as queue_unavailable", i.Stats().Skipped)
-	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
-	i.background.Wait()
-	i.ask(t, "req-3", places(2)[1:])
-	i.wantJobs(t, 2)
 }
 
 // TestSubscribersTryAgain: a subscription has its places claimed and queued soon after what was missing for it is back, however long
@@ -136,7 +121,7 @@ func TestSubscribersTryAgain(t *testing.T) {
 			outcome := make(chan map[string]contracts.ProviderState, 1)
 			failed := make(chan error, 1)
 			go func() {
-				states, err := i.listen(t.Context(), "req-1")
+				states, err := i.hear(t.Context(), "req-1")
 				outcome <- states
 				failed <- err
 			}()
@@ -190,21 +175,6 @@ func TestSlowQueue(t *testing.T) {
 	})
 }
 
-// TestLostJob: a claim whose job never reached the queue, because its holder did not learn that it has it, blocks its
-// place for seconds only while a subscription is open.
-func TestLostJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{})
-		i.work(t)
-		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{HandOff: true})))
-		began := time.Now()
-		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		i.outcomes(t, "req-1")
-		took := time.Since(began)
-		check.That(t, took >= requeueAge && took <= requeueTime, "told after %s, want when the claim has waited for long", took)
-	})
-}
-
 // TestGoneCaller: the caller goes away while its places are claimed. Each claim still gets its job.
 func TestGoneCaller(t *testing.T) {
 	t.Parallel()
@@ -223,9 +193,8 @@ func TestCorruptEntry(t *testing.T) {
 			t.Helper()
 			check.OK(t, check.Err(i.js.Publish(t.Context(), "$KV.enrich.wolt.id-Pizza-House", []byte("?"))))
 		},
-		"result":         func(t *testing.T, i *instance) { t.Helper(); put(t, i, `not JSON`) },
-		"other result":   func(t *testing.T, i *instance) { t.Helper(); put(t, i, `{"status":"FOUND","url":null}`) },
-		"unknown status": func(t *testing.T, i *instance) { t.Helper(); put(t, i, `{"status":"MAYBE","url":null}`) },
+		"result":  func(t *testing.T, i *instance) { t.Helper(); put(t, i, `not JSON`) },
+		"no link": func(t *testing.T, i *instance) { t.Helper(); put(t, i, `{"status":"FOUND","url":null}`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -381,30 +350,24 @@ func TestJobOfAnotherDescription(t *testing.T) {
 	})
 }
 
-// TestEntryWithoutADescription: a job that was given up had no claim, and its place rests for every description.
-func TestEntryWithoutADescription(t *testing.T) {
-	t.Parallel()
-	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
-	all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"}))(t)
-	check.OK(t, all[0].learn(&entry))
-	check.Equal(t, all[0].state.Reason, "provider_error", "reason")
-}
-
-// TestEntryThatChanges: a result is parsed once, and one in its place is another.
+// TestEntryThatChanges: a result is parsed once, and one in its place is another. A job that was given up had no claim, so its entry has
+// no description, and its place rests for every description.
 func TestEntryThatChanges(t *testing.T) {
 	t.Parallel()
-	all, err := lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"})
-	check.OK(t, err)
-	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
+	req := contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}
+	first := check.Must(lookups(req, "r", []string{"wolt"}))(t)[0]
+	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
+	check.OK(t, first.learn(&entry))
+	check.Equal(t, first.state.Reason, "provider_error")
+	entry.Fingerprint = first.fingerprint
 	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
 		entry.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
-		check.OK(t, all[0].learn(&entry))
-		check.Equal(t, *all[0].state.URL, url, "url")
+		check.OK(t, first.learn(&entry))
+		check.Equal(t, *first.state.URL, url)
 	}
 	entry.Value = entry.Value[:9]
-	if err := all[0].learn(&entry); err == nil || all[0].settled {
-		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
-	}
+	err := first.learn(&entry)
+	check.That(t, err != nil && !first.settled, "a result that cannot be read: settled %t, %v", first.settled, err)
 }
 
 func FuzzFingerprint(f *testing.F) {
@@ -531,32 +494,47 @@ func TestEventsOfAMiss(t *testing.T) {
 	place := contracts.Restaurant{PlaceID: "ChIJ123", Name: "Pizza House", CityText: "Tel Aviv"}
 	i.ask(t, "req_abc123", []contracts.Restaurant{place})
 	wantEvent(t, i, "wolt_cache_miss", map[string]string{
-		"requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House", "cityText": "Tel Aviv",
+		"level": "DEBUG", "requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House", "cityText": "Tel Aviv",
 	})
-	wantEvent(t, i, "wolt_lock_acquired", map[string]string{"requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House"})
+	wantEvent(t, i, "wolt_lock_acquired", map[string]string{
+		"level": "INFO", "requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House",
+	})
 	wantEvent(t, i, "wolt_job_enqueued", map[string]string{
-		"requestId": "req_abc123", "placeId": "ChIJ123", "name": "Pizza House", "cityText": "Tel Aviv", "statusSet": "PENDING", "reason": "cache_miss",
+		"level": "INFO", "requestId": "req_abc123", "placeId": "ChIJ123", "name": "Pizza House", "cityText": "Tel Aviv",
+		"statusSet": "PENDING", "reason": "cache_miss",
 	})
 	reasons := i.log.reasons()
 	check.That(t, len(reasons) == 0, "skipped for %q, want nothing skipped", reasons)
 	i.ask(t, "req-2", []contracts.Restaurant{place})
-	wantEvent(t, i, "wolt_lock_skipped", map[string]string{"requestId": "req-2", "placeId": "ChIJ123", "restaurantName": "Pizza House"})
-	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "ChIJ123", "reason": "lock_held"})
+	wantEvent(t, i, "wolt_lock_skipped", map[string]string{
+		"level": "DEBUG", "requestId": "req-2", "placeId": "ChIJ123", "restaurantName": "Pizza House",
+	})
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"level": "DEBUG", "requestId": "req-2", "placeId": "ChIJ123", "reason": "lock_held"})
 }
 
+// TestEventsOfAHit: places that were found, and places that were not, are answered at once, and nothing is claimed or queued.
 func TestEventsOfAHit(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
-	stop := i.work(t)
-	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	i.outcomes(t, "req-1")
-	stop()
-	i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
-	wantEvent(t, i, "wolt_cache_hit", map[string]string{
-		"requestId": "req-2", "placeId": "id-Pizza-House", "restaurantName": "Pizza House", "status": "FOUND",
-	})
-	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "reason": "already_cached"})
-	check.Equal(t, i.Stats().Skipped[SkipAlreadyCached], 1, "counted")
+	for _, status := range []contracts.ProviderStatus{contracts.StatusFound, contracts.StatusNotFound} {
+		p := &far{}
+		if status == contracts.StatusNotFound {
+			p.search = noVenue
+		}
+		i := newInstance(t, natstest.Server(t), p)
+		stop := i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		i.outcomes(t, "req-1")
+		stop()
+		resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+		wantStatus(t, state(t, resp, 0), status)
+		wantEvent(t, i, "wolt_cache_hit", map[string]string{
+			"level": "DEBUG", "requestId": "req-2", "placeId": "id-Pizza-House", "restaurantName": "Pizza House", "status": string(status),
+		})
+		wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "reason": "already_cached"})
+		check.That(t, resp.Pending == 0 && i.Stats().Skipped[SkipAlreadyCached] == 1, "%d pending, %+v", resp.Pending, i.Stats())
+		check.Equal(t, len(i.log.events("wolt_lock_acquired")), 1, "locks were taken")
+		i.wantJobs(t, 1)
+	}
 }
 
 // TestEventsOfALockError takes the claims' writes away and leaves the reads.
@@ -566,7 +544,7 @@ func TestEventsOfALockError(t *testing.T) {
 	updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.Sealed = true })
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
-	wantEvent(t, i, "wolt_lock_failed", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House"})
+	wantEvent(t, i, "wolt_lock_failed", map[string]string{"level": "WARN", "requestId": "req-1", "placeId": "id-Pizza-House"})
 	e := i.log.events("wolt_lock_failed")[0]["lockError"]
 	check.That(t, strings.Contains(e, "sealed"), "lockError is %q, want the server's error", e)
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House", "reason": "lock_error"})
@@ -593,40 +571,6 @@ func TestNoResults(t *testing.T) {
 	check.That(t, resp.Skipped == "no_results" && resp.RequestID != "" && resp.Results != nil,
 		"answer is %+v, want no_results, a request id and an empty list", resp)
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": resp.RequestID, "reason": "no_results"})
-}
-
-// TestBothFields checks the fields of a restaurant with and without the deprecated one.
-func TestBothFields(t *testing.T) {
-	t.Parallel()
-	const body = `{"requestId":"r","results":[{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4}}}]}`
-	for name, c := range map[string]struct {
-		deprecated bool
-		want       string
-	}{
-		"both": {true, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
-			`"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`},
-		"new only": {false, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
-			`"wolt":{"status":"PENDING","url":null}}}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			i := newInstance(t, natstest.Server(t), &far{}, func(cfg *Config) { cfg.Deprecated = c.deprecated })
-			req := check.Must(contracts.Decode[contracts.EnrichRequest]([]byte(body)))(t)
-			resp := check.Must(i.Enrich(t.Context(), req))(t)
-			got := check.Must(contracts.Encode(resp))(t)
-			check.Equal(t, string(got), `{"requestId":"r","results":[`+c.want+`],"pending":1}`)
-			sub := check.Must(i.Subscribe(t.Context(), "r", ""))(t)
-			defer sub.Close()
-			i.work(t)
-			for {
-				update := check.Must(sub.Next(t.Context()))(t)
-				if patch, is := update.Body.(contracts.ResultPatch); is {
-					check.That(t, (patch.Patch.Wolt != nil) == c.deprecated, "patch is %+v, want the deprecated field: %t", patch, c.deprecated)
-					return
-				}
-			}
-		})
-	}
 }
 
 // TestPlaceTwice asks for one place twice in a request, and for two providers.
@@ -695,10 +639,11 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 		wantStatus(t, state(t, resp, 1), contracts.StatusFound)
 		forgetful := newInstance(t, srv, &far{}, func(cfg *Config) { cfg.MemoryBytes = -1 })
-		before = count()
+		before, sent := count(), forgetful.js.Conn().Stats().OutMsgs
 		for range 2 {
 			forgetful.ask(t, "req-4", places(10)[1:])
 		}
+		check.Equal(t, forgetful.js.Conn().Stats().OutMsgs-sent, 2, "messages: one round trip for each request")
 		check.Equal(t, count()-before, 2, "reads without a memory")
 	})
 }

@@ -48,6 +48,18 @@ func panics(search func(context.Context, match.Place) ([]provider.Venue, error))
 	}
 }
 
+// scriptOnce is a search whose first answer must not be stored: its URL is a script.
+func scriptOnce() func(context.Context, match.Place) ([]provider.Venue, error) {
+	first := failTimes(1, errFar)
+	return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		venues, err := first(ctx, place)
+		if err != nil {
+			return []provider.Venue{{Place: place, ID: "v", URL: "javascript:alert(1)"}}, nil
+		}
+		return venues, nil
+	}
+}
+
 func TestProviderFailsThenAnswers(t *testing.T) {
 	for name, search := range map[string]func(context.Context, match.Place) ([]provider.Venue, error){
 		"error": failTimes(2, errFar),
@@ -83,6 +95,7 @@ func TestProviderFailsForGood(t *testing.T) {
 		"error":     {failTimes(3, errFar), 3, worker.ReasonDiscarded, false},
 		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonDiscarded, true},
 		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonDiscarded, false},
+		"script":    {scriptOnce(), 1, worker.ReasonDiscarded, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			p := &far{search: c.search}
@@ -109,19 +122,6 @@ func TestProviderFailsForGood(t *testing.T) {
 	}
 }
 
-func TestAmbiguous(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{search: twoVenues})
-	i.work(t)
-	somewhere := place("Pizza House")
-	somewhere.Address = ""
-	i.ask(t, "req-1", []contracts.Restaurant{somewhere})
-	if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "ambiguous" {
-		t.Errorf("told %+v, want PENDING because it is ambiguous", got)
-	}
-	check.Equal(t, i.letters(t), 0, "dead letters: nobody failed")
-}
-
 // TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt, and needs no second job, although the
 // place waits for longer than the stream remembers message ids.
 func TestRateLimited(t *testing.T) {
@@ -135,8 +135,7 @@ func TestRateLimited(t *testing.T) {
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		states := outcomes(t, i, "req-1", 10*time.Minute)
-		wantStatus(t, states["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		check.Require(t, len(asked) == 6, "asked %d times, want 6", len(asked))
 		for n := range asked[1:] {
 			pause := asked[n+1].Sub(asked[n])
@@ -145,20 +144,6 @@ func TestRateLimited(t *testing.T) {
 		i.wantJobs(t, 1)
 		check.Equal(t, i.Stats().Jobs, 1, "jobs were counted")
 	})
-}
-
-// outcomes is that of the instance with another bound.
-func outcomes(t *testing.T, i *instance, id string, bound time.Duration) map[string]contracts.ProviderState {
-	t.Helper()
-	for began := time.Now(); time.Since(began) < bound; {
-		states, err := i.hear(t.Context(), id)
-		if err == nil {
-			return states
-		}
-		check.Require(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
-	}
-	t.Fatalf("request %s is not told after %s", id, bound)
-	return nil
 }
 
 // TestClaimLostInMidSearch: the claim is taken away while the provider is asked. Its answer is stored all the same,
@@ -342,41 +327,45 @@ func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
 // TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. The next process that learns of
 // the place, in any way, has it looked up within seconds, with the name and address of its own request.
 func TestDeathBetweenClaimAndJob(t *testing.T) {
-	for name, outcome := range map[string]func(t *testing.T, i *instance) contracts.ProviderState{
-		"listener": func(t *testing.T, i *instance) contracts.ProviderState {
+	asked := []contracts.Restaurant{place("Pizza House")} // another spelling of the same address, with more known of it
+	asked[0].Address, asked[0].Phone = "7 Harbour Rd", "+972 4 123 4567"
+	asked[0].Location = &contracts.Location{Lat: 32.8, Lng: 35}
+	for name, outcome := range map[string]func(t *testing.T, i *instance, asked []contracts.Restaurant) contracts.ProviderState{
+		"listener": func(t *testing.T, i *instance, asked []contracts.Restaurant) contracts.ProviderState {
 			t.Helper()
-			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-1", asked)
 			return i.outcomes(t, "req-1")["id-Pizza-House"]
 		},
-		"waiting request": func(t *testing.T, i *instance) contracts.ProviderState {
+		"later requests": func(t *testing.T, i *instance, asked []contracts.Restaurant) contracts.ProviderState {
 			t.Helper()
-			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.WaitMS = 20_000 })
-			return state(t, resp, 0)
-		},
-		"later requests": func(t *testing.T, i *instance) contracts.ProviderState {
-			t.Helper()
-			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-1", asked)
 			entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
 			natstest.Pass(requeueAge - entry.Age() - 10*time.Millisecond)
-			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-2", asked)
 			i.background.Wait()
 			ever, _ := i.jobs(t)
 			check.That(t, ever == 0, "a claim whose holder may still be at it was not left alone")
 			natstest.Pass(20 * time.Millisecond)
-			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-3", asked)
 			natstest.Pass(100 * time.Millisecond)
-			return state(t, i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")}), 0)
+			return state(t, i.ask(t, "req-4", asked), 0)
 		},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{}
+			var searched match.Place
+			p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+				searched = place
+				return venueOf(place)
+			}}
 			abandonClaim(t, srv, p)
 			i := newInstance(t, srv, p)
 			i.work(t)
 			began := time.Now()
-			wantStatus(t, outcome(t, i), contracts.StatusFound)
+			wantStatus(t, outcome(t, i, asked), contracts.StatusFound)
 			took := time.Since(began)
 			check.That(t, took <= requeueTime, "told after %s, want within seconds", took)
+			check.That(t, searched.Address == asked[0].Address && searched.Phone == asked[0].Phone && searched.Location != nil,
+				"searched for %+v, want the place as this request describes it", searched)
 			i.background.Wait() // the worker may be done before the acknowledgement of the queued job comes
 			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
 				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
@@ -385,37 +374,6 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			check.That(t, len(e) == 1 && e[0]["reason"] == reasonRequeued, "logged %v", e)
 		})
 	}
-}
-
-// drowsy is the queue of a process that is stopped for a while when it is about to queue a job.
-type drowsy struct {
-	jetstream.JetStream
-
-	d time.Duration
-}
-
-func (q drowsy) PublishMsg(_ context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	natstest.Pass(q.d)
-	return q.JetStream.PublishMsg(context.Background(), msg, opts...) // the caller's is over
-}
-
-// TestLateJob: a process is stopped between claim and job, and goes on after somebody else has had the place looked up.
-// Its job is known to the queue.
-func TestLateJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
-		slow, i := newInstance(t, srv, p), newInstance(t, srv, p)
-		slow.queueThrough(t, drowsy{slow.js, 30 * time.Second})
-		slow.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
-		i.work(t)
-		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		slow.background.Wait()
-		natstest.Pass(time.Second)
-		if ever, _ := i.jobs(t); ever != 1 || p.total() != 1 {
-			t.Errorf("%d jobs were queued, and the provider was asked %d times, want one each", ever, p.total())
-		}
-	})
 }
 
 // TestPlaceAtWorkIsNotQueuedAgain: a listener who saw the place wait sees that it is worked on, for long.
@@ -513,27 +471,6 @@ func TestRequeueWithoutAQueue(t *testing.T) {
 		took := time.Since(began)
 		check.That(t, took <= requeueTime, "told %s after the queue was back", took)
 		check.Equal(t, p.total(), 1, "the provider was asked, times")
-	})
-}
-
-// TestPlaceOfARequeuedJob: the job that is queued for another process's claim has the description of the present request.
-func TestPlaceOfARequeuedJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		var got match.Place
-		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
-			got = place
-			return venueOf(place)
-		}}
-		abandonClaim(t, srv, p)
-		i := newInstance(t, srv, p)
-		i.work(t)
-		r := place("Pizza House")
-		r.Address, r.Phone, r.Location = "Mountain Street 9", "+972 4 123 4567", &contracts.Location{Lat: 32.8, Lng: 35}
-		i.ask(t, "req-1", []contracts.Restaurant{r})
-		i.outcomes(t, "req-1")
-		check.That(t,
-			got.Address == r.Address && got.Phone == r.Phone && got.City == r.CityText && got.Location != nil && got.Location.Lat == 32.8,
-			"searched for %+v, want the place as it was asked for", got)
 	})
 }
 
@@ -675,69 +612,5 @@ func TestOneJobForAPlace(t *testing.T) {
 			}
 			check.Equal(t, p.total(), 1, "the provider was asked, times")
 		})
-	}
-}
-
-// TestScenario3CacheHit: places that were found, and places that were not, are answered at once, and nothing is
-// claimed or queued.
-func TestScenario3CacheHit(t *testing.T) {
-	t.Parallel()
-	p := &far{}
-	i := newInstance(t, natstest.Server(t), p)
-	i.work(t)
-	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	i.outcomes(t, "req-1")
-	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
-	check.Equal(t, state(t, resp, 0), contracts.ProviderState{Status: contracts.StatusFound, URL: new(linkOf("Pizza House"))})
-	p.search = noVenue
-	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
-	wantStatus(t, i.outcomes(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
-	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
-	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
-	check.Equal(t, resp.Pending, 0, "pending")
-	i.wantJobs(t, 2)
-	check.Equal(t, len(i.log.events("wolt_lock_acquired")), 2, "locks were taken")
-}
-
-// TestManyRequests asks three instances 200 times each, at the same moment, for the same 50 new places.
-func TestManyRequests(t *testing.T) {
-	t.Parallel()
-	const requests, nPlaces = 200, 50
-	p := &far{}
-	srv := natstest.Server(t)
-	var wg sync.WaitGroup
-	var instances []*instance
-	for range 3 {
-		i := newInstance(t, srv, p)
-		i.work(t)
-		instances = append(instances, i)
-	}
-	for n, i := range instances {
-		for m := range requests {
-			wg.Go(func() {
-				states := i.until(t, fmt.Sprintf("req-%d-%d", n, m), places(nPlaces))
-				for _, r := range places(nPlaces) {
-					if states[r.PlaceID].Status != contracts.StatusFound {
-						t.Errorf("request %d of instance %d was told %+v of %s", m, n, states[r.PlaceID], r.PlaceID)
-						return
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	// There is one job for each claim. A claim whose job the queue did not acknowledge in time is given back, and the place
-	// claimed again, though the queue may have the job all the same; so may be one of whose claim nobody learnt. Two jobs
-	// of a place are one search.
-	late := false
-	for n, i := range instances {
-		stats := i.Stats()
-		t.Logf("instance %d: %+v", n, stats)
-		late = late || stats.Skipped[SkipQueueUnavailable]+stats.Skipped[SkipLockError] > 0
-	}
-	ever, _ := instances[0].jobs(t)
-	check.That(t, ever >= nPlaces && (ever <= nPlaces || late), "%d jobs were queued, want %d", ever, nPlaces)
-	for _, r := range places(nPlaces) {
-		check.Equal(t, p.count(r.Name), 1, r.Name+" was searched for, times")
 	}
 }
