@@ -156,10 +156,12 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	p := newFixture(t, natstest.Server(t))
 	p.directory(
 		contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve"},
-		contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "dora", Addresses: map[string]string{"push": "roof"}},
+		contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "dora", Addresses: map[string]string{"pigeon": "roof"}},
 	)
 	push, _ := providerThatFails(channel.KindRejected)
+	push.name = "pigeon" // as in the examples
 	n := p.start(push, listening, func(c *Config) {
+		c.Rules = writeRules(t, strings.ReplaceAll(testRules, "push", push.name))
 		c.Channels[0].Endpoints = true
 		c.Channels = append(c.Channels, Channel{Channel: hooks})
 		c.ChannelConfig = ChannelConfig{RootCAs: roots, SMSURL: phones.URL, Templates: texts}
@@ -191,12 +193,12 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		{"users-put", `{"recipient_type":"CUSTOMER","user_id":"frida","body":{"addresses":{"webhook":"https://phone.example.com/hook"}}}`},
 		{"users-get", `{"recipient_type":"CUSTOMER","user_id":"frida"}`},
 		{"cancel", `{"event_id":"evt-003"}`},
-		{"endpoints-enable", `{"channel":"push","id":"310df89304dd8d96a74d83bf096b05ce"}`},
+		{"endpoints-enable", `{"channel":"pigeon","id":"310df89304dd8d96a74d83bf096b05ce"}`},
 		{"endpoints-list", `{"state":"failing"}`},
 		{"endpoints-replay", `{"recipient_type":"CUSTOMER","user_id":"frida","channel":"webhook","id":"main"}`},
 		{"endpoints-rotate", `{"recipient_type":"CUSTOMER","user_id":"frida","channel":"webhook","id":"main"}`},
 		{"endpoints-secret", `{"recipient_type":"CUSTOMER","user_id":"frida","channel":"webhook","id":"main"}`},
-		{"endpoints-test", `{"recipient_type":"RESTAURANT_USER","user_id":"dora","channel":"push","id":"main"}`},
+		{"endpoints-test", `{"recipient_type":"RESTAURANT_USER","user_id":"dora","channel":"pigeon","id":"main"}`},
 		{"get", `{"event_id":"evt-003"}`},
 		{"list", `{"event_id":"evt-000","state":"failed"}`},
 		{"notify", `{"event_id":"welcome-eve","recipients":[{"recipient_type":"CUSTOMER","user_id":"eve"}],"payload":{"name":"Eve"},"channels":["inapp"]}`},
@@ -210,7 +212,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	d.Examples(t, w.client, n.URL(), []string{"POST /v1/users"}, map[string]servicetest.Case{
 		"DELETE /v1/events 404":         {Query: "event=digest:c:2000-01-01T00:15:00Z"},
 		"DELETE /v1/events/{event} 404": {Path: map[string]string{"event": "digest:c:2000-01-01T00:15:00Z"}},
-		"POST /v1/endpoints/enable 404": {Body: `{"channel":"push","id":"nobody"}`},
+		"POST /v1/endpoints/enable 404": {Body: `{"channel":"pigeon","id":"nobody"}`},
 		"DELETE /v1/events/{event} 200": {Query: "user=carla&type=CUSTOMER"},
 		"POST /v1/events 200":           {},
 		"POST /v1/users 400":            {Body: strings.Repeat("{}\n", 5001)},
