@@ -32,7 +32,7 @@ func TestTryAcquire(t *testing.T) {
 	check.That(t, again.Token().Compare(lease.Token()) > 0, "token %s after %s", again.Token(), lease.Token())
 	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrReleased)
 	check.ErrorIs(t, again.Context().Err(), nil)
-	release(t, lease) // once more does nothing
+	release(t, lease) // the second time does nothing
 	check.That(t, inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
 }
 
@@ -126,7 +126,7 @@ func TestWritesOfALock(t *testing.T) {
 
 // A holder that releases the lock and wants it again at once comes after its waiters.
 func TestNoBarging(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) { // a waiter that is told and does not answer in time may be passed over
+	inBubble(t, func(t *testing.T, b *bed) { // a waiter that is notified and does not answer in time may be passed over
 		greedy, patient := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		lease := acquire(t, greedy, "l")
 		for range 50 {

@@ -137,7 +137,7 @@ func TestDeadHolderAndDeadHead(t *testing.T) {
 func TestTryAcquireOfADeadHolder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		every, within time.Duration
-		anew          bool // each time by a process that has seen nothing
+		another       bool // each time by a process that has seen nothing
 	}{
 		"often, by one":      {100 * time.Millisecond, 20*time.Second + 200*time.Millisecond, false},
 		"seldom, by one":     {7 * time.Second, 28 * time.Second, false},
@@ -153,7 +153,7 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 			other := b.Locker(t, kvlock.LockerConfig{})
 			for {
 				pass(tt.every)
-				if tt.anew {
+				if tt.another {
 					other.Close()
 					other = b.Locker(t, kvlock.LockerConfig{})
 				}
@@ -221,7 +221,7 @@ func TestLockTokensGrow(t *testing.T) {
 		pass(time.Second)
 		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		lease = took(l, "purged")
-		b.MakeBucketAnew(t, time.Second)
+		b.RecreateBucket(t, time.Second)
 		pass(5 * time.Second)
 		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		took(b.Locker(t, kvlock.LockerConfig{}), "bucket recreated, by a new process")

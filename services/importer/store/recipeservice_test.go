@@ -82,8 +82,10 @@ func pauses(w http.ResponseWriter, _ *http.Request) {
 
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	t.Cleanup(server.Close)
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer server.Close()
+	defer close(release)
 	s := check.Must(store.NewRecipeService(remote.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond}))(t)
 	err := s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning})
 	check.That(t, store.Retryable(err) && err != nil, "%v", err)
