@@ -71,9 +71,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 		check.Equal(t, string(e.Extra["restaurant_id"])+string(e.Extra["tenant"]), `"5"{"n":1.0,"half":"\ud83d"}`, "extra")
 	}
 	metrics := get(t, regexp.MustCompile(`http://\S+/metrics`).FindString(r.Output()))
-	for _, name := range []string{"outbox_published", "outbox_refused", "outbox_backlog", "outbox_backlog_age_seconds"} {
-		check.That(t, strings.Contains(metrics, "\n"+name), "no %s in\n%s", name, metrics)
-	}
+	check.Contains(t, metrics, "\noutbox_published", "\noutbox_backlog") // the others are those of the package outbox
 	r.Interrupt()
 	said := r.Output()
 	check.That(t, strings.Contains(said, "Published 3 (0 of them again), refused 0 times, set aside 0.\n") &&

@@ -6,17 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/textproto"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/propagation"
@@ -37,8 +34,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/notifier"
-	"github.com/expediter-io/expediter/services/notifier/channel/email"
-	"github.com/expediter-io/expediter/services/notifier/template"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
 // collector receives traces by OTLP over HTTP.
@@ -192,47 +188,18 @@ func TestOneTraceFromARequestToItsPatch(t *testing.T) {
 `)
 }
 
-// post is a mail server that accepts every mail and reports each.
-func post(t *testing.T) (address string, taken <-chan string) {
-	t.Helper()
-	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	mails, done := make(chan string, 10), make(chan struct{})
-	t.Cleanup(func() { listener.Close(); <-done })
-	go func() {
-		defer close(done)
-		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
-			talk(textproto.NewConn(conn), mails)
-		}
-	}()
-	return listener.Addr().String(), mails
+// pager is a channel that hands over each message.
+type pager chan channel.Message
+
+func (pager) Name() string { return "pager" }
+
+func (p pager) Send(_ context.Context, m channel.Message) (channel.Receipt, error) {
+	p <- m
+	return channel.Receipt{ID: m.ID}, nil
 }
 
-func talk(c *textproto.Conn, mails chan<- string) {
-	defer c.Close()
-	for err := c.PrintfLine("220 localhost"); err == nil; {
-		var line string
-		if line, err = c.ReadLine(); err != nil {
-			return
-		}
-		switch verb, _, _ := strings.Cut(line, " "); verb {
-		case "DATA":
-			c.PrintfLine("354 go on") //nolint:errcheck // read fails then
-			var lines []string
-			if lines, err = c.ReadDotLines(); err == nil {
-				mails <- strings.Join(lines, "\n")
-				err = c.PrintfLine("250 taken")
-			}
-		case "QUIT":
-			c.PrintfLine("221 bye") //nolint:errcheck // it is over
-			return
-		default:
-			err = c.PrintfLine("250 ok")
-		}
-	}
-}
-
-// An event that is committed with a transaction, its relay, plan and notification, and the mail are one trace.
-func TestOneTraceFromATransactionToAMail(t *testing.T) {
+// An event that is committed with a transaction, its relay, plan and notification, and its sending are one trace.
+func TestOneTraceFromATransactionToItsNotification(t *testing.T) {
 	database := outboxtest.Database(t, testbed.Postgres.Find(t)) // skips first
 	c := newCollector(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
@@ -240,15 +207,16 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	x, flush := c.exports("notifier")
 	app, flushApp := c.exports("app")
-	address, taken := post(t)
-	rules, channels := mailing(t, address)
+	taken := make(pager, 10)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	check.OK(t, os.WriteFile(rules, []byte("{version: 1, events: {OUTAGE: {ADMIN: {scope: all, channels: [pager]}}}}"), 0o600))
 	n, err := notifier.Start(t.Context(), nc, notifier.Config{
 		BaseConfig: service.BaseConfig{CreateAssets: true, Exports: x, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
-		Channels:   channels, Rules: rules,
+		Channels:   []notifier.Channel{{Channel: taken}}, Rules: rules,
 	})
 	check.OK(t, err)
 	check.OK(t, n.Directory.Put(t.Context(), contracts.Recipient{
-		RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
+		RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"pager": "7"},
 	}))
 	relay := startRelay(t, "--database", database, "--server", srv.URL(), "--listen", "127.0.0.1:0", "--migrate")
 	conn := check.Must(pgx.Connect(t.Context(), database))(t)
@@ -262,12 +230,7 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
 		}})
 	}))
 	root.End()
-	select {
-	case mail := <-taken:
-		check.That(t, strings.Contains(mail, "ada@example.org"), "the mail is %s", mail)
-	case <-time.After(time.Minute):
-		t.Fatal("no mail in a minute")
-	}
+	check.Equal(t, (<-taken).UserID, "ada", "user")
 	check.ErrorIs(t, n.Stop(), nil)
 	relay.Interrupt()
 	flush()
@@ -277,26 +240,7 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
     ~ notifier: process events.> (consumer)
       ~ notifier: process notify.plan.* (consumer)
         notifier: send NOTIFICATIONS (producer)
-          ~ notifier: process notify.send.email.> (consumer)
-            notifier: call email (client)
+          ~ notifier: process notify.send.pager.> (consumer)
+            notifier: call pager (client)
 `)
-}
-
-// mailing makes a notifier send mails about outages.
-func mailing(t *testing.T, address string) (rules string, channels []notifier.Channel) {
-	t.Helper()
-	dir := t.TempDir()
-	texts := filepath.Join(dir, "texts")
-	check.OK(t, os.MkdirAll(filepath.Join(texts, "OUTAGE"), 0o700))
-	rules = filepath.Join(dir, "rules.yaml")
-	for path, text := range map[string]string{
-		filepath.Join(texts, "OUTAGE", "default.subject"): "An outage", filepath.Join(texts, "OUTAGE", "default.txt"): "Look.",
-		rules: "{version: 1, events: {OUTAGE: {ADMIN: {scope: all, channels: [email]}}}}",
-	} {
-		check.OK(t, os.WriteFile(path, []byte(text), 0o600))
-	}
-	set := check.Must(template.Load(texts, template.Config{}))(t)
-	mails := check.Must(email.New(email.Config{Address: address, From: "notify@example.com", Security: email.Plain, Templates: set}))(t)
-	t.Cleanup(mails.Close)
-	return rules, []notifier.Channel{{Channel: mails}}
 }

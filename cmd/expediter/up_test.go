@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -14,9 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
@@ -93,48 +91,64 @@ func writeFile(t *testing.T, path, text string) {
 	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// answer is the part of the service's answer that the tests need.
-type answer struct {
-	RequestID string `json:"requestId"`
-	Pending   int    `json:"pending"`
-	Results   []struct {
-		PlaceID   string                       `json:"placeId"`
-		Providers map[string]map[string]string `json:"providers"`
-	} `json:"results"`
-}
-
-func decode(t *testing.T, text string) answer {
+// decode returns the answer of the enricher about the only place, and what it says of Wolt.
+func decode(t *testing.T, text string) (contracts.EnrichResponse, contracts.ProviderState) {
 	t.Helper()
-	var a answer
-	text = strings.ReplaceAll(text, `"url":null`, `"url":""`)
-	err := json.Unmarshal([]byte(text), &a)
-	check.Require(t, err == nil, "%v: %s", err, text)
-	check.Require(t, len(a.Results) == 1, "%d results: %s", len(a.Results), text)
-	return a
+	a, err := contracts.Decode[contracts.EnrichResponse]([]byte(text))
+	check.Require(t, err == nil && len(a.Results) == 1, "%v: %s", err, text)
+	state, _ := a.Results[0].State(contracts.ProviderWolt)
+	return a, state
 }
 
 const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
 
 // The lines work as they are printed: the first asks, the second follows, and the third, over NATS, gets the results so
-// far. The fourth imports a recipe; the last two are about notifications. The console finds no problem.
+// far. The fourth imports a recipe; the last two publish an event, and show that it reached its recipients. The console finds no problem.
+// What was stored is there after a restart.
 func TestUpSaysWhatToTry(t *testing.T) {
 	t.Parallel()
-	r := up(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	r := up(t, "--dir", dir)
+	url := strings.Fields(r.find(t, `notifier   http://127\.0\.0\.1:\d+`))[1]
+	server := strings.Fields(r.find(t, `NATS       nats://127\.0\.0\.1:\d+`))[1]
 	lines := r.lines()
 	check.Require(t, len(lines) == 6, "want six lines to paste, got %q in:\n%s", lines, r.Output())
-	first := decode(t, shell(t, lines[0]))
-	check.That(t, first.RequestID == "hello" && first.Pending == 1 && first.Results[0].Providers["wolt"]["status"] == "PENDING",
-		"the first answer is %+v", first)
+	first, state := decode(t, shell(t, lines[0]))
+	check.That(t, first.RequestID == "hello" && first.Pending == 1 && state.Status == contracts.StatusPending, "the first answer is %+v", first)
 	events := shell(t, lines[1])
 	check.Contains(t, events, `"status":"FOUND","url":"`+venue+`"`, "event: complete")
-	third := decode(t, shell(t, lines[2]))
-	want := map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}}
-	diff := cmp.Diff(want, third.Results[0].Providers)
-	check.That(t, diff == "" && third.Pending == 0, "%d pending, %s", third.Pending, diff)
+	third, state := decode(t, shell(t, lines[2]))
+	check.Equal(t, state, contracts.ProviderState{Status: contracts.StatusFound, URL: new(venue)})
+	check.Equal(t, third.Pending, 0, "pending over NATS")
 	check.Contains(t, shell(t, lines[3]), "1 tablespoon butter", "3. Pour in the eggs")
 	check.Contains(t, shell(t, "curl -s '"+r.find(t, `http://127\.0\.0\.1:\d+/console/`)+"doctor?run=1'"), "Healthy.")
+
+	_, before := decode(t, shell(t, lines[0]))
+	emit, inbox := lines[4], lines[5]
+	check.Equal(t, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n", emit)
+	out := shell(t, inbox)
+	check.That(t, strings.Contains(out, "unread") && strings.Contains(out, `{"guests":4}`), "%s: %s", inbox, out)
+	listed := shell(t, "expediter notifications --server "+server+" --event evt-001")
+	check.Contains(t, listed, "RESTAURANT_USER  ada    inapp    delivered", "RESTAURANT_USER  ben ", "CUSTOMER         carla")
+	for name, event := range map[string]string{"dov": `"event_type":"MENU_CHANGED"`, "eva": `"event_type":"OUTAGE"`} {
+		shell(t, `echo '{"event_id":"`+name+`",`+event+`,"aggregate_type":"RESTAURANT","restaurant_id":"5"}' | expediter emit --wait --server `+server+" -")
+		out := shell(t, "expediter inbox --server "+server+" "+name)
+		check.That(t, strings.Contains(out, "unread"), "%s is not told: %s", name, out)
+	}
+	check.Contains(t, shell(t, "curl -s "+url+"/readyz"), "ok")
+	check.Contains(t, shell(t, `curl -s -d '{"state":"archived"}' `+url+"/v1/users/carla/inbox"), `"unread":0`)
 	r.Interrupt()
 	check.Equal(t, r.Said(), "Stopping. Interrupt again to end at once.", "it complained")
+
+	// Delivered events are not delivered again, and results are known.
+	r = up(t, "--dir", dir)
+	lines = r.lines()
+	_, state = decode(t, shell(t, lines[0]))
+	check.Equal(t, state, before)
+	check.Equal(t, shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED (exists already)\n", "again")
+	out = shell(t, lines[len(lines)-1])
+	check.That(t, strings.Contains(out, "archived") && !strings.Contains(out, "unread"), "again: %s", out)
+	r.Interrupt()
 }
 
 func TestUpOnACluster(t *testing.T) {
@@ -145,9 +159,10 @@ func TestUpOnACluster(t *testing.T) {
 	r := up(t, "--cluster", "3")
 	n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.Output(), "\n", "  "), -1))
 	check.That(t, n == 3, "want the URLs of three servers:\n%s", r.Output())
-	check.Equal(t, decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))).Pending, 0, "still pending")
-	third := decode(t, shell(t, r.lines()[2]))
-	check.That(t, third.Results[0].Providers["wolt"]["url"] == venue, "over NATS: %+v", third)
+	answer, _ := decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)))
+	check.Equal(t, answer.Pending, 0, "still pending")
+	_, state := decode(t, shell(t, r.lines()[2]))
+	check.Equal(t, state.URL, new(venue), "over NATS")
 	r.Interrupt()
 	check.That(t, !strings.Contains(r.Said(), "route"), "it prints lines of the log:\n%s", r.Said())
 }
@@ -172,6 +187,8 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	r := up(t, "--dir", dir)
 	file := filepath.Join(t.TempDir(), "file")
 	writeFile(t, file, "")
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	writeFile(t, rules, "version: 1\nevents:\n  A:\n    CUSTOMER: {channels: [email]}\n    GUEST: {channels: [inapp], scope: near}\n")
 	everybodys := "/tmp"
 	if another := t.TempDir(); os.Chown(another, 1234, 1234) == nil { // as root
 		everybodys = filepath.Join(another, "data")
@@ -189,6 +206,9 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 		{[]string{"--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},
 		{[]string{"--dir", file}, 1, "error: --dir " + file + " cannot be used"},
 		{[]string{"--catalog", "nowhere.csv"}, 3, "nowhere.csv: no such file"},
+		{[]string{"--rules", "nowhere.yaml"}, 3, "nowhere.yaml: no such file"},
+		{[]string{"--rules", rules}, 1, "line 4: "},
+		{[]string{"--rules", rules}, 1, "line 5: "},
 		{[]string{"--cluster", "2"}, 2, "--cluster 2: want 1, or 3 to 9"},
 		{[]string{"--http-port", "-1"}, 2, `invalid argument "-1" for "--http-port" flag`},
 		{[]string{"--nats-port", "65536"}, 2, `invalid argument "65536" for "--nats-port" flag`},
@@ -243,62 +263,4 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	refuses(t, 1, nil, "yt-dlp --version exits with 3")
 	t.Setenv("IMPORTER_YUOTUBE", "true")
 	refuses(t, 2, nil, "IMPORTER_YUOTUBE: is it misspelt?")
-}
-
-// The commands that up prints work as they are: the event reaches its recipients, and notifications shows that.
-func TestUpTellsPeople(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	r := up(t, "--dir", dir)
-	url := strings.Fields(r.find(t, `notifier   http://127\.0\.0\.1:\d+`))[1]
-	server := strings.Fields(r.find(t, `NATS       nats://127\.0\.0\.1:\d+`))[1]
-	lines := r.lines()
-	emit, inbox := lines[len(lines)-2], lines[len(lines)-1]
-	before := decode(t, shell(t, strings.Replace(lines[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)))
-	check.Require(t, before.Pending == 0, "still pending: %+v", before)
-	check.Equal(t, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n", emit)
-	out := shell(t, inbox)
-	check.That(t, strings.Contains(out, "unread") && strings.Contains(out, `{"guests":4}`), "%s: %s", inbox, out)
-	listed := shell(t, "expediter notifications --server "+server+" --event evt-001")
-	for _, want := range []string{"RESTAURANT_USER  ada    inapp    delivered", "RESTAURANT_USER  ben ", "CUSTOMER         carla"} {
-		check.Contains(t, listed, want)
-	}
-	for name, event := range map[string]string{"dov": `"event_type":"MENU_CHANGED"`, "eva": `"event_type":"OUTAGE"`} {
-		shell(t, `echo '{"event_id":"`+name+`",`+event+`,"aggregate_type":"RESTAURANT","restaurant_id":"5"}' | expediter emit --wait --server `+server+" -")
-		out := shell(t, "expediter inbox --server "+server+" "+name)
-		check.That(t, strings.Contains(out, "unread"), "%s is not told: %s", name, out)
-	}
-	check.Contains(t, shell(t, "curl -s "+url+"/readyz"), "ok")
-	check.Contains(t, shell(t, `curl -s -d '{"state":"archived"}' `+url+"/v1/users/carla/inbox"), `"unread":0`)
-	r.Interrupt()
-	check.Equal(t, r.Said(), "Stopping. Interrupt again to end at once.", "it complained")
-
-	// Delivered events are not delivered again, and results are known.
-	r = up(t, "--dir", dir)
-	lines = r.lines()
-	check.Equal(t, decode(t, shell(t, lines[0])), before)
-	check.Equal(t, shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED (exists already)\n", "again")
-	out = shell(t, lines[len(lines)-1])
-	check.That(t, strings.Contains(out, "archived") && !strings.Contains(out, "unread"), "again: %s", out)
-	r.Interrupt()
-}
-
-// Rules that have mistakes are no rules, and all of the mistakes are told.
-func TestUpWithRules(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		rules string
-		code  int
-		want  []string
-	}{
-		{"version: 2\nevents: {}\n", 1, []string{"rules.yaml: line 1: version is \"2\": want 1"}},
-		{"version: 1\nevents:\n  A:\n    CUSTOMER: {channels: [email]}\n    GUEST: {channels: [inapp], scope: near}\n", 1, []string{"line 4: ", "line 5: "}},
-		{"", 3, []string{"rules.yaml: no such file"}},
-	} {
-		path := t.TempDir() + "/rules.yaml"
-		if tc.rules != "" {
-			writeFile(t, path, tc.rules)
-		}
-		refuses(t, tc.code, []string{"--rules", path}, tc.want...)
-	}
 }

@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"io"
-	"math"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/peterstace/simplefeatures/geom"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -111,45 +107,5 @@ func TestDemo(t *testing.T) {
 	)
 	if t.Failed() {
 		t.Log(out.String())
-	}
-}
-
-func shape(t *testing.T, text string) geom.Geometry {
-	t.Helper()
-	var g geom.Geometry
-	check.OK(t, json.Unmarshal([]byte(text), &g))
-	return g
-}
-
-// On the equator in the middle of a UTM zone lengths are 0.04 % short, and a degree is 111 km.
-func TestOperations(t *testing.T) {
-	t.Parallel()
-	point := shape(t, `{"type":"Point","coordinates":[33,0]}`)
-	square := shape(t, `{"type":"Polygon","coordinates":[[[33,0],[33.02,0],[33.02,0.02],[33,0.02],[33,0]]]}`)
-	right := shape(t, `{"type":"Polygon","coordinates":[[[33.01,0],[33.03,0],[33.03,0.02],[33.01,0.02],[33.01,0]]]}`)
-	far := shape(t, `{"type":"Point","coordinates":[33.5,0.5]}`)
-	side := 0.02 * 111_300.0
-	for name, tt := range map[string]struct {
-		process string
-		in      Inputs
-		area    float64
-	}{
-		"buffer":             {"buffer", Inputs{Distance: 100, Geometries: []geom.Geometry{point}}, math.Pi * 100 * 100},
-		"union":              {"union", Inputs{Geometries: []geom.Geometry{square, right}}, 1.5 * side * side},
-		"union of one":       {"union", Inputs{Geometries: []geom.Geometry{square}}, side * side},
-		"intersection":       {"intersection", Inputs{Geometries: []geom.Geometry{square, right}}, 0.5 * side * side},
-		"empty intersection": {"intersection", Inputs{Geometries: []geom.Geometry{square, far}}, 0},
-	} {
-		for _, p := range processes() {
-			if p.name != tt.process {
-				continue
-			}
-			out, err := p.compute(t.Context(), tt.in)
-			check.That(t, err == nil && math.Abs(out.Area-tt.area) <= 0.02*tt.area,
-				"%s: got %.0f m², %v; want about %.0f", name, out.Area, err, tt.area)
-			if err := out.Geometry.Validate(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
 	}
 }

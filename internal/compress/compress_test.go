@@ -63,26 +63,3 @@ func TestBombTakesNoMemory(t *testing.T) {
 	grown := after.TotalAlloc - before.TotalAlloc
 	check.That(t, grown <= 4<<20, "10 bombs took %d bytes", grown)
 }
-
-// For any stored bytes, the result has the stated size or is refused, and takes no memory beyond that.
-func FuzzDecompress(f *testing.F) {
-	c := New()
-	for _, n := range []int{0, 1, 300, 5000} {
-		data, _, err := c.Compress(text(n))
-		check.OK(f, err)
-		f.Add(data, n)
-		f.Add(data[:len(data)/2], n)
-		f.Add(data, n/2)
-	}
-	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0}, 10)
-	f.Fuzz(func(t *testing.T, data []byte, size int) {
-		size = int(uint(size) % (1 << 16))
-		value, err := c.Decompress(data, size)
-		switch {
-		case err != nil && (value != nil || !errors.Is(err, ErrCorrupt)):
-			t.Errorf("got %d bytes and %v", len(value), err)
-		case err == nil && len(value) != size:
-			t.Errorf("got %d bytes instead of %d", len(value), size)
-		}
-	})
-}

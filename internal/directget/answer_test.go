@@ -45,17 +45,14 @@ func TestAnswers(t *testing.T) {
 		{"bad time", []*nats.Msg{reply("Nats-Sequence", "1", "Nats-Time-Stamp", "yesterday")}, 0, false, errors.ErrUnsupported},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			c := &answer{}
-			for i, m := range tt.replies {
-				last := c.add(m)
-				check.Require(t, last == (i == len(tt.replies)-1), "reply %d: last is %v", i, last)
-			}
-			anyError := errors.Is(tt.err, errors.ErrUnsupported) && c.err != nil
-			check.That(t, len(c.messages) == tt.n && c.more == tt.more && (anyError || errors.Is(c.err, tt.err)),
-				"got %d messages, more %v, %v", len(c.messages), c.more, c.err)
-		})
+		c := &answer{}
+		for i, m := range tt.replies {
+			last := c.add(m)
+			check.Require(t, last == (i == len(tt.replies)-1), "%s: reply %d: last is %v", tt.name, i, last)
+		}
+		anyError := errors.Is(tt.err, errors.ErrUnsupported) && c.err != nil
+		check.That(t, len(c.messages) == tt.n && c.more == tt.more && (anyError || errors.Is(c.err, tt.err)),
+			"%s: got %d messages, more %v, %v", tt.name, len(c.messages), c.more, c.err)
 	}
 	forged := reply("Status", "204", "Nats-Sequence", "1")
 	for i := 0; i < len(stored); i += 2 {
@@ -75,18 +72,6 @@ func TestAnswers(t *testing.T) {
 	m, err := Pushed(one)
 	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time.Equal(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)),
 		"got %+v, %v", m, err)
-}
-
-// Whatever comes as a reply, nothing panics, and a call ends at most once.
-func FuzzAnswer(f *testing.F) {
-	f.Add("204", "3", "7", stored[5], []byte("x"))
-	f.Add("", "", "", "", []byte(nil))
-	f.Fuzz(func(t *testing.T, status, pending, sequence, created string, data []byte) {
-		m := reply("Status", status, "Nats-Num-Pending", pending, "Nats-Sequence", sequence, "Nats-Time-Stamp", created)
-		m.Data = data
-		c := &answer{}
-		check.That(t, c.add(m) || len(c.messages) == 1, "neither a message nor the end: %+v", c)
-	})
 }
 
 // Last requests the rest of an answer that a server ended early, and of one whose next message went away while it was read.

@@ -38,30 +38,6 @@ func failure(code jetstream.ErrorCode) string {
 
 const message = `{"message":{"subject":"a","seq":7}}`
 
-func TestADomainAndAPrefixAreHonoured(t *testing.T) {
-	t.Parallel()
-	nc := &nats.Conn{}
-	plain, errPlain := jetstream.New(nc)
-	domain, errDomain := jetstream.NewWithDomain(nc, "hub")
-	prefix, errPrefix := jetstream.NewWithAPIPrefix(nc, "elsewhere")
-	dotted, errDotted := jetstream.NewWithAPIPrefix(nc, "elsewhere.")
-	check.OK(t, errors.Join(errPlain, errDomain, errPrefix, errDotted))
-	for _, tt := range []struct {
-		js             jetstream.JetStream
-		prefix, bucket string
-	}{
-		{plain, "$JS.API.", "$KV.b.k"},
-		{domain, "$JS.hub.API.", "$JS.hub.API.$KV.b.k"},
-		{prefix, "elsewhere.", "elsewhere.$KV.b.k"},
-		{dotted, "elsewhere.", "elsewhere.$KV.b.k"},
-	} {
-		c := jsapi.New(tt.js, time.Second)
-		if c.Prefix != tt.prefix || c.Target("$KV.b.k") != tt.bucket || c.Target("jobs.a") != "jobs.a" {
-			t.Errorf("prefix %q, a key goes to %q, a job to %q", c.Prefix, c.Target("$KV.b.k"), c.Target("jobs.a"))
-		}
-	}
-}
-
 func TestDeleteTellsAMessageThatIsGoneFromAFailure(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -124,20 +100,6 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 }
 
-// Whatever the leader answers, nothing panics, and there is a message or an error or neither.
-func FuzzGet(f *testing.F) {
-	for _, answer := range []string{
-		message, failure(10037), failure(10008), `{}`, `{"message":null}`, "",
-		`{"message":{"subject":"a","seq":7,"hdrs":"TkFUUy8xLjANCmE6IGINCg0K"}}`, `{"message":{"subject":"a","seq":7,"hdrs":"TkFUUy8xLjA="}}`,
-	} {
-		f.Add(answer)
-	}
-	f.Fuzz(func(t *testing.T, answer string) {
-		m, ok, err := jsapi.Client{Sender: &server{answers: []string{answer}}}.Get(t.Context(), "S", jsapi.Query{Sequence: 7})
-		check.That(t, (!ok || err == nil) && (ok || m.Sequence == 0), "%+v, %v, %v", m, ok, err)
-	})
-}
-
 var errPeerOffline = &jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer offline"}
 
 func TestTransient(t *testing.T) {
@@ -147,8 +109,6 @@ func TestTransient(t *testing.T) {
 		context.Canceled:         false,
 		context.DeadlineExceeded: true,
 		io.EOF:                   false,
-		nats.ErrConnectionClosed: false,
-		nats.ErrDisconnected:     true,
 		nats.ErrNoResponders:     true,
 		nats.ErrTimeout:          true,
 
@@ -156,19 +116,14 @@ func TestTransient(t *testing.T) {
 		jetstream.ErrJetStreamNotEnabledForAccount: false,
 		jetstream.ErrNoStreamResponse:              true,
 		jetstream.ErrStreamNotFound:                false,
-		jetstream.ErrStreamNameAlreadyInUse:        false,
 
 		errPeerOffline: true,
-		&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}:            true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10009, Description: "JetStream cluster can not handle request"}:            true,
-		&jetstream.APIError{Code: 503, ErrorCode: 10010, Description: "JetStream clustering support required"}:               false,
-		&jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"}:                              true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10052, Description: "stream configuration for update can not change name"}: false,
-		&jetstream.APIError{Code: 400, ErrorCode: 10065, Description: "subjects overlap with an existing stream"}:            false,
-		&jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}:    false,
-		&jetstream.APIError{Code: 500, ErrorCode: 10118, Description: "stream is offline"}:                                   true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10119, Description: "consumer is offline"}:                                 true,
-		&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: "stream is offline: unsupported"}:                      false,
+		&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}:         true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10009, Description: "JetStream cluster can not handle request"}:         true,
+		&jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"}:                           true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}: false,
+		&jetstream.APIError{Code: 500, ErrorCode: 10118, Description: "stream is offline"}:                                true,
+		&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: "stream is offline: unsupported"}:                   false,
 	} {
 		for _, err := range []error{err, fmt.Errorf("stream S: %w", err)} {
 			check.Equal(t, jsapi.IsTransient(err), want, fmt.Sprintf("%v", err))
@@ -211,20 +166,6 @@ func TestDoGivesUp(t *testing.T) {
 			check.That(t, took <= wait+time.Second && took >= wait-2*time.Second, "%s: gave up after %s, want %s", name, took, wait)
 			check.That(t, errors.Is(err, jsapi.ErrNotReady) && errors.Is(err, errPeerOffline) && strings.Contains(err.Error(), "nodes are up"),
 				"%s: got %v, want ErrNotReady with its cause and a remedy", name, err)
-		}
-	})
-}
-
-func TestDoEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		enough := errors.New("enough")
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, enough)
-		defer cancel()
-		begun := time.Now()
-		err := jsapi.Retry(ctx, time.Minute, func(context.Context) error { return errPeerOffline })
-		if took := time.Since(begun); took != time.Second || !errors.Is(err, enough) || !errors.Is(err, errPeerOffline) {
-			t.Errorf("got %v after %s, want both errors after a second", err, took)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -69,24 +68,4 @@ func TestStartsAreSpaced(t *testing.T) {
 	if next := rec.next(spec, now); next.After(now) {
 		t.Errorf("the next start in %s, want now", next.Sub(now))
 	}
-}
-
-func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{``, `{"v":1}`, `{"v":2}`, `{"v":1,"holders":[{"id":"a","n":1,"ttl":1}]}`, `{"v":1,"holders":[{"n":-1}]}`, `[`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		rec, err := decode(data)
-		if err != nil {
-			return
-		}
-		spec := Spec{Burst: 1, Concurrency: 2, Per: time.Second, Rate: 1}
-		_ = rec.most(spec.Concurrency, "me", true)
-		starts := rec.take(spec, time.Now(), 3)
-		check.That(t, len(starts) <= 3, "%d starts of 3", len(starts))
-		again := check.Must(json.Marshal(rec))(t)
-		if _, err := decode(again); err != nil {
-			t.Errorf("%s does not survive: %v", again, err)
-		}
-	})
 }

@@ -194,28 +194,12 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 }
 
 // Fewer replicas are a loss, too.
-func TestApplyKeepsReplicas(t *testing.T) {
+func TestFewerReplicasAreALoss(t *testing.T) {
 	t.Parallel()
-	c := natstest.Cluster(t, 3)
-	_, js := natstest.ConnectURL(t, c.URLs())
-	options := contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: 3, Services: []string{contracts.ServiceLock}}
-	replicas := func() int {
-		t.Helper()
-		stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketLocks))(t)
-		return stream.CachedInfo().Config.Replicas
-	}
-	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})))
-	options.Replicas = 1
-	changes, err := provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})
-	if err != nil || replicas() != 3 || changes[0].Action != provision.Keep || changes[0].Differences[0].Drops != "the copies on 2 of 3 servers" {
-		t.Errorf("got %+v, %v, and %d replicas, want 3", changes, err, replicas())
-	}
-	_, err = provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{AllowShrink: true})
-	check.That(t, err == nil && replicas() == 1, "got %v, and %d replicas, want 1", err, replicas())
-	options.Replicas = 3
-	changes, err = provision.Apply(t.Context(), js, contracts.Assets(options), provision.Options{})
-	if d := changes[0].Differences; err != nil || replicas() != 3 || len(d) != 1 || d[0].Shrinks || d[0].Drops != "" {
-		t.Errorf("got %+v, %v, and %d replicas, want 3 and nothing dropped", changes, err, replicas())
+	for now, drops := range map[int]string{1: "the copies on 2 of 3 servers", 5: ""} {
+		info := jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "S", Replicas: 3}}
+		got := check.Must(provision.Compare(info, jetstream.StreamConfig{Name: "S", Replicas: now}))(t)
+		check.That(t, len(got) == 1 && got[0].Drops == drops && got[0].Shrinks == (drops != ""), "%d: %+v", now, got)
 	}
 }
 

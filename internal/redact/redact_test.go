@@ -159,5 +159,5 @@ func TestCallbacksAndHandlersThatPanic(t *testing.T) {
 		}()
 	}
 	check.Equal(t, strings.Count(log.String(), "callback=Observe"), len(evil()), "lines")
-	check.Contains(t, log.String(), "shown_test.go") // the stack
+	check.Contains(t, log.String(), "redact_test.go") // the stack
 }

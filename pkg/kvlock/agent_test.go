@@ -21,7 +21,7 @@ func TestAccept(t *testing.T) {
 		change func(*agent)
 		want   bool
 	}{
-		{"after a write of its own", func(*agent) {}, true},
+		{"after its own write", func(*agent) {}, true},
 		{"and others have queued since", func(a *agent) { a.rec.Token, a.at = 8, 12 }, true},
 		{"without one", func(a *agent) { a.lastWrite = lastWrite{} }, false},
 		{"before its last write", func(a *agent) { a.lastWrite.at = 9 }, false},
@@ -108,7 +108,7 @@ func TestObservedLeaseIsShortened(t *testing.T) {
 		asked   bool
 		want    time.Duration
 	}{
-		"nothing told":            {0, true, ttl},
+		"nothing known":           {0, true, ttl},
 		"just renewed":            {time.Millisecond, true, ttl},
 		"within the skew":         {3 * time.Second, true, ttl},
 		"half":                    {4 * time.Second, true, 7 * time.Second},

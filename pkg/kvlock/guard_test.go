@@ -74,9 +74,9 @@ func TestGuardOfSomethingElse(t *testing.T) {
 	}
 }
 
-// putUnder puts the value "5" over one of token before, if that is not 0, under a fault, and calls meanwhile before it
+// putUnder puts the value "5" over one of token before, if that is not 0, under a fault, and calls between before it
 // looks for its outcome.
-func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, meanwhile func(other *kvlock.Guard)) (other *kvlock.Guard, err error) {
+func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, between func(other *kvlock.Guard)) (other *kvlock.Guard, err error) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
 	slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
@@ -88,7 +88,7 @@ func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, meanwhi
 	put := make(chan error, 1)
 	go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
 	pass(150 * time.Millisecond)
-	meanwhile(other)
+	between(other)
 	return other, <-put
 }
 

@@ -32,7 +32,7 @@ func TestTryAcquire(t *testing.T) {
 	check.That(t, again.Token().Compare(lease.Token()) > 0, "token %s after %s", again.Token(), lease.Token())
 	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrReleased)
 	check.ErrorIs(t, again.Context().Err(), nil)
-	release(t, lease) // once more does nothing
+	release(t, lease) // the second time does nothing
 	check.That(t, inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
 }
 
@@ -126,7 +126,7 @@ func TestWritesOfALock(t *testing.T) {
 
 // A holder that releases the lock and wants it again at once comes after its waiters.
 func TestNoBarging(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) { // a waiter that is told and does not answer in time may be passed over
+	inBubble(t, func(t *testing.T, b *bed) { // a waiter that is notified and does not answer in time may be passed over
 		greedy, patient := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		lease := acquire(t, greedy, "l")
 		for range 50 {
@@ -150,7 +150,11 @@ func TestNoBarging(t *testing.T) {
 // The push that hands a lock to a waiter may come late, by any time: the waiter never holds the lock when it has gone
 // on to the next, also when all that the waiter sends from then on is lost.
 func TestHandedLate(t *testing.T) {
-	for late := time.Duration(0); late < 1500*time.Millisecond; late += 50 * time.Millisecond {
+	step := 50 * time.Millisecond
+	if testing.Short() {
+		step = 500 * time.Millisecond
+	}
+	for late := time.Duration(0); late < 1500*time.Millisecond; late += step {
 		for _, waits := range []time.Duration{0, 100 * time.Millisecond, 240 * time.Millisecond, time.Second} {
 			runInBubble(t, fmt.Sprintf("%s after %s", late, waits), func(t *testing.T, b *bed) { testHandedLate(t, b, waits, late) })
 		}

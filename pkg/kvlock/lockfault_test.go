@@ -226,8 +226,11 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 // the lock at once, and no waiter is left behind.
 func TestLockHistories(t *testing.T) {
 	runs := 3
-	if crash.Long() {
+	switch {
+	case crash.Long():
 		runs = 100
+	case testing.Short():
+		runs = 1
 	}
 	of := crash.Random(t)
 	for i := range runs {

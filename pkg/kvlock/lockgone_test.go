@@ -115,6 +115,9 @@ func TestRecordIsGone(t *testing.T) {
 // Ten thousand wait for one lock in one process, and others for a lock each: with one subscription, and little memory
 // for each. All are served.
 func TestTenThousandWaitForALock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10,000 waiters: not with -short")
+	}
 	for _, names := range []int{1, 2000} {
 		t.Run(fmt.Sprint(names), func(t *testing.T) {
 			waiters := 10_000

@@ -17,6 +17,9 @@ import (
 // A waiter takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
 func TestDeadHolder(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
+		if testing.Short() && ttl > 30*time.Second {
+			continue
+		}
 		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
 			dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: ttl})
 			first := acquire(t, dead, "l")
@@ -59,6 +62,9 @@ func TestLeaseHolds(t *testing.T) {
 // Processes that were killed while they waited cost those behind them a second, however many they are, and cost it once.
 func TestManyDeadWaiters(t *testing.T) {
 	for _, kill := range []string{"waiters", "holder too"} {
+		if testing.Short() && kill == "waiters" {
+			continue
+		}
 		runInBubble(t, kill, func(t *testing.T, b *bed) {
 			const dead, ttl = 100, 10 * time.Second
 			var conns []*nats.Conn
@@ -131,7 +137,7 @@ func TestDeadHolderAndDeadHead(t *testing.T) {
 func TestTryAcquireOfADeadHolder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		every, within time.Duration
-		anew          bool // each time by a process that has seen nothing
+		another       bool // each time by a process that has seen nothing
 	}{
 		"often, by one":      {100 * time.Millisecond, 20*time.Second + 200*time.Millisecond, false},
 		"seldom, by one":     {7 * time.Second, 28 * time.Second, false},
@@ -147,7 +153,7 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 			other := b.Locker(t, kvlock.LockerConfig{})
 			for {
 				pass(tt.every)
-				if tt.anew {
+				if tt.another {
 					other.Close()
 					other = b.Locker(t, kvlock.LockerConfig{})
 				}
@@ -215,7 +221,7 @@ func TestLockTokensGrow(t *testing.T) {
 		pass(time.Second)
 		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		lease = took(l, "purged")
-		b.MakeBucketAnew(t, time.Second)
+		b.RecreateBucket(t, time.Second)
 		pass(5 * time.Second)
 		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		took(b.Locker(t, kvlock.LockerConfig{}), "bucket recreated, by a new process")

@@ -42,7 +42,7 @@ func TestRestoredBucket(t *testing.T) {
 		check.That(t, marked.Compare(last) > 0, "token %s after %s", marked, last)
 		check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
 		again := takeLock(t, js)
-		check.That(t, again.Compare(marked) > 0, "token %s after %s, when it was marked once more", again, marked)
+		check.That(t, again.Compare(marked) > 0, "token %s after %s, when it was marked twice", again, marked)
 	})
 }
 
@@ -112,7 +112,7 @@ func takeLock(t *testing.T, js jetstream.JetStream) kvlock.Token {
 var remakes = map[string]func(t *testing.T, b *bed){
 	"from a file": func(t *testing.T, b *bed) {
 		t.Helper()
-		b.MakeBucketAnew(t, time.Millisecond)
+		b.RecreateBucket(t, time.Millisecond)
 	},
 	"by CreateBucket": func(t *testing.T, b *bed) {
 		t.Helper()
@@ -189,7 +189,7 @@ func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
 func TestRevisionsCoincide(t *testing.T) {
 	fromFile := func(t *testing.T, b *bed) {
 		t.Helper()
-		b.MakeBucketAnew(t, time.Millisecond)
+		b.RecreateBucket(t, time.Millisecond)
 	}
 	for name, made := range map[string]struct {
 		bucket  func(t *testing.T, b *bed)

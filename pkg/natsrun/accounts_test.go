@@ -440,6 +440,9 @@ func TestStrangersAreRefused(t *testing.T) {
 
 // Neither 1,100 connections that say no user, nor a source system with as many as it gets, keep others out.
 func TestConnectionsKeepNobodyOut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("1,100 connections: not with -short")
+	}
 	t.Parallel()
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
@@ -650,6 +653,9 @@ var headers = []nats.Header{
 // No user changes or reads the streams of another account: not with a publish, not with an answer that is sent to a
 // subject of the user's choice, not with a consumer, a mirror, a source or a header.
 func TestNoUserReachesAnotherAccount(t *testing.T) {
+	if testing.Short() {
+		t.Skip("every user against every other: not with -short")
+	}
 	t.Parallel()
 	for _, by := range intruders {
 		t.Run(by.user, func(t *testing.T) {

@@ -8,11 +8,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -45,7 +43,8 @@ type task struct {
 
 	DieAt  string // the point at which it dies, "" for none
 	After  int    // when it passes that point for this time
-	StopAt string // the point at which it first waits until it has been frozen and continues, "" for none
+	StopAt string // the point at which it first waits until the file Go is there, "" for none
+	Go     string
 }
 
 func relayProcess(ctx context.Context, is task) error {
@@ -54,8 +53,6 @@ func relayProcess(ctx context.Context, is task) error {
 		return err
 	}
 	defer pool.Close()
-	thawed := make(chan os.Signal, 1)
-	signal.Notify(thawed, syscall.SIGCONT)
 	die, batch := testbed.DieAt(is.DieAt, is.After), &batchLog{}
 	if is.Log != "" {
 		if batch.Log, err = crash.OpenLog(is.Log, is.Name); err != nil {
@@ -77,7 +74,9 @@ func relayProcess(ctx context.Context, is task) error {
 		}
 		if is.StopAt == point {
 			is.StopAt = "past"
-			<-thawed
+			for _, err := os.Stat(is.Go); err != nil && retry.Sleep(ctx, 5*time.Millisecond); {
+				_, err = os.Stat(is.Go)
+			}
 		}
 	})
 	for { // a process that is started in the middle of a fault may find no database
@@ -168,11 +167,13 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 			p.stream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond }) // as if it had been frozen for days
 			all := events("held", 5, 12)
 			p.insert(all...)
+			thaw := filepath.Join(t.TempDir(), "thaw")
 			frozen := relays.Start(t, task{
-				Database: p.pool.Config().ConnString(), StopAt: outbox.PointClaimed, Timeout: time.Second, URL: p.srv.URL(),
+				Database: p.pool.Config().ConnString(), Go: thaw, StopAt: outbox.PointClaimed, Timeout: time.Second, URL: p.srv.URL(),
 			})
 			frozen.Await("^" + outbox.PointClaimed + "$")
 			frozen.Pause()
+			check.OK(t, os.WriteFile(thaw, nil, 0o600))  // it sees it when it continues
 			all = append(all, events("later", 60, 3)...) // of more aggregates, and so in more lanes
 			p.insert(all[60:]...)
 			free := query[int](p, "SELECT count(*) FROM event_outbox WHERE lane NOT IN (SELECT lane FROM event_outbox WHERE event_id LIKE 'held-%')")

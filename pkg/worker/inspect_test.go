@@ -189,6 +189,9 @@ func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 func TestAnswersAreBoundedAndHoldNoSecrets(t *testing.T) {
 	// The patterns of one consumer have to fit into a message as well.
 	for limit, handlers := range map[int32]int{16 << 10: 50, 1 << 20: 1500} {
+		if testing.Short() && handlers > 50 {
+			continue
+		}
 		natstest.RunBubble(t, fmt.Sprint(limit), func(t *testing.T, srv *natsrun.Server) {
 			testBounds(t, srv, handlers, min(int(limit), 256<<10))
 		}, func(c *natsrun.Config) {

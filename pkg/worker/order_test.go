@@ -98,8 +98,11 @@ func TestOrderSurvivesFaults(t *testing.T) {
 	const jobs, subjects, workers = 200, 8, 3
 	of := crash.Random(t)
 	runs := uint64(2)
-	if crash.Long() {
+	switch {
+	case crash.Long():
 		runs = 100
+	case testing.Short():
+		runs = 1
 	}
 	for i := range runs {
 		natstest.RunBubble(t, fmt.Sprint("run ", i), func(t *testing.T, srv *natsrun.Server) {
@@ -176,6 +179,9 @@ func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
 		workers, subjects, waiting int
 		first                      time.Duration
 	}{{1, 1, 4, takes}, {2, 1, 4, takes}, {3, 1, 10, takes}, {3, 4, 10, takes}, {3, 1, 1000, takes}, {2, 1, 4, 4 * time.Minute}} {
+		if testing.Short() && tt.waiting == 1000 {
+			continue
+		}
 		natstest.RunBubble(t, fmt.Sprintf("%+v", tt), func(t *testing.T, srv *natsrun.Server) {
 			b := setup(t, srv)
 			for i := range jobs {

@@ -5,26 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sys/unix"
 
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/remote"
@@ -45,7 +40,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/recipeservicetest"
 )
 
-// Points at which a worker does not die by its own hand, but is killed: yt-dlp is at work then.
+// Points at which a process is killed from outside, while its yt-dlp waits for an answer.
 const (
 	inPage     = "yt-dlp asks for the page"
 	inCaptions = "yt-dlp asks for the captions"
@@ -57,12 +52,143 @@ var points = []string{
 	imports.PointCreated, imports.PointNoted, imports.PointReady, imports.PointEnded, imports.PointSettled,
 }
 
-// patience ends a test that waits in vain. No outcome depends on it otherwise.
-const patience = 3 * time.Minute
+// importers are the processes that import.
+var importers = crash.Role[task]{Name: "importer", Run: importProcess}
 
-// TestKilledWorkers kills worker processes at every point of the life of a job, and while yt-dlp is at work, while the Recipe
-// Service has a bad day. Every job ends, and both sides agree on how. None has two recipes. No source is fetched twice but
-// for those that a killed worker was fetching. No process is left, nor a temporary folder.
+// task is the task of an importer process.
+type task struct {
+	Log, Name string // of the effect log, "" for none, and of the process in it
+	Recipes   string // the address of the Recipe Service, "" for recipes in the bucket
+	Replicas  int    // of the streams
+	TempDir   string
+	URL       string // of NATS
+
+	CAFile, Proxy string // to the videos, "" for none
+
+	DieAt  string // the point at which it dies, "" for none
+	After  int    // when it passes that point for this time
+	Killer string // the source that kills it, "" for none
+}
+
+func importProcess(ctx context.Context, is task) error {
+	nc, err := nats.Connect(is.URL, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	cfg, err := is.config(nc)
+	if err != nil {
+		return err
+	}
+	i, err := Start(ctx, nc, cfg)
+	for ; err != nil && is.Log != ""; i, err = Start(ctx, nc, cfg) { // the servers are away
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return i.Stop()
+}
+
+func (is task) config(nc *nats.Conn) (Config, error) {
+	from := source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: is.TempDir}
+	if is.Proxy != "" {
+		from.YouTube = &source.YouTube{CAFile: is.CAFile, Proxy: is.Proxy, SocketTimeout: time.Hour, Timeout: time.Hour}
+	}
+	fetcher, err := source.New(from)
+	if err != nil {
+		return Config{}, err
+	}
+	recipes, err := is.store(nc)
+	if err != nil {
+		return Config{}, err
+	}
+	ackWait := 500 * time.Millisecond
+	if is.Killer != "" {
+		ackWait = 3 * time.Second // a heartbeat that is late would use an attempt, which are counted
+	}
+	return Config{
+		BaseConfig: service.BaseConfig{
+			AckWait: ackWait, CreateAssets: true, Listen: "-", MaxBytes: 1 << 30, Replicas: is.Replicas,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		},
+		Fetcher: &deadly{Sources: fetcher, killer: is.Killer}, Store: recipes, Settings: Settings{OutagePatience: 20 * time.Second},
+		passed: testbed.DieAt(is.DieAt, is.After),
+	}, nil
+}
+
+func (is task) store(nc *nats.Conn) (store.Store, error) {
+	if is.Recipes != "" {
+		return store.NewRecipeService(remote.Config{BaseURL: is.Recipes, Token: recipeservicetest.Token, Timeout: 2 * time.Second})
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	log, err := crash.OpenLog(is.Log, is.Name)
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := store.New(js, slog.New(slog.DiscardHandler))
+	return &logged{Bucket: bucket, log: log}, err
+}
+
+// logged is a store of recipes that writes the effect of each job, which is its recipe, into the effect log.
+type logged struct {
+	*store.Bucket
+
+	log *crash.Log
+}
+
+// Status implements store.Store. A job begins with it.
+func (l *logged) Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error) {
+	if err := l.log.Write(crash.Started, jobID); err != nil {
+		return nil, err
+	}
+	return l.Bucket.Status(ctx, jobID)
+}
+
+// Create implements store.Store.
+func (l *logged) Create(ctx context.Context, d store.Draft) (string, error) {
+	id, err := l.Bucket.Create(ctx, d)
+	if err == nil {
+		err = l.log.Write(crash.Effect, d.JobID)
+	}
+	return id, err
+}
+
+// SetStatus implements store.Store. A job that is READY is recorded as such, so nobody creates its recipe from now on.
+func (l *logged) SetStatus(_ context.Context, jobID string, status contracts.ImportStatus) error {
+	if status.Status != contracts.ImportReady {
+		return nil
+	}
+	return l.log.Write(crash.Recorded, jobID)
+}
+
+// deadly fetches sources, of which one kills its process.
+type deadly struct {
+	*source.Sources
+
+	killer  string
+	fetches atomic.Int64
+}
+
+func (d *deadly) Fetch(ctx context.Context, request source.Request, progress func(float64)) (*source.Material, error) {
+	d.fetches.Add(1)
+	defer d.fetches.Add(-1)
+	if d.killer != "" && strings.HasSuffix(request.URL, d.killer) {
+		_, _ = fmt.Fprintln(os.Stdout, "killed beside", d.fetches.Load()-1) // the test misses it
+		testbed.Die()
+	}
+	return d.Sources.Fetch(ctx, request, progress)
+}
+
+// TestKilledWorkers kills processes at every point of the life of a job, and while yt-dlp runs, while the Recipe Service answers with
+// errors, late, twice or not at all. Every job ends, and the importer and the Recipe Service agree on how. None has two recipes. No source
+// is fetched twice, except by processes that were killed while they fetched it. No program is left running, and no temporary folder.
 //
 //	go test . -run KilledWorkers                     a few imports
 //	go test . -run KilledWorkers -args -long         500, of videos
@@ -74,12 +200,12 @@ func TestKilledWorkers(t *testing.T) {
 		newRun(t, seed, true).play(500, append(slices.Clone(points), inPage, inCaptions))
 		return
 	}
-	const rows = 4 // at the same time, because each of them waits most of its time
-	for row := range rows {
-		t.Run(fmt.Sprint("caption files ", row+1), func(t *testing.T) {
+	const runs = 4 // at the same time, because each of them waits most of its time
+	for n := range runs {
+		t.Run(fmt.Sprint("caption files ", n+1), func(t *testing.T) {
 			t.Parallel()
 			var at []string
-			for i := row; i < len(points); i += rows {
+			for i := n; i < len(points); i += runs {
 				at = append(at, points[i])
 			}
 			newRun(t, seed, false).play(2*len(at)+2, at)
@@ -91,22 +217,21 @@ func TestKilledWorkers(t *testing.T) {
 	})
 }
 
-// A job that has killed two workers is worked alone, and is a dead letter when it kills two more: no other job is lost with it.
+// A job that has killed two processes runs alone, and is a dead letter when it kills two more: no other job is lost with it.
 func TestAJobThatKillsItsWorkers(t *testing.T) {
 	t.Parallel()
 	c := newRun(t, crash.Seed(t), false)
-	c.insert(8, sourcetest.Video{}) // of four videos, in jobs that the Recipe Service may fail
+	c.insert(8, sourcetest.Video{}) // of four sources, in jobs that the Recipe Service may fail
 	killer := contracts.ImportJob{JobID: "killer", OwnerID: "ada", SourceType: source.TypeCaptions, URL: c.site.URL + "/killer"}
-	body := check.Must(contracts.Encode(killer))(t)
-	check.OK(t, check.Err(c.js.Publish(t.Context(), "jobs.import.normal.killer", body)))
+	c.publish(killer)
 	for death := range 4 {
-		w := c.spawn(duty{Killer: killer.URL})
-		w.Died()
-		check.That(t, death < 2 || strings.Contains(w.Output(), "killed beside 0\n"),
-			"death %d: want it killed beside no other: %s", death, w.Output())
+		p := c.start(task{Killer: killer.URL})
+		p.Died()
+		check.That(t, death < 2 || strings.Contains(p.Output(), "killed beside 0\n"),
+			"death %d: want it killed beside no other: %s", death, p.Output())
 	}
-	last := c.spawn(duty{Killer: killer.URL})
-	check.Until(c, patience, "all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })
+	last := c.start(task{Killer: killer.URL})
+	check.Until(t, crash.Patience, "all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })
 	last.Stop()
 	job, _ := c.job(killer.JobID)
 	check.That(t, job.Status == contracts.ImportFailed && job.Code == failure.Crashed && job.Attempt == 5, "%+v", job)
@@ -118,19 +243,90 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 	check.That(t, dead.CachedInfo().State.Msgs != 0, "there is no dead letter")
 }
 
-// run is some imports whose workers are killed.
-type run struct {
+// place is where processes import: the servers, and a site with caption files.
+type place struct {
 	*testing.T
 
-	dir     string // for temporary folders
+	dir  string // for temporary folders
+	js   jetstream.JetStream
+	site *httptest.Server
+	url  string // of NATS
+
+	mu      sync.Mutex
+	fetched map[string]int // times, by the name of a caption file
+}
+
+func newPlace(t *testing.T, url string, replicas int) *place {
+	t.Helper()
+	p := &place{T: t, dir: t.TempDir(), url: url, fetched: map[string]int{}}
+	_, p.js = natstest.ConnectURL(t, url)
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: replicas})
+		return check.Err(provision.Apply(ctx, p.js, assets, provision.Options{}))
+	}))
+	p.site = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/")
+		p.mu.Lock()
+		p.fetched[name]++
+		p.mu.Unlock()
+		_, _ = w.Write([]byte(pancakes(name)))
+	}))
+	t.Cleanup(p.site.Close)
+	return p
+}
+
+// publish queues a job as any publisher may.
+func (p *place) publish(job contracts.ImportJob) {
+	p.Helper()
+	body := check.Must(contracts.Encode(job))(p)
+	check.OK(p, natstest.UntilAnswered(p, func(ctx context.Context) error {
+		return check.Err(p.js.Publish(ctx, "jobs.import.normal."+job.JobID, body))
+	}))
+}
+
+// queued returns the number of messages in the queue.
+func (p *place) queued() (n uint64) {
+	p.Helper()
+	check.OK(p, natstest.UntilAnswered(p, func(ctx context.Context) error {
+		stream, err := p.js.Stream(ctx, contracts.StreamImportJobs)
+		if err == nil {
+			n = stream.CachedInfo().State.Msgs
+		}
+		return err
+	}))
+	return n
+}
+
+// job returns the state of a job.
+func (p *place) job(id string) (job Job, known bool) {
+	p.Helper()
+	err := natstest.UntilAnswered(p, func(ctx context.Context) error {
+		bucket, err := p.js.KeyValue(ctx, contracts.BucketImportJobs)
+		if err != nil {
+			return err
+		}
+		entry, err := bucket.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(entry.Value(), &job)
+	})
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return Job{}, false
+	}
+	check.OK(p, err)
+	return job, true
+}
+
+// run is some imports whose processes are killed.
+type run struct {
+	*place
+
 	fetcher *source.Sources
 	flight  *flight.Flight
-	js      jetstream.JetStream
 	random  *rand.Rand
 	recipes *recipeservicetest.Service
-	shop    string // where the recipes are
-	site    *captionSite
-	url     string              // of NATS
+	shop    string              // where the recipes are
 	youTube *sourcetest.YouTube // nil when there are only caption files
 
 	wasted   map[int]int // how often the captions of a video may have been fetched for nothing
@@ -141,30 +337,23 @@ type run struct {
 func newRun(t *testing.T, seed uint64, videos bool) *run {
 	t.Helper()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	_, js := natstest.Connect(t, srv)
 	c := &run{
-		T: t, dir: t.TempDir(), wasted: map[int]int{}, js: js, random: rand.New(rand.NewPCG(seed, 0)),
-		recipes: recipeservicetest.New(seed), site: newCaptionSite(t), url: srv.URL(),
+		place: newPlace(t, srv.URL(), 1), wasted: map[int]int{}, random: rand.New(rand.NewPCG(seed, 0)), recipes: recipeservicetest.New(seed),
 	}
-	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	shop := httptest.NewServer(c.recipes)
 	t.Cleanup(shop.Close)
 	c.shop = shop.URL
-	var err error
-	c.fetcher, err = source.New(source.Config{TempDir: t.TempDir()})
-	check.OK(t, err)
-	c.flight = check.Must(flight.New(t.Context(), js, flight.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1}))(t)
+	c.fetcher = check.Must(source.New(source.Config{TempDir: t.TempDir()}))(t)
+	c.flight = check.Must(flight.New(t.Context(), c.js, flight.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1}))(t)
 	t.Cleanup(c.flight.Close)
-	if !videos {
-		return c
+	if videos {
+		testbed.YtDlp.Find(t)
+		c.youTube = sourcetest.StartYouTube(t, nil)
 	}
-	testbed.YtDlp.Find(t)
-	c.youTube = sourcetest.StartYouTube(t, nil)
 	return c
 }
 
-// play has workers die one after the other, each while it works on new jobs and on those that are left, and a last one
-// finish them all.
+// play has one process after the other die, each while it processes new jobs and those that are left, and a last one finish them all.
 func (c *run) play(jobs int, at []string) {
 	c.Helper()
 	portion := jobs / (len(at) + 1)
@@ -176,50 +365,44 @@ func (c *run) play(jobs int, at []string) {
 		default:
 			c.insert(portion, sourcetest.Video{})
 			after := 1 + c.random.IntN(max(1, (c.videos-fresh)/2)) // each video comes to every point
-			w := c.spawn(duty{After: after, Point: point})
-			c.dies(w)
+			c.dies(c.start(task{After: after, DieAt: point}))
 		}
-		check.Until(c, patience, "the programs of the killed worker are gone", func() bool { return len(sourcetest.AtWork(c.dir)) == 0 })
-		c.noteWasted()
+		check.Until(c, crash.Patience, "the programs of the process are gone", func() bool { return len(sourcetest.AtWork(c.dir)) == 0 })
+		for video := range c.videos {
+			if !c.shared(video) { // a killed process has fetched it in vain: no other has the result
+				c.wasted[video] = c.fetches(video)
+			}
+		}
 	}
-	last := c.spawn(duty{})
+	last := c.start(task{})
 	c.insert(jobs-len(c.inserted), sourcetest.Video{})
-	check.Until(c, patience, "all jobs are done", func() bool {
-		if last.Ended() {
-			c.Fatalf("the last worker has ended: %s", last.Said())
-		}
+	check.Until(c, crash.Patience, "all jobs are done", func() bool {
+		check.Require(c, !last.Ended(), "the last process has ended: %s", last.Said())
 		return c.queued() == 0
 	})
 	last.Stop()
 	c.judge(len(at))
 }
 
-// share is how many jobs want the same video.
-func share() int {
-	if crash.Long() {
-		return 5
-	}
-	return 2
-}
-
-// insert publishes jobs as the document has them, some of them twice. The first of the videos that they want behaves as is
-// said, the others well.
-func (c *run) insert(jobs int, how sourcetest.Video) {
+// insert publishes jobs, some of them twice. The first of the videos that they want behaves as given, the others well.
+func (c *run) insert(jobs int, first sourcetest.Video) {
 	c.Helper()
+	share := 2 // of the jobs that want the same video
+	if crash.Long() {
+		share = 5
+	}
 	for n := range jobs {
-		if n%share() == 0 {
-			c.put(c.videos, how)
-			how = sourcetest.Video{}
+		if n%share == 0 {
+			c.put(c.videos, first)
+			first = sourcetest.Video{}
 			c.videos++
 		}
-		id := jobName(len(c.inserted))
 		job := contracts.ImportJob{
-			JobID: id, OwnerID: fmt.Sprint("owner-", len(c.inserted)%3), SourceType: c.kind(c.videos - 1), URL: c.address(c.videos - 1),
-			RequestedAt: time.Now().UTC(),
+			JobID: jobName(len(c.inserted)), OwnerID: fmt.Sprint("owner-", len(c.inserted)%3), SourceType: c.kind(c.videos - 1),
+			URL: c.address(c.videos - 1), RequestedAt: time.Now().UTC(),
 		}
-		body := check.Must(contracts.Encode(job))(c)
 		for range 1 + c.random.IntN(2) {
-			check.OK(c, check.Err(c.js.Publish(c.Context(), "jobs.import.normal."+id, body)))
+			c.publish(job)
 		}
 		c.inserted = append(c.inserted, job)
 	}
@@ -227,8 +410,9 @@ func (c *run) insert(jobs int, how sourcetest.Video) {
 
 func jobName(job int) string { return fmt.Sprint("job-", job) }
 
-// kind returns the type of a source: videos if there are any; in the long form, every other source is
-// captions.
+func videoName(video int) string { return fmt.Sprintf("crash%06d", video) }
+
+// kind returns the type of a source: videos if there are any; in the long form, every other source is captions.
 func (c *run) kind(video int) string {
 	if c.youTube == nil || crash.Long() && video%2 == 1 {
 		return source.TypeCaptions
@@ -243,8 +427,6 @@ func (c *run) address(video int) string {
 	return "https://youtu.be/" + videoName(video)
 }
 
-func videoName(video int) string { return fmt.Sprintf("crash%06d", video) }
-
 // put makes a video, or changes how it behaves.
 func (c *run) put(video int, how sourcetest.Video) {
 	if c.youTube == nil {
@@ -258,15 +440,17 @@ func (c *run) put(video int, how sourcetest.Video) {
 	c.youTube.Put(videoName(video), how)
 }
 
-// fetches is how often the captions of a video were asked for.
+// fetches returns how often the captions of a video were requested.
 func (c *run) fetches(video int) int {
-	if c.kind(video) == source.TypeCaptions {
-		return c.site.count(videoName(video))
+	if c.kind(video) == source.TypeYouTube {
+		return c.youTube.Fetches(videoName(video))
 	}
-	return c.youTube.Fetches(videoName(video))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fetched[videoName(video)]
 }
 
-// killInYtDlp kills a worker while yt-dlp waits for a video that does not come. Some jobs end before anything is fetched for
+// killInYtDlp kills a process while yt-dlp waits for a video that does not come. Some jobs end before anything is fetched for
 // them, because the Recipe Service did not answer when they began, as it never does for the first: then there are others.
 func (c *run) killInYtDlp(point string, jobs int) {
 	c.Helper()
@@ -285,59 +469,36 @@ func (c *run) killInYtDlp(point string, jobs int) {
 	first, fresh := len(c.inserted), c.videos
 	c.recipes.Refuse(jobName(first))
 	stall(jobs)
-	w := c.spawn(duty{})
-	check.Until(c, patience, point, func() bool {
-		if w.Ended() {
-			c.Fatalf("the worker has ended before %s: %s", point, w.Said())
-		}
-		if c.over(first) {
+	p := c.start(task{})
+	check.Until(c, crash.Patience, point, func() bool {
+		check.Require(c, !p.Ended(), "the process has ended before %s: %s", point, p.Said())
+		if !slices.ContainsFunc(c.inserted[first:], func(job contracts.ImportJob) bool {
+			record, _ := c.job(job.JobID)
+			return !record.Status.Final()
+		}) {
 			stall(1)
 		}
 		return asked(videoName(video)) > 0
 	})
 	if _, err := os.Stat("/proc/self/cwd"); err == nil && len(sourcetest.AtWork(c.dir)) == 0 {
-		c.Error("no process is seen to be at work: the test would not see one that is left")
+		c.Error("no program is seen to run: the test would not see one that is left")
 	}
-	w.Kill()
+	p.Kill()
 	for video := fresh; video < c.videos; video++ {
 		c.put(video, sourcetest.Video{})
 	}
 }
 
-// over reports whether all jobs have ended that were inserted after the first n.
-func (c *run) over(n int) bool {
+// dies waits until a process has killed itself. When its jobs end before they come to its point, it gets others.
+func (c *run) dies(p *crash.Process) {
 	c.Helper()
-	for _, job := range c.inserted[n:] {
-		if record, known := c.job(job.JobID); !known || !record.Status.Final() {
-			return false
-		}
-	}
-	return true
-}
-
-// dies waits until a worker has killed itself. When its jobs end before they come to its point, it gets others.
-func (c *run) dies(w *crash.Process) {
-	c.Helper()
-	check.Until(c, patience, "the worker has killed itself", func() bool {
-		if w.Ended() {
-			return true
-		}
-		if c.queued() == 0 {
+	check.Until(c, crash.Patience, "the process has killed itself", func() bool {
+		if !p.Ended() && c.queued() == 0 {
 			c.insert(1, sourcetest.Video{})
 		}
-		return false
+		return p.Ended()
 	})
-	w.Died()
-}
-
-// noteWasted records the videos that a killed worker has fetched in vain: no other process has the result.
-func (c *run) noteWasted() {
-	c.Helper()
-	for video := range c.videos {
-		if !c.shared(video) {
-			c.wasted[video] = c.fetches(video)
-		}
-	}
+	p.Died()
 }
 
 // shared reports whether all jobs have the transcript of a video.
@@ -349,93 +510,13 @@ func (c *run) shared(video int) bool {
 	return slot.State == flight.Done
 }
 
-// queued is how many messages are in the queue.
-func (c *run) queued() uint64 {
+func (c *run) start(is task) *crash.Process {
 	c.Helper()
-	stream := check.Must(c.js.Stream(c.Context(), contracts.StreamImportJobs))(c)
-	return stream.CachedInfo().State.Msgs
-}
-
-func TestMain(m *testing.M) { crash.Main(m, 4, workers, bounded) }
-
-// workers are the processes that are killed.
-var workers = crash.Role[duty]{Name: "worker", Run: func(ctx context.Context, d duty) error { return d.work(ctx) }}
-
-// duty is the work of a worker process, and the point at which it dies.
-type duty struct {
-	After   int    `json:"after"` // it dies at the how manieth time
-	CAFile  string `json:"ca_file"`
-	Killer  string `json:"killer"` // a source that kills it
-	Point   string `json:"point"`  // at which point; none when it is not to die by itself
-	Proxy   string `json:"proxy"`  // to the videos, when there are any
-	Recipes string `json:"recipes"`
-	TempDir string `json:"temp_dir"`
-	URL     string `json:"url"`
-}
-
-// work is the life of a worker process: it works until it kills itself, is killed, or its standard input ends.
-func (d duty) work(ctx context.Context) error {
-	nc, err := nats.Connect(d.URL)
-	if err != nil {
-		return err
+	is.Recipes, is.TempDir, is.URL = c.shop, c.dir, c.url
+	if c.youTube != nil {
+		is.CAFile, is.Proxy = c.youTube.CAFile, c.youTube.Proxy
 	}
-	defer nc.Close()
-	cfg, err := d.config()
-	if err != nil {
-		return err
-	}
-	i, err := Start(ctx, nc, cfg)
-	if err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return i.Stop()
-}
-
-func (d duty) config() (Config, error) {
-	from := source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: d.TempDir}
-	if d.Proxy != "" {
-		from.YouTube = &source.YouTube{CAFile: d.CAFile, Proxy: d.Proxy, SocketTimeout: time.Hour, Timeout: time.Hour}
-	}
-	fetcher, err := source.New(from)
-	if err != nil {
-		return Config{}, err
-	}
-	recipes, err := store.NewRecipeService(remote.Config{BaseURL: d.Recipes, Token: recipeservicetest.Token, Timeout: 2 * time.Second})
-	if err != nil {
-		return Config{}, err
-	}
-	ackWait := 500 * time.Millisecond
-	if d.Killer != "" {
-		ackWait = 3 * time.Second // a heartbeat that is late would use an attempt, which are counted
-	}
-	return Config{
-		BaseConfig: service.BaseConfig{
-			AckWait: ackWait, CreateAssets: true, Listen: "-", MaxBytes: 1 << 30,
-			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		},
-		Fetcher: &deadly{Sources: fetcher, duty: d}, Store: recipes, Settings: Settings{OutagePatience: 20 * time.Second},
-		passed: testbed.DieAt(d.Point, d.After),
-	}, nil
-}
-
-// deadly fetches sources, of which one kills its process.
-type deadly struct {
-	*source.Sources
-
-	duty    duty
-	fetches atomic.Int64
-}
-
-func (d *deadly) Fetch(ctx context.Context, request source.Request, progress func(float64)) (*source.Material, error) {
-	d.fetches.Add(1)
-	defer d.fetches.Add(-1)
-	if d.duty.Killer == "" || !strings.HasSuffix(request.URL, d.duty.Killer) {
-		return d.Sources.Fetch(ctx, request, progress)
-	}
-	_, _ = fmt.Fprintln(os.Stdout, "killed beside", d.fetches.Load()-1) // the test misses it
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {}
+	return importers.Start(c, is)
 }
 
 // judge checks the outcome.
@@ -443,58 +524,44 @@ func (c *run) judge(kills int) {
 	c.Helper()
 	failed := 0
 	for _, job := range c.inserted {
-		if !c.wellEnded(job) {
+		if !c.endedWell(job) {
 			failed++
 		}
 	}
-	asked := c.recipes.Seen()
-	most := 3 + asked.Refused // the others are put off until the service answers
+	seen := c.recipes.Seen()
+	most := 3 + seen.Refused // the others wait until the service answers
 	check.That(c, failed <= most, "%d of %d jobs failed: want %d at most", failed, len(c.inserted), most)
-	fetches, again := 0, 0
+	fetches, wasted := 0, 0
 	for video := range c.videos {
 		n := c.fetches(video)
-		fetches, again = fetches+n, again+c.wasted[video]
-		if n-c.wasted[video] > 1 {
-			c.Errorf("video %d was fetched %d times, %d of them by workers that were killed in the middle of it", video, n, c.wasted[video])
-		}
+		fetches, wasted = fetches+n, wasted+c.wasted[video]
+		check.That(c, n-c.wasted[video] <= 1, "video %d was fetched %d times, %d of them by processes that were killed meanwhile",
+			video, n, c.wasted[video])
 		check.That(c, n <= 0 || failed != 0 || c.shared(video),
 			"the transcript of video %d is not found: the test looks in the wrong place", video)
 	}
 	entries, err := os.ReadDir(c.dir)
 	check.That(c, err == nil && len(entries) == 0, "temporary folders %v, error %v: want none", entries, err)
 	left := sourcetest.AtWork(c.dir)
-	check.That(c, len(left) == 0, "processes are left at work: %v", left)
-	check.That(c, len(asked.Foreign)+len(asked.Twice) == 0,
-		"calls that nobody answers %v, recipes of other sources or owners %v", asked.Foreign, asked.Twice)
+	check.That(c, len(left) == 0, "programs are left running: %v", left)
+	check.That(c, len(seen.Foreign)+len(seen.Twice) == 0,
+		"calls that nobody answers %v, recipes of other sources or owners %v", seen.Foreign, seen.Twice)
 	c.Logf("%d jobs of %d videos, %d kills: %d failed; %d fetches, %d of them for nothing; %d recipes; %d calls of the Recipe Service",
-		len(c.inserted), c.videos, kills, failed, fetches, again, asked.Recipes, asked.Calls)
+		len(c.inserted), c.videos, kills, failed, fetches, wasted, seen.Recipes, seen.Calls)
 }
 
-// job is where a job stands.
-func (c *run) job(id string) (job Job, known bool) {
-	c.Helper()
-	bucket := check.Must(c.js.KeyValue(c.Context(), contracts.BucketImportJobs))(c)
-	entry, err := bucket.Get(c.Context(), id)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return Job{}, false
-	}
-	check.OK(c, err)
-	check.OK(c, json.Unmarshal(entry.Value(), &job))
-	return job, true
-}
-
-// wellEnded reports whether a job is READY, and complains unless both sides agree on how it ended.
-func (c *run) wellEnded(req contracts.ImportJob) bool {
+// endedWell reports whether a job is READY, and fails the test unless the importer and the Recipe Service agree on how it ended.
+func (c *run) endedWell(req contracts.ImportJob) bool {
 	c.Helper()
 	job, known := c.job(req.JobID)
 	check.Require(c, known, "%s has no record", req.JobID)
-	told, recipe := c.recipes.Ended(req.JobID)
+	reported, recipe := c.recipes.Ended(req.JobID)
 	switch {
-	case told.Status != job.Status:
-		c.Errorf("%s is %s, and the Recipe Service was told that it is %s", job.JobID, job.Status, told.Status)
+	case reported.Status != job.Status:
+		c.Errorf("%s is %s, and the Recipe Service has it as %s", job.JobID, job.Status, reported.Status)
 	case job.Status == contracts.ImportReady:
-		check.That(c, job.RecipeID != "" && job.RecipeID == recipe.ID && told.RecipeID == recipe.ID,
-			"%s is READY with recipe %q, told %q: the Recipe Service has %q", job.JobID, job.RecipeID, told.RecipeID, recipe.ID)
+		check.That(c, job.RecipeID != "" && job.RecipeID == recipe.ID && reported.RecipeID == recipe.ID,
+			"%s is READY with recipe %q, reported %q: the Recipe Service has %q", job.JobID, job.RecipeID, reported.RecipeID, recipe.ID)
 		return true
 	case job.Status != contracts.ImportFailed, job.Code != failure.StoreFailed && job.Code != failure.Crashed:
 		c.Errorf("%s: %+v", job.JobID, job)
@@ -502,41 +569,54 @@ func (c *run) wellEnded(req contracts.ImportJob) bool {
 	return false
 }
 
-func (c *run) spawn(d duty) *crash.Process {
-	c.Helper()
-	d.Recipes, d.TempDir, d.URL = c.shop, c.dir, c.url
-	if c.youTube != nil {
-		d.CAFile, d.Proxy = c.youTube.CAFile, c.youTube.Proxy
+// TestProof is the part "imports" of the proof: three processes import caption files through all faults. Each job that was accepted has
+// one recipe. One whose processes died so often that it failed is retried, as an operator would.
+func TestProof(t *testing.T) {
+	const long = 8 * time.Second // of a process that is frozen or cut off, so that others take its jobs
+	crash.Proof(t, "imports", func(t *testing.T, on *crash.Servers, r *rand.Rand, until time.Time) crash.Result {
+		p, log := newPlace(t, on.URL, on.Replicas), crash.NewLog(t)
+		group := crash.NewGroup(t, log, on.URL, 3, func(name, servers string) *crash.Process {
+			return importers.Start(t, task{Log: log.Path(), Name: name, Replicas: on.Replicas, TempDir: p.dir, URL: servers})
+		})
+		faults := slices.Concat(group.Faults(long), on.Faults(log, long, contracts.StreamImportJobs, "KV_"+contracts.BucketImportJobs))
+		ctx, cancel := context.WithDeadline(t.Context(), until)
+		defer cancel()
+		injected := make(chan error, 1)
+		go func() { injected <- crash.Inject(ctx, r, time.Second, faults...) }()
+		jobs := p.insertUntil(ctx)
+		check.ErrorIs(t, <-injected, nil)
+		p.finish(jobs)
+		group.Stop()
+		return check.Must(log.Judge(slices.Values(jobs), nil))(t)
+	})
+}
+
+// insertUntil publishes jobs until ctx ends, two for each caption file, as fast as they are processed.
+func (p *place) insertUntil(ctx context.Context) (jobs []string) {
+	p.Helper()
+	for n := 0; ctx.Err() == nil; n++ {
+		p.publish(contracts.ImportJob{
+			JobID: jobName(n), OwnerID: fmt.Sprint("owner-", n%3), SourceType: source.TypeCaptions, URL: fmt.Sprint(p.site.URL, "/", n/2),
+		})
+		if jobs = append(jobs, jobName(n)); len(jobs)%50 == 0 {
+			check.Until(p, crash.Patience, "there is room in the queue", func() bool { return ctx.Err() != nil || p.queued() < 50 })
+		}
 	}
-	return workers.Start(c, d)
+	return jobs
 }
 
-// captionSite is a site with caption files.
-type captionSite struct {
-	*httptest.Server
-
-	mu     sync.Mutex
-	counts map[string]int
-}
-
-func newCaptionSite(t *testing.T) *captionSite {
-	t.Helper()
-	f := &captionSite{counts: map[string]int{}}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := strings.TrimPrefix(r.URL.Path, "/")
-		f.mu.Lock()
-		f.counts[name]++
-		f.mu.Unlock()
-		_, _ = w.Write([]byte(pancakes(name)))
-	}))
-	t.Cleanup(f.Close)
-	return f
-}
-
-func (f *captionSite) count(name string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts[name]
+// finish waits until all jobs are READY, and retries those that failed.
+func (p *place) finish(jobs []string) {
+	p.Helper()
+	for _, id := range jobs {
+		check.Until(p, crash.Patience, id+" is READY", func() bool {
+			job, _ := p.job(id)
+			if job.Status == contracts.ImportFailed && job.Retryable {
+				_, _ = p.js.Conn().Request("importer.v1.retry", fmt.Appendf(nil, `{"job_id":%q}`, id), time.Second) // again if it is lost
+			}
+			return job.Status == contracts.ImportReady
+		})
+	}
 }
 
 // pancakes is a caption file that holds a recipe, and a word by which it differs from others.
@@ -555,134 +635,4 @@ Add 3 eggs and whisk until smooth.
 00:18.000 --> 00:25.000
 Pour the batter into a hot pan and fry for 2 minutes.
 `
-}
-
-func TestEnvironmentIsReportedAtOnce(t *testing.T) {
-	t.Parallel()
-	var cfg Config
-	err := service.Read(name, map[string]string{
-		"IMPORTER_CONCURRENCY": "many", "IMPORTER_YOUTUBE": "perhaps", "IMPORTER_TYPO": "1", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0", "HOME": "/root",
-	}, io.Discard, &cfg)
-	check.ErrorContains(t, err, "IMPORTER_CONCURRENCY", "IMPORTER_YOUTUBE", "IMPORTER_TYPO", "IMPORTER_ALLOW_NETWORKS")
-	cfg = Config{}
-	err = service.Read(name, map[string]string{
-		"IMPORTER_CONCURRENCY": "3", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0/8,fd00::/8", "NATS_URL": "nats://n1",
-	}, io.Discard, &cfg)
-	check.That(t, err == nil && cfg.Concurrency == 3 && len(cfg.AllowNetworks) == 2 && cfg.NATSURL == "nats://n1", "%+v, %v", cfg, err)
-}
-
-func TestConfigurationIsCheckedAtOnce(t *testing.T) {
-	t.Parallel()
-	const secret = "s3cret"
-	err := Config{
-		BaseConfig:       service.BaseConfig{AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 9},
-		RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n", OrchestratorToken: secret, Settings: Settings{StateTTL: 1},
-		OpenAIKey: secret, TempDir: "nowhere/below",
-	}.withDefaults().validate()
-	for _, want := range []string{
-		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",
-		"IMPORTER_TEMP_DIR nowhere/below: open nowhere",
-	} {
-		check.ErrorContains(t, err, want)
-	}
-	check.That(t, !strings.Contains(err.Error(), secret), "the error holds a token")
-	check.ErrorIs(t, (Config{}).withDefaults().validate(), nil)
-}
-
-// The result of one extractor is not taken for another's: the version names all that the recipes depend on.
-func TestExtractorsAreToldApart(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, cfg := range []Config{
-		{},
-		{OpenAIURL: "https://ai.test/v1", OpenAIModel: "a"},
-		{OpenAIURL: "https://ai.test/v1", OpenAIModel: "b"},
-		{OpenAIURL: "https://ai.test/v1", OpenAIModel: "b", OpenAIVision: true},
-		{OpenAIURL: "https://other.test/v1", OpenAIModel: "b"},
-		{OrchestratorURL: "https://ai.test"},
-		{OrchestratorURL: "https://other.test"},
-	} {
-		made := check.Must(cfg.extractor())(t)
-		is := made.Name + " " + made.Version
-		check.That(t, !seen[is], "%s is the version of two", is)
-		seen[is] = true
-	}
-}
-
-// endless is a program tesseract that reads photos, with its own program, for longer than any test lasts.
-const endless = `#!/bin/sh
-case "$*" in *--list-langs*) echo List; echo eng; exit 0;; esac
-sleep 10000 &
-echo $! >> AT_WORK
-wait
-`
-
-// While one large photo takes all the memory for large sources, and more of them wait than there are slots, another user's text is
-// imported. When the photo's job is cancelled, its processes end, and another photo has its memory and its slot.
-func TestLargeSourcesKeepNobodyOut(t *testing.T) {
-	t.Parallel()
-	programs, site := t.TempDir(), worstSite(t)
-	atWork := filepath.Join(programs, "at-work")
-	testbed.WriteProgram(t, filepath.Join(programs, "tesseract"), strings.ReplaceAll(endless, "AT_WORK", atWork))
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	process := bounded.Start(t, boundedDuty{Path: programs + ":" + os.Getenv("PATH"), TempDir: t.TempDir(), URL: srv.URL()})
-	api := process.Await(`http=(http://\S+)`)[1] + "/v1/imports"
-	submit := func(owner, name string) string {
-		return ask(t, http.MethodPost, api, fmt.Sprintf(`{"owner_id":%q,"url":%q}`, owner, site.URL+name)).JobID
-	}
-	awaitWork := func(n int) (pid int) {
-		check.Until(t, time.Minute, fmt.Sprintf("photo %d is read", n), func() bool {
-			data, _ := os.ReadFile(atWork) // is made by the first
-			pids := strings.Fields(string(data))
-			if len(pids) == n {
-				pid = check.Must(strconv.Atoi(pids[n-1]))(t)
-			}
-			return pid > 0
-		})
-		return pid
-	}
-	first := submit("ada", "/first/cmyk.jpg")
-	pid := awaitWork(1)
-	for n := range 10 {
-		submit("ada", fmt.Sprintf("/%d/cmyk.jpg", n))
-	}
-	text := submit("bob", "/bob/text.vtt")
-	check.Until(t, time.Minute, "the text is imported",
-		func() bool { return ask(t, http.MethodGet, api+"/"+text, "").Status == contracts.ImportReady })
-	ask(t, http.MethodPost, api+"/"+first+"/cancel", "")
-	check.Until(t, time.Minute, "the program has ended", func() bool { return unix.Kill(pid, 0) != nil })
-	awaitWork(2)
-	process.Stop()
-}
-
-// deaf is a source that goes on until it is told, whatever its context.
-type deaf struct{ end chan struct{} }
-
-func (deaf) Identify(_ context.Context, r source.Request) (string, error) { return "web:" + r.URL, nil }
-
-func (d deaf) Fetch(context.Context, source.Request, func(float64)) (*source.Material, error) {
-	<-d.end
-	return nil, context.Canceled
-}
-
-// A job that keeps its slot after its time is over is named by the check of readiness, until it has ended.
-func TestAJobThatGoesOnIsSeen(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		nc, _ := natstest.Connect(t, srv)
-		fetcher := deaf{make(chan struct{})}
-		i := check.Must(Start(t.Context(), nc, Config{
-			BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), Concurrency: 2}, Fetcher: fetcher,
-		}))(t)
-		end := sync.OnceFunc(func() { close(fetcher.end) })
-		defer end()
-		ready := func() string { return fmt.Sprint(i.running.Ready()["worker"]) }
-		for _, id := range []string{"a", "b"} {
-			_, _, err := i.Submit(t.Context(), Submission{ImportJob: contracts.ImportJob{JobID: id, OwnerID: "ada", URL: "http://a.test/" + id}})
-			check.OK(t, err)
-		}
-		check.Until(t, time.Hour, "both are named", func() bool { return strings.Contains(ready(), "2 of 2 slots") })
-		end()
-		check.Until(t, time.Hour, "it is ready again", func() bool { return ready() == "<nil>" })
-		check.OK(t, i.Stop())
-	})
 }

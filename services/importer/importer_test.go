@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,10 +31,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/importer"
-	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/internal/api"
-	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -249,19 +245,10 @@ func TestAJobIsFollowedOverWebSocket(t *testing.T) {
 	for job.Step != "transcript" {
 		_, job, _ = next()
 	}
-	other, _ := start(t, srv) // whose followers are told to come back when it stops
-	leaving := open(other, job.JobID, "")
-	_, seen, _ := leaving()
-	check.Equal(t, seen.Status, contracts.ImportRunning, "it is")
-	check.ErrorIs(t, other.Stop(), nil)
-	end := websocket.StatusCode(0)
-	for end == 0 {
-		_, _, end = leaving()
-	}
-	check.Equal(t, end, websocket.StatusGoingAway, "the end of the service closes with")
 	close(fetching)
 	var last string
-	for end = 0; end == 0; {
+	end := websocket.StatusCode(0)
+	for end == 0 {
 		id, now, code := next()
 		if end = code; end == 0 {
 			last, job = id, now
@@ -361,12 +348,7 @@ func TestMicroService(t *testing.T) {
 		t.Fatalf("%v %s", reply.Header, reply.Data)
 	}
 	followed(t, i, "j1")
-	ask("importer.v1.submit", strings.NewReplacer("gone", "soup", "j1", "j0").Replace(submit))
-	followed(t, i, "j0")
-	_, job := ask("importer.v1.get", `{"job_id":"j0"}`)
-	reply, _ := ask("importer.v1.recipe", `{"recipe_id":"`+job.RecipeID+`"}`)
-	check.Contains(t, string(reply.Data), `"job_id":"j0"`, `"raw":"`)
-	_, job = ask("importer.v1.get", `{"job_id":"j1"}`)
+	_, job := ask("importer.v1.get", `{"job_id":"j1"}`)
 	check.That(t, job.Status == contracts.ImportFailed, "%+v", job)
 	_, job = ask("importer.v1.retry", `{"job_id":"j1"}`)
 	check.That(t, job.Run == 2, "%+v", job)
@@ -410,61 +392,6 @@ func TestEveryRouteKnowsItsCaller(t *testing.T) {
 func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
 	t.Parallel()
 	servicetest.Listeners(t, func(r *service.Router) { r.Add(api.Operations(nil, nil, &store.Bucket{})...) }, "GET /health")
-}
-
-var errSeen = errors.New("seen")
-
-// A hostile owner imports what fails at a site, in every way that he can choose. The imports of another owner from it wait for nothing.
-func TestASiteIsHeldUpByNoOwner(t *testing.T) {
-	t.Parallel()
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); name {
-		case "out":
-			w.WriteHeader(http.StatusServiceUnavailable)
-		case "day":
-			w.Header().Set("Retry-After", "86400")
-			w.WriteHeader(http.StatusTooManyRequests)
-		case "broken":
-			w.Header().Set("Content-Length", "100")
-		case "away":
-			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
-		default:
-			w.Header().Set("Content-Type", "text/vtt")
-			_, _ = w.Write([]byte(captions))
-		}
-	}))
-	defer site.Close()
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, site.URL+"/out", http.StatusFound) }))
-	defer other.Close()
-	i, _ := startHere(t)
-	jobs := 0
-	submit := func(owner, url string) string {
-		jobs++
-		id := fmt.Sprint("job-", jobs)
-		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{JobID: id, OwnerID: owner, URL: url}})
-		check.OK(t, err)
-		return id
-	}
-	for _, bad := range []string{
-		"http://127.0.0.1:1/", site.URL + "/out", strings.Replace(site.URL, "http:", "HTTP:", 1) + "/out/", other.URL,
-		strings.Replace(site.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1) + "/out/x", site.URL + "/broken", site.URL + "/away", site.URL + "/day",
-	} {
-		for n := range 2 {
-			id := submit("mallory", fmt.Sprint(bad, "?", n))
-			check.ErrorIs(t, i.Follow(t.Context(), id, func(j importer.Job) error {
-				if j.WaitingFor != "" || j.Status.Final() {
-					check.That(t, j.WaitingFor != "", "%s: %+v", bad, j)
-					return errSeen
-				}
-				return nil
-			}), errSeen)
-		}
-		id := submit("ada", fmt.Sprint(site.URL, "/good/", jobs))
-		check.OK(t, i.Follow(t.Context(), id, func(j importer.Job) error {
-			check.Require(t, j.WaitingFor == "", "after %s: %+v", bad, j)
-			return nil
-		}))
-	}
 }
 
 // An import whose source failed as often as it is tried is a dead letter. Replayed when the source is there again, it becomes
@@ -541,26 +468,6 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 	}
 }
 
-// A field of a page that a recipe may lack, and that cannot be read, costs the recipe nothing else, and a warning names it. A
-// field that a recipe does not have causes no warning.
-func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
-	t.Parallel()
-	i, _ := start(t, natstest.Server(t))
-	for field, named := range map[string]string{
-		`"inLanguage":"English"`: `"English"`, `"recipeYield":{"@type":"QuantitativeValue","unitText":"servings"}`: "recipeYield", `"cookTime":"a while"`: "cookTime", `"author":{"@type":"Person","jobTitle":"cook"}`: "author",
-		`"prepTime":"PT99999999H"`: "prepTime", `"image":{"@list":[[]]}`: "", `"nutrition":7`: "", `"recipeCategory":[[["x"]]]`: "",
-	} {
-		url, err := i.Keep(t.Context(), "ada", "soup.html", []byte(`<html lang=en><script type="application/ld+json">{"@type":"Recipe","name":"Soup",`+field+
-			`,"recipeIngredient":["2 onions","1 l water"],"recipeInstructions":["Cut the onions.","Boil them in the water."]}</script>`))
-		check.OK(t, err)
-		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: source.TypeWeb, URL: url})
-		warned := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool {
-			return w.Code == extract.WarnField && strings.Contains(w.Text, named)
-		})
-		check.That(t, last.Status == contracts.ImportReady && last.Title == "Soup" && warned == (named != ""), "%s ended as %+v", field, last)
-	}
-}
-
 // recorder is a program with the name yt-dlp that writes down its arguments.
 const recorder = `#!/bin/sh
 case "$*" in *--version*) echo 2026.08.19; exit 0;; esac
@@ -569,47 +476,30 @@ echo "ERROR: [youtube] x: Private video" >&2
 exit 1
 `
 
-// hostile is an importer that may dial 127.0.0.1 alone, with its sites and programs.
+// hostile is an importer with a site, and with the recorder for yt-dlp.
 type hostile struct {
 	*testing.T
 
 	asked    string // a file with the arguments of yt-dlp
 	importer *importer.Importer
 	js       jetstream.JetStream
-	marker   string // a file that nobody is to make
 	nc       *nats.Conn
-	private  string // a site that nobody is to reach
-	reached  atomic.Int64
-	site     string
-	temp     string
 	jobs     int
 }
 
 func newHostile(t *testing.T) *hostile {
 	t.Helper()
-	h := &hostile{T: t, temp: t.TempDir(), marker: filepath.Join(t.TempDir(), "marker")}
-	private := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { h.reached.Add(1) }))
-	private.Start()
-	t.Cleanup(private.Close)
-	h.private = strings.TrimPrefix(private.URL, "http://127.0.0.1")
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if to := r.URL.Query().Get("to"); to != "" {
-			http.Redirect(w, r, to, http.StatusFound)
-			return
-		}
-		_, _ = w.Write([]byte(captions))
-	}))
-	t.Cleanup(site.Close)
-	h.site = site.URL
-	programs := t.TempDir()
-	h.asked = filepath.Join(programs, "asked")
-	script := strings.ReplaceAll(recorder, "ASKED", h.asked)
-	testbed.WriteProgram(t, filepath.Join(programs, "yt-dlp"), script)
+	programs, temp := t.TempDir(), t.TempDir()
+	h := &hostile{T: t, asked: filepath.Join(programs, "asked")}
+	testbed.WriteProgram(t, filepath.Join(programs, "yt-dlp"), strings.ReplaceAll(recorder, "ASKED", h.asked))
 	srv := natstest.Server(t)
 	_, h.js = natstest.Connect(t, srv)
 	h.importer, h.nc = start(t, srv, func(c *importer.Config) {
-		c.AllowNetworks, c.TempDir = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, h.temp
-		c.YouTube, c.YtDlp, c.OutagePatience = true, filepath.Join(programs, "yt-dlp"), time.Nanosecond
+		c.TempDir, c.YouTube, c.YtDlp, c.OutagePatience = temp, true, filepath.Join(programs, "yt-dlp"), time.Nanosecond
+	})
+	t.Cleanup(func() {
+		entries, err := os.ReadDir(temp)
+		check.That(t, err == nil && len(entries) == 0, "temporary files %v, %v", entries, err)
 	})
 	return h
 }
@@ -642,29 +532,11 @@ func request(id, kind, url string) string {
 	return string(body)
 }
 
-func (h *hostile) letters() uint64 {
-	h.Helper()
-	dead := check.Must(h.js.Stream(h.Context(), contracts.StreamDead))(h)
-	return dead.CachedInfo().State.Msgs
-}
-
-// unharmed checks that no command was run, no private address reached, and no file left.
-func (h *hostile) unharmed() {
-	h.Helper()
-	check.That(h, check.Err(os.Stat(h.marker)) != nil, "a command of a stranger was run")
-	if n := h.reached.Load(); n > 0 {
-		h.Errorf("%d requests reached a private address", n)
-	}
-	if entries, err := os.ReadDir(h.temp); err != nil || len(entries) > 0 {
-		h.Errorf("temporary files %v, %v", entries, err)
-	}
-}
-
 // A job id is a name and nothing else: an id that could be a path is refused by name, in all ways, and any other odd id is a
 // job like any other, with its own recipe.
 func TestHostileJobIDs(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t)
+	h, site := newHostile(t), newVideos(t)
 	refused := []string{
 		"..", "../../etc/passwd", "a/b", `a\b`, `..\..\x`, "/etc/passwd", "a\x00b", "a\nb", "a\x1bb", strings.Repeat("x", 10<<10),
 	}
@@ -673,12 +545,12 @@ func TestHostileJobIDs(t *testing.T) {
 	}
 	for way, submit := range h.ways() {
 		for _, id := range refused {
-			said := submit(request(id, "captions", h.site+"/a.vtt"))
+			said := submit(request(id, "captions", site.URL+"/a.vtt"))
 			check.That(t, said == "" || strings.HasPrefix(said, "400") && strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
 		}
 		for _, id := range odd {
 			id = way + id
-			said := submit(request(id, "captions", h.site+"/a.vtt"))
+			said := submit(request(id, "captions", site.URL+"/a.vtt"))
 			check.That(t, !strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
 		}
 	}
@@ -691,69 +563,11 @@ func TestHostileJobIDs(t *testing.T) {
 			})
 		}
 	}
-	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(len(refused)) })
+	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool {
+		return check.Must(h.js.Stream(t.Context(), contracts.StreamDead))(t).CachedInfo().State.Msgs == uint64(len(refused))
+	})
 	list, _, err := h.importer.Recipes().List(t.Context(), store.Query{OwnerID: "ada", Limit: 100})
 	check.That(t, err == nil && len(list) == 3*len(odd), "%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
-	h.unharmed()
-}
-
-// An address is data: none is a file, an option, or a way into a private network, however it comes in.
-func TestHostileURLs(t *testing.T) {
-	t.Parallel()
-	h := newHostile(t)
-	touch := "--exec=touch " + h.marker
-	private := func(host string) string { return "http://" + host + h.private + "/secret.vtt" }
-	cases := map[string][]string{ // by type, "" for the one that it looks like
-		"youtube": {
-			touch, "--exec", "--config-locations=/etc/passwd", "file:///etc/passwd", "ytsearch:cake", "https://www.youtube.com/watch?v=" + touch,
-			"https://www.youtube.com/watch?v=../../etc/pa", "https://www.youtube.com/watch?v=$(touch%20x)", "https://www.youtube.com.evil.test/watch?v=aaaaaaaaaaa",
-			"https://evil.test/?u=https://youtu.be/aaaaaaaaaaa", "https://youtu.be/aaaaaaaaaaa" + "bb", private("127.0.0.2"),
-		},
-		"captions": {
-			touch, "file:///etc/passwd", "file://localhost/etc/passwd", "FILE:/etc/passwd", "/etc/passwd", "../../etc/passwd", "ftp://a.test/x",
-			"javascript:alert(1)", "data:text/vtt,WEBVTT", "http://user:secret@a.test/x", "http://a.test/\r\nX: y", "http:///x", "http://" + strings.Repeat("a", 3000) + ".test/",
-			private("127.0.0.2"), private("[::1]"), private("[::ffff:127.0.0.2]"), private("0.0.0.0"), private("10.0.0.1"), "http://169.254.169.254/latest/meta-data",
-			h.site + "/a.vtt?to=" + private("127.0.0.2"), h.site + "/a.vtt?to=file:///etc/passwd", h.site + "/a.vtt?to=http://169.254.169.254/",
-			h.site + "/a.vtt?to=//127.0.0.2" + h.private,
-		},
-		"web":   {private("127.0.0.2"), h.site + "/?to=" + private("127.0.0.2"), "file:///etc/passwd"},
-		"photo": {private("127.0.0.2"), h.site + "/a.jpg?to=" + private("[::1]"), "file:///etc/passwd"},
-		"":      {touch, "file:///etc/passwd", private("127.0.0.2"), "https://youtu.be/--exec"},
-	}
-	var ids []string
-	unknown := 0
-	for way, submit := range h.ways() {
-		for kind, urls := range cases {
-			for n, url := range urls {
-				id := fmt.Sprint(way, "-", kind, "-", n)
-				said := submit(request(id, kind, url))
-				switch {
-				case strings.HasPrefix(said, "400") && strings.Contains(said, "/url"), strings.HasPrefix(said, "422") && strings.Contains(said, "code"):
-				case said == "" || strings.Contains(said, `"QUEUED"`):
-					ids = append(ids, id) // it fails when it is tried
-				default:
-					t.Errorf("%s: %.100q: %.200s", way, url, said)
-				}
-				job := contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: kind, URL: url}
-				if way == "stream" && job.Validate() != nil {
-					unknown++
-					ids = ids[:len(ids)-1] // no job
-				}
-			}
-		}
-	}
-	for _, id := range ids {
-		check.Until(t, time.Minute, id+" has failed", func() bool {
-			job, err := h.importer.Get(t.Context(), id)
-			check.Require(t, err != nil || !job.Status.Final() || job.Status == contracts.ImportFailed && job.Code == failure.Unavailable,
-				"%s: %+v", id, job)
-			return err == nil && job.Status.Final()
-		})
-	}
-	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(unknown) })
-	data, err := os.ReadFile(h.asked)
-	check.That(t, err != nil, "yt-dlp was called:\n%s", data)
-	h.unharmed()
 }
 
 // A video may have the name of an option. It is asked for by its address, behind the end of the options.
@@ -776,5 +590,4 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 			"yt-dlp was called with\n%s", call)
 	}
 	check.That(t, !strings.Contains(string(data), "--exec"), "yt-dlp was called with\n%s", data)
-	h.unharmed()
 }

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,7 +29,6 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
-	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -41,7 +39,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/internal/api"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
-	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
@@ -113,26 +110,6 @@ func TestAFileIsHandedIn(t *testing.T) {
 	check.That(t, resp.StatusCode == http.StatusOK && decode[importer.Job](t, text).JobID == job.JobID, "again: %d: %s", resp.StatusCode, text)
 	stored, err := b.Recipes().Get(t.Context(), last.RecipeID)
 	check.That(t, err == nil && stored.Recipe.Language == "en-GB", "%+v, %v", stored.Recipe, err)
-	// Another language, and another file, is another job's business.
-	for _, other := range [][]string{{"encoding", "koi8-r", "language", "en-GB", "@fluffy-pancakes.en.vtt", captions}, {"language", "de", "@fluffy-pancakes.en.vtt", captions}, {"language", "en-GB", "@b.vtt", captions}} {
-		body, contentType = form(t, append([]string{"owner_id", "ada", "priority", "high"}, other...)...)
-		resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
-		check.That(t, resp.StatusCode == http.StatusConflict, "%q: %d: %s", other[:3], resp.StatusCode, text)
-	}
-}
-
-// The encoding of a file is named with the job, or guessed, which the job reports.
-func TestAnEncodingIsNamed(t *testing.T) {
-	t.Parallel()
-	i, _ := startHere(t)
-	file := captions + "\n\n59:00.000 --> 59:05.000\nServe the pancakes with cr\xe8me br\xfbl\xe9e.\n"
-	for encoding, want := range map[string]bool{"windows-1252": false, "": true} {
-		resp, text := upload(t, i, "owner_id", "ada", "encoding", encoding, "@pancakes.vtt", file)
-		check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
-		last := followed(t, i, decode[importer.Job](t, text).JobID)
-		guessed := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool { return w.Code == source.WarnEncoding })
-		check.That(t, last.Status == contracts.ImportReady && last.Encoding == encoding && guessed == want, "%q ended as %+v", encoding, last)
-	}
 }
 
 // A program that embeds the importer keeps a file and submits its URL.
@@ -237,19 +214,6 @@ func TestFormsThatAreRefused(t *testing.T) {
 	check.Equal(t, imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url}).Code, failure.Unavailable, "the file is there")
 }
 
-// A photo that no message of the server can hold is handed in, and an extractor sees it as it is.
-func TestALargePhotoIsHandedIn(t *testing.T) {
-	t.Parallel()
-	eyes := &eyes{}
-	i, _ := startHere(t, func(c *importer.Config) { c.Extractor = importer.Extractor{Extractor: eyes, Name: "eyes"} })
-	photo := "\xff\xd8\xff" + noise(6<<20)
-	resp, text := upload(t, i, "owner_id", "ada", "@photo.jpg", photo)
-	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
-	check.Equal(t, followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady, "it ended as")
-	got := eyes.seen()
-	check.That(t, len(got) == 1 && string(got[0]) == photo, "%d photos were seen: want one, as it was handed in", len(got))
-}
-
 // A file for which there is no room is refused when it is handed in, not when a worker looks for it.
 func TestAFileThatThereIsNoRoomFor(t *testing.T) {
 	t.Parallel()
@@ -266,13 +230,16 @@ func TestAUserDoesNotFillTheStore(t *testing.T) {
 		_, _ = w.Write([]byte(photo(len(r.URL.Path))))
 	}))
 	defer site.Close()
+	eyes := &eyes{}
 	i, nc := startHere(t, func(c *importer.Config) {
-		c.Extractor, c.MaxBytes = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, 512<<20 // a share of 16 MiB
+		c.Extractor, c.MaxBytes = importer.Extractor{Extractor: eyes, Name: "eyes"}, 512<<20 // a share of 16 MiB
 	})
 	objects := check.Must(check.Must(jetstream.New(nc))(t).Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps))(t)
 	resp, text := upload(t, i, "owner_id", "mallory", "@photo.jpg", photo(0))
 	check.Equal(t, resp.StatusCode, http.StatusAccepted, text)
 	check.Equal(t, followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady, "the first ended as")
+	got := eyes.seen()
+	check.That(t, len(got) == 1 && string(got[0]) == photo(0), "%d photos were seen: want one, as it was handed in", len(got))
 	resp, text = upload(t, i, "owner_id", "mallory", "@photo.jpg", photo(1))
 	wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	check.That(t, resp.StatusCode == http.StatusTooManyRequests && strings.Contains(text, "QUOTA_FILES") && err == nil && wait > 3600,
@@ -429,115 +396,6 @@ func (echo) Extract(_ context.Context, in extract.Input) (recipe.Recipe, error) 
 	}, nil
 }
 
-// said makes a caption file of one sentence, which is long enough.
-func said(sentence string) string {
-	return "WEBVTT\n\n00:01.000 --> 00:09.000\n" + sentence + "\n\n00:10.000 --> 00:19.000\nStir it in until all of it is smooth and soft.\n"
-}
-
-const (
-	english = "Sift two cups of flour into a large bowl."
-	german  = "Zwei Tassen Mehl in eine Schüssel sieben."
-)
-
-type videoCase struct {
-	name  string
-	video sourcetest.Video
-
-	words   string // of the recipe, when there is one
-	code    contracts.ImportCode
-	message string
-	retry   bool // it may go better another time, so that the job is a dead letter
-	fetches int
-}
-
-// videoCases are the cases of videos in the document, each with its outcome.
-func videoCases() []videoCase {
-	with := func(tracks ...sourcetest.Track) sourcetest.Video {
-		return sourcetest.Video{Title: "Cake", Tracks: tracks}
-	}
-	manual := sourcetest.Track{Language: "en", Body: said(english)}
-	broken := func(status int) sourcetest.Video { return with(sourcetest.Track{Language: "en", Status: status}) }
-	const (
-		gone    = "Video unavailable or private"
-		none    = "No transcript available - this video may not have captions enabled"
-		limited = "The site limits how often we may ask"
-	)
-	chapters := with(manual)
-	chapters.Description = "0:00 Batter\n1:00 Oven\n2:30 Icing\n"
-	return []videoCase{
-		{name: "manual", video: with(sourcetest.Track{Language: "en", Automatic: true, Status: 500}, manual), words: "en: " + english, fetches: 1},
-		{name: "automatic", video: with(sourcetest.Track{Language: "de", Automatic: true, Body: said(german)}), words: "de: " + german, fetches: 1},
-		{name: "chapters", video: chapters, words: "en: " + english + " in Batter", fetches: 1},
-		{name: "gone", video: sourcetest.Video{Reason: sourcetest.Gone}, code: failure.Unavailable, message: gone},
-		{name: "bot check", video: sourcetest.Video{Reason: sourcetest.BotCheck}, code: failure.BotCheck, message: "The site wants us to prove that we are not a bot", retry: true},
-		{name: "no captions", video: with(), code: failure.NoCaptions, message: none},
-		{name: "captions limited", video: broken(http.StatusTooManyRequests), code: failure.RateLimited, message: limited, retry: true, fetches: 1},
-		{
-			name: "too short", video: with(sourcetest.Track{Language: "en", Body: "WEBVTT\n\n00:01.000 --> 00:02.000\nHi.\n"}), code: failure.TooShort,
-			message: "Transcript is too short (3 characters). Recipe videos typically have longer transcripts.", fetches: 1,
-		},
-	}
-}
-
-func videoID(n int) string { return fmt.Sprintf("case_%06d", n) }
-
-// TestVideosEndAsDocumented imports videos of all kinds at the same time, with the real yt-dlp. Each ends in the state, with
-// the code and in the words that are documented, after as many requests for captions as it takes.
-func TestVideosEndAsDocumented(t *testing.T) {
-	t.Parallel()
-	testbed.YtDlp.Find(t)
-	cases := videoCases()
-	videos := map[string]sourcetest.Video{}
-	for n, c := range cases {
-		videos[videoID(n)] = c.video
-	}
-	y := sourcetest.StartYouTube(t, videos)
-	temp := t.TempDir()
-	srv := natstest.Server(t)
-	i, _ := start(t, srv, func(c *importer.Config) {
-		c.Extractor, c.OutagePatience = importer.Extractor{Extractor: echo{}, Name: "echo"}, time.Nanosecond
-		c.Fetcher = check.Must(source.New(source.Config{TempDir: temp, YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy}}))(t)
-	})
-	letters := uint64(0)
-	for n, c := range cases {
-		job := contracts.ImportJob{JobID: c.name, OwnerID: "ada", SourceType: source.TypeYouTube, URL: "https://youtu.be/" + videoID(n)}
-		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
-		check.Require(t, err == nil, "%v", err)
-		if c.retry {
-			letters++
-		}
-	}
-	for n, c := range cases {
-		c.check(t, i, followed(t, i, c.name))
-		check.Equal(t, y.Fetches(videoID(n)), c.fetches, c.name+": requests for captions")
-	}
-	_, js := natstest.Connect(t, srv)
-	check.Until(t, time.Minute, "a job that may succeed another time is a dead letter", func() bool {
-		dead, err := js.Stream(t.Context(), contracts.StreamDead)
-		return err == nil && dead.CachedInfo().State.Msgs == letters
-	})
-	if left, err := os.ReadDir(temp); err != nil || len(left)+len(sourcetest.AtWork(temp)) > 0 {
-		t.Errorf("temporary files %v, %v, processes %v", left, err, sourcetest.AtWork(temp))
-	}
-}
-
-func (c videoCase) check(t *testing.T, i *importer.Importer, job importer.Job) {
-	t.Helper()
-	if c.words == "" {
-		if job.Status != contracts.ImportFailed || job.Code != c.code || !strings.HasPrefix(job.Error, c.message) || job.Retryable != c.retry || job.Step != "transcript" {
-			t.Errorf("%s: it ended as %+v\nwant %s, %q", c.name, job, c.code, c.message)
-		}
-		return
-	}
-	if job.Status != contracts.ImportReady {
-		t.Errorf("%s: it ended as %+v", c.name, job)
-		return
-	}
-	stored, err := i.Recipes().Get(t.Context(), job.RecipeID)
-	check.That(t, err == nil && len(stored.Recipe.Steps) != 0 && stored.Recipe.Steps[0].Text == c.words,
-		"%s: recipe %+v, %v: want %q", c.name, stored.Recipe, err, c.words)
-}
-
 // The permissions of deploy/nats are enough for the importer when an administrator has made its streams and buckets: it takes jobs
 // in all ways, works them, keeps large files, dead-letters jobs that it cannot work, and shows recipes. It may not touch the
 // streams of others.
@@ -613,37 +471,6 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		"$JS.API.STREAM.MSG.GET.KV_import-steps", "rp.import-steps.>", // a second attempt, and one that waits for a step of another
 		"$JS.API.DIRECT.GET.OBJ_import-steps", "$JS.API.STREAM.MSG.GET.OBJ_import-steps", // a second attempt reads the steps that the first kept
 	)
-	wantDenied(t, nc, denied)
-}
-
-// wantDenied tries operations on the streams of others, which must be denied.
-func wantDenied(t *testing.T, nc *nats.Conn, denied <-chan error) {
-	t.Helper()
-	for _, subject := range []string{
-		"$KV.enrich.a", "$KV.directory.a", "$KV.deliveries.a", "$KV.inbox.a", "$KV.locks.a", "$O.other.M.a", "jobs.enrich.wolt.a", "events.a.b",
-		"notify.plan.a", "notify.send.a.b.c.d", "dead.EVENTS.a", "rp.import-steps.$KV.import-steps.a", "rp.import-jobs.$KV.import-jobs.a",
-		"$JS.API.STREAM.DELETE.IMPORT_JOBS", "$JS.API.STREAM.PURGE.KV_recipes", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.KV_recipes",
-		"$JS.API.STREAM.MSG.DELETE.KV_recipes", "$JS.API.CONSUMER.CREATE.IMPORT_JOBS.mine", "$JS.API.CONSUMER.DELETE.IMPORT_JOBS.importer",
-		"$JS.API.STREAM.MSG.GET.DEAD", "$JS.API.STREAM.MSG.GET.KV_inbox", "$SYS.REQ.SERVER.PING", "_INBOX_admin.a",
-	} {
-		check.ErrorIs(t, nc.Publish(subject, []byte("{}")), nil)
-		wantRefusal(t, nc, subject, denied)
-	}
-	for _, subject := range []string{">", "_INBOX_admin.>", "rp.enrich.>", "rp.recipes.>", "events.>", "jobs.import.>", "$SYS.>", "$JS.ACK.>"} {
-		check.ErrorIs(t, check.Err(nc.SubscribeSync(subject)), nil)
-		wantRefusal(t, nc, subject, denied)
-	}
-}
-
-func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan error) {
-	t.Helper()
-	check.ErrorIs(t, nc.Flush(), nil)
-	select {
-	case err := <-denied:
-		check.That(t, strings.Contains(err.Error(), `"`+subject+`"`), "%s: %v", subject, err)
-	case <-time.After(time.Minute):
-		t.Errorf("it may use %s", subject)
-	}
 }
 
 // The job of the examples runs until it is cancelled, and has a recipe when it is tried again.

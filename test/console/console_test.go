@@ -18,36 +18,12 @@ import (
 	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// place is the store of a server, and the public keys of its users.
-type place struct {
-	Dir   string
-	Users map[string]string
-}
-
-// deployedServer is a server with the accounts of deploy/nats, in a separate process: one whose disk is full may lock itself.
-var deployedServer = crash.Role[place]{Name: "deployed server", Run: func(ctx context.Context, at place) error {
-	srv, err := natsrun.Start(natsrun.Config{Dir: at.Dir, Listen: true, ReadyTimeout: crash.Patience, Users: at.Users})
-	if err != nil {
-		return err
-	}
-	defer srv.Stop()
-	fmt.Println(srv.URL()) //nolint:forbidigo // to the test
-	<-ctx.Done()
-	return nil
-}}
-
-func TestMain(m *testing.M) {
-	natsrun.NodeMain()
-	deployedServer.Main()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -168,8 +144,8 @@ func TestEventIsCancelled(t *testing.T) {
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
 	s.Business()
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
-	form := url.Values{"event": {"evt-2"}}
 	body := s.Get("/notifications?event=evt-2", http.StatusOK, as("operator")...)
+	form := s.Form(body, "/notifications/cancel")
 	check.Contains(t, body, "Cancel what is unsent", "expediter notifications cancel evt-2")
 	body = s.Get("/notifications?event=evt-2", http.StatusOK, as("viewer")...)
 	check.That(t, !strings.Contains(body, "Cancel what is unsent"), "a viewer may cancel: %s", body)
@@ -181,10 +157,14 @@ func TestEventIsCancelled(t *testing.T) {
 		"the records are %+v", records)
 }
 
-func TestImportWithItsEvidence(t *testing.T) {
+func TestImportAndPlaceWithTheirEvidence(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
+	check.Contains(t, s.Get("/places?id=x", http.StatusServiceUnavailable), "No enricher answers")
 	s.Business()
+	place := s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
+	check.Contains(t, place, "<b>FOUND</b>", "https://wolt.example/v1", "phone.same", "Confidence")
+	check.Contains(t, s.Get("/places?id=x", http.StatusOK), "Nothing is known of this place")
 	body := s.Get("/imports?id=job-1", http.StatusOK)
 	check.Contains(t, body, "ready: there is a recipe", "Mix 2 cups of flour with 1 teaspoon of salt", "00:00:05", "flour",
 		consoletest.Hebrew, "in the source",
@@ -195,16 +175,6 @@ func TestImportWithItsEvidence(t *testing.T) {
 	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
 	check.That(t, len(records) == 1 && records[0].Action == "import-cancel" && records[0].Outcome == audit.Failed && records[0].Target == "import job-1",
 		"the records are %+v", records)
-}
-
-func TestPlaceWithItsEvidence(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	check.Contains(t, s.Get("/places?id=x", http.StatusServiceUnavailable), "No enricher answers")
-	s.Business()
-	body := s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
-	check.Contains(t, body, "<b>FOUND</b>", "https://wolt.example/v1", "phone.same", "Confidence")
-	check.Contains(t, s.Get("/places?id=x", http.StatusOK), "Nothing is known of this place")
 }
 
 func TestDoctorPage(t *testing.T) {

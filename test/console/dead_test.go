@@ -24,31 +24,6 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-var (
-	fieldOf = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
-	formOf  = regexp.MustCompile(`(?s)<form[^>]*action="([^"]*)"[^>]*>(.*?)</form>`)
-)
-
-// form returns the hidden fields of the first form of a page that leads to an action, with more.
-func form(t *testing.T, page, action string, more ...string) url.Values {
-	t.Helper()
-	for _, f := range formOf.FindAllStringSubmatch(page, -1) {
-		if !strings.HasSuffix(f[1], action) {
-			continue
-		}
-		values := url.Values{}
-		for _, field := range fieldOf.FindAllStringSubmatch(f[2], -1) {
-			values.Add(html.UnescapeString(field[1]), html.UnescapeString(field[2]))
-		}
-		for i := 0; i < len(more); i += 2 {
-			values.Set(more[i], more[i+1])
-		}
-		return values
-	}
-	t.Fatalf("the page has no form for %s: %s", action, page)
-	return nil
-}
-
 // told waits until a page says the words, and returns it. Each look is a request.
 func told(t *testing.T, s *consoletest.Site, path string, words ...string) string {
 	t.Helper()
@@ -133,11 +108,11 @@ func TestAGroupIsReplayed(t *testing.T) {
 	check.Equal(t, s.Messages(contracts.StreamDead), 7, "dead letters")
 
 	s.PutDeadLetters(consoletest.DeadLetter(9)) // after the page was made, so the form does not select it
-	values := form(t, page, "/dead/replay", "rate", "1000")
+	values := s.Form(page, "/dead/replay", "rate", "1000")
 	_, question := s.Post("/dead/replay", values, http.StatusOK)
 	check.Contains(t, question, "Replay 6 dead letters?", "Type 6 to replay", "expediter dead replay", "--until", "--rate 1000 --yes")
 	check.Equal(t, s.Messages(contracts.StreamDead), 8, "dead letters")
-	to, _ := s.Post("/dead/replay", form(t, question, "/dead/replay", "typed", "6"), http.StatusSeeOther)
+	to, _ := s.Post("/dead/replay", s.Form(question, "/dead/replay", "typed", "6"), http.StatusSeeOther)
 	check.Equal(t, to, "/dead/replays", "location")
 	told(t, s, to, "6 of 6 dead letters, 1 refused", "Done", "dead letter 7:")
 	check.Equal(t, s.Messages(contracts.StreamDead), 3, "dead letters")
@@ -164,22 +139,22 @@ func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	graveyard(s)
-	values := form(t, s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001", "typed", "5")
+	values := s.Form(s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001", "typed", "5")
 	s.Post("/dead/replay", values, http.StatusSeeOther)
 	page := told(t, s, "/dead/replays", "1 of 5 dead letters", "Running, at 0.001 a second")
 	check.Contains(t, s.Get("/dead", http.StatusOK), "A replay is running")
 	values.Set("typed", "4")
 	_, refused := s.Post("/dead/replay", values, http.StatusConflict)
 	check.Contains(t, refused, "is running already")
-	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusSeeOther)
+	s.Post("/dead/stop", s.Form(page, "/dead/stop"), http.StatusSeeOther)
 	told(t, s, "/dead/replays", "Stopped")
-	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusConflict)
+	s.Post("/dead/stop", s.Form(page, "/dead/stop"), http.StatusConflict)
 
 	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream) // which knows nothing but the streams
 	page = again.Get("/dead", http.StatusOK)
 	check.Contains(t, page, "A replay of anyone began", "did not finish: 1 done", "5 dead letters in 2 groups")
 	page = again.Get("/dead?signature=extract:+status+%23", http.StatusOK)
-	again.Post("/dead/replay", form(t, page, "/dead/replay", "rate", "1000", "typed", "4"), http.StatusSeeOther)
+	again.Post("/dead/replay", s.Form(page, "/dead/replay", "rate", "1000", "typed", "4"), http.StatusSeeOther)
 	told(t, again, "/dead/replays", "4 of 4 dead letters", "Done")
 	page = again.Get("/dead", http.StatusOK)
 	check.That(t, !strings.Contains(page, "did not finish"), "it is still shown: %s", page)
@@ -247,7 +222,7 @@ func TestSeveralAccounts(t *testing.T) {
 	for _, path := range []string{"/", "/jobs", "/jobs/IMPORT_JOBS", "/keys", "/keys/limits", "/schedules", "/workers", "/dead"} {
 		s.Get(path, http.StatusOK)
 	}
-	values := form(t, s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001", "typed", "5")
+	values := s.Form(s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001", "typed", "5")
 	check.That(t, values.Get("account") == "FIRST", "the form is of account %q", values.Get("account"))
 	nameless := maps.Clone(values)
 	nameless.Del("account")
@@ -256,7 +231,7 @@ func TestSeveralAccounts(t *testing.T) {
 
 	s.Post("/dead/replay", values, http.StatusSeeOther)
 	page := told(t, s, "/dead/replays", "1 of 5 dead letters")
-	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusSeeOther)
+	s.Post("/dead/stop", s.Form(page, "/dead/stop"), http.StatusSeeOther)
 	told(t, s, "/dead/replays", "Stopped")
 	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, several)
 	check.Contains(t, again.Get("/dead", http.StatusOK), "did not finish: 1 done", "5 dead letters in 2 groups")
@@ -282,13 +257,13 @@ func TestDiscardByTheNumber(t *testing.T) {
 	graveyard(s)
 	page := s.Get("/dead?signature=extract:+status+%23", http.StatusOK)
 	for typed, status := range map[string]int{"": http.StatusOK, "6": http.StatusConflict, "all": http.StatusConflict} {
-		_, page = s.Post("/dead/discard", form(t, page, "/dead/discard", "typed", typed), status)
+		_, page = s.Post("/dead/discard", s.Form(page, "/dead/discard", "typed", typed), status)
 		check.Contains(t, page, "Discard 5 dead letters?", "Type 5 to discard")
 		check.That(t, strings.Contains(page, "it is 5 now. Nothing was done.") == (typed != ""), "typed %q: %s", typed, page)
 	}
 	s.Post("/dead/discard", url.Values{"typed": {"0"}, "signature": {"none"}}, http.StatusConflict)
 	check.Equal(t, s.Messages(contracts.StreamDead), 6, "dead letters")
-	to, _ := s.Post("/dead/discard", form(t, page, "/dead/discard", "typed", "5"), http.StatusSeeOther)
+	to, _ := s.Post("/dead/discard", s.Form(page, "/dead/discard", "typed", "5"), http.StatusSeeOther)
 	told(t, s, to, "Discard of", "5 of 5 dead letters", "Done")
 	check.Equal(t, s.Messages(contracts.StreamDead), 1, "dead letters")
 	check.Equal(t, s.Messages(contracts.StreamImportJobs), 0, "jobs")
@@ -306,7 +281,7 @@ func TestOneDeadLetter(t *testing.T) {
 	replay := func(seq uint64, payload, want string) {
 		t.Helper()
 		page := s.Get(fmt.Sprintf("/dead/one?seq=%d", seq), http.StatusOK)
-		values := form(t, page, "/dead/one/replay")
+		values := s.Form(page, "/dead/one/replay")
 		if payload != "" {
 			values.Set("payload", payload)
 		}
@@ -322,7 +297,7 @@ func TestOneDeadLetter(t *testing.T) {
 	page := s.Get(fmt.Sprintf("/dead/one?seq=%d", binary), http.StatusOK)
 	check.That(t, strings.Contains(page, "00 01 02 ff") && !strings.Contains(page, "<textarea"), "%s", page)
 
-	three := form(t, s.Get("/dead/one?seq=3", http.StatusOK), "/dead/one/replay", "payload", "{")
+	three := s.Form(s.Get("/dead/one?seq=3", http.StatusOK), "/dead/one/replay", "payload", "{")
 	_, body := s.Post("/dead/one/replay", three, http.StatusBadRequest)
 	check.Contains(t, body, "is not JSON")
 	three.Set("typed", "3")
@@ -368,7 +343,7 @@ func TestSelectedDeadLetters(t *testing.T) {
 		if operate.Asks(action, len(sequences)) {
 			_, question := s.Post("/dead/selected/"+action, values, http.StatusOK)
 			check.Contains(t, question, "expediter dead "+action+" "+strings.Join(sequences, " "), "--yes")
-			values = form(t, question, "/dead/selected/"+action, "typed", fmt.Sprint(len(sequences)))
+			values = s.Form(question, "/dead/selected/"+action, "typed", fmt.Sprint(len(sequences)))
 		}
 		to, _ := s.Post("/dead/selected/"+action, values, http.StatusSeeOther)
 		told(t, s, to, fmt.Sprintf("%d of %[1]d dead letters", len(sequences)), "Done")

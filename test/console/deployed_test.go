@@ -20,18 +20,14 @@ import (
 )
 
 // deployed is a site whose console has the permissions for each page and action.
-type deployed struct {
-	*consoletest.Site
-
-	jobs map[string]string // streams of jobs, by their accounts
-}
+type deployed struct{ *consoletest.Site }
 
 // Every page and action works as the NATS user console, and needs all that its account imports.
 func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
 	site, may := consoletest.Deployed(t, "console")
-	s := deployed{site, map[string]string{"ENRICHER": contracts.StreamEnrichJobs, "IMPORTER": contracts.StreamImportJobs}}
-	for account, stream := range s.jobs {
+	s := deployed{site}
+	for account, stream := range map[string]string{"ENRICHER": contracts.StreamEnrichJobs, "IMPORTER": contracts.StreamImportJobs} {
 		s.cancel(account, stream)
 	}
 	s.Business()
@@ -96,7 +92,8 @@ func (s deployed) cancel(account, stream string) {
 	s.Get(path+"?account="+account, http.StatusOK)
 	s.Get(path+"/1?account="+account, http.StatusOK)
 	s.Post(path+"/cancel", form, http.StatusSeeOther)
-	check.Equal(s.T, s.messages(js, stream), 0, "jobs left")
+	s.JetStream = js
+	check.Equal(s.T, s.Messages(stream), 0, "jobs left")
 }
 
 // strand has a consumer give up a message of a stream, and shows it.
@@ -147,12 +144,6 @@ func (s deployed) services() {
 	s.Get("/notifications?event=evt-2", http.StatusOK)
 	s.Post("/notifications/cancel", url.Values{"event": {"evt-2"}}, http.StatusSeeOther)
 	s.Post("/notifications/replay", url.Values{"event": {"evt-2"}}, http.StatusSeeOther)
-}
-
-func (s deployed) messages(js jetstream.JetStream, stream string) uint64 {
-	s.Helper()
-	found := check.Must(js.Stream(s.Context(), stream))(s.T)
-	return found.CachedInfo().State.Msgs
 }
 
 // locks steals a lock of operators.

@@ -134,22 +134,6 @@ func TestProblemsAreExported(t *testing.T) {
 	testbed.Metrics(t, page, func(name string) bool { return strings.HasPrefix(name, "console_") })
 }
 
-func TestAuditPage(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	check.Contains(t, s.Get("/audit", http.StatusOK), "Nobody has done anything yet")
-	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "audit.cli.operators", []byte(`{"id":"1","actor":"<b>eve","action":"steal","target":"nightly","count":1,"outcome":"done"}`))))
-	check.Contains(t, s.Get("/audit", http.StatusOK), "&lt;b&gt;eve", "steal", "nightly", "done")
-}
-
-// logged logs how long the overview took to say something since a fault.
-func logged(s *consoletest.Site, texts ...string) {
-	s.Helper()
-	since := time.Now()
-	until(s, texts...)
-	s.Logf("after %s: %q", time.Since(since), texts)
-}
-
 // The store of a server fills, although no account and no stream has a bound that is near.
 func TestOverviewShowsAServerThatFills(t *testing.T) {
 	t.Parallel()
@@ -169,5 +153,5 @@ func TestOverviewShowsAServerThatFills(t *testing.T) {
 	for range 55 {
 		check.OK(t, check.Err(admin.Publish(t.Context(), "fill", bytes.Repeat([]byte("x"), 64<<10))))
 	}
-	logged(s, "storage of the server test 3.", " MiB of 4 MiB (8", "runbooks.md#storagefull")
+	until(s, "storage of the server test 3.", " MiB of 4 MiB (8", "runbooks.md#storagefull")
 }

@@ -39,19 +39,14 @@ func TestDeniedPagesNameWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ user, path, denied string }{
 		{"console", "/jobs/MINE", "$JS.API.CONSUMER.LIST.MINE"},
-		{"console", "/jobs/MINE/1", "$JS.API.CONSUMER.LIST.MINE"},
 		{"console", "/keys?account=NOTIFIER&bucket=directory", "$JS.NOTIFIER.API.DIRECT.GET.KV_directory"},
 		{"publisher", "/jobs/EVENTS", "$JS.API.STREAM.INFO.EVENTS"},
-		{"publisher", "/audit", "$JS.API.STREAM.INFO.AUDIT"},
 		{"publisher", "/dead", "$JS.API.STREAM.INFO.DEAD"},
 		{"importer", "/jobs/IMPORT_JOBS", "$JS.API.DIRECT.GET.IMPORT_JOBS"},
 		{"importer", "/dead", "$JS.API.STREAM.INFO.AUDIT"},
-		{"importer", "/audit", "$JS.API.STREAM.INFO.AUDIT"},
 		{"importer", "/jobs", "$JS.API.STREAM.LIST"},
-		{"importer", "/schedules", "$JS.API.STREAM.LIST"},
 		{"importer", "/imports?id=job-1", "importer.v1.get"},
 		{"notifier", "/keys", "$JS.API.STREAM.INFO.KV_locks"},
-		{"notifier", "/keys/limits", "$JS.API.STREAM.INFO.KV_locks"},
 	} {
 		t.Run(c.user+c.path, func(t *testing.T) {
 			t.Parallel()

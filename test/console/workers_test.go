@@ -90,6 +90,10 @@ func TestPagesDoNotAskTheWorkers(t *testing.T) {
 	check.Contains(t, s.Get("/workers", http.StatusOK), "ready</span></td>")
 	last := records(t, s)[0]
 	check.That(t, last.Action == "drain" && last.Outcome != audit.Done, "%+v", last)
+	check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) { // one that began after the collector asked
+		_ = m.Respond([]byte(`{"instance":"second","id":"second","stream":"IMPORT_JOBS"}`))
+	})))
+	check.Contains(t, s.Get("/workers/second", http.StatusOK), "second")
 }
 
 func TestAWorkerIsShown(t *testing.T) {
@@ -112,21 +116,6 @@ func TestAWorkerIsShown(t *testing.T) {
 	s.Get("/workers/a%2Fb", http.StatusNotFound)
 }
 
-// The page of a worker that began after the collector asked.
-func TestAWorkerIsShownAsSoonAsItRuns(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
-	answers := func(id string) {
-		check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
-			_ = m.Respond(fmt.Appendf(nil, `{"instance":%q,"id":%q,"problem":"x","stream":"IMPORT_JOBS"}`, id, id)) // the page lacks it then
-		})))
-	}
-	answers("first")
-	told(t, s, "/", "worker first") // asked by the collector
-	answers("second")
-	check.Contains(t, s.Get("/workers/second", http.StatusOK), "second")
-}
-
 // workerPath is the path of the only worker.
 func workerPath(t *testing.T, s *consoletest.Site) string {
 	t.Helper()
@@ -141,7 +130,7 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 	s := consoletest.Start(t)
 	began := works(t, s, "vm-3", "v1")
 	path := workerPath(t, s)
-	values := form(t, told(t, s, path, "Pause</button>"), "/workers/pause", "minutes", "10")
+	values := s.Form(told(t, s, path, "Pause</button>"), "/workers/pause", "minutes", "10")
 	for _, bad := range []string{"", "0", "-1", "10081", "x"} {
 		values.Set("minutes", bad)
 		_, page := s.Post("/workers/pause", values, http.StatusBadRequest)
@@ -157,7 +146,7 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"good"}`))))
 	check.Contains(t, s.Get("/jobs/IMPORT_JOBS/1", http.StatusOK), "is paused since", "Resume jobs.import.high.&gt;</button>")
 	check.Equal(t, len(began), 0, "jobs that have begun")
-	to, _ = s.Post("/workers/resume", form(t, page, "/workers/resume"), http.StatusSeeOther, "Referer", s.URL+"/workers")
+	to, _ = s.Post("/workers/resume", s.Form(page, "/workers/resume"), http.StatusSeeOther, "Referer", s.URL+"/workers")
 	check.Contains(t, s.Get(to, http.StatusOK), "is resumed", "expediter jobs resume --stream IMPORT_JOBS")
 	check.Equal(t, <-began, "good", "the job that runs")
 	_, page = s.Post("/workers/resume", values, http.StatusConflict)
@@ -180,7 +169,7 @@ func TestAWorkerIsDrainedAndTakesJobsAgain(t *testing.T) {
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"stuck"}`))))
 	check.Equal(t, <-began, "stuck", "the job that runs")
 	path := workerPath(t, s)
-	values := form(t, told(t, s, path, "Drain</button>", "What runs now"), path+"/drain")
+	values := s.Form(told(t, s, path, "Drain</button>", "What runs now"), path+"/drain")
 	to, _ := s.Post(path+"/drain", values, http.StatusSeeOther, "Referer", s.URL+path)
 	page := s.Get(to, http.StatusOK)
 	check.Contains(t, page, "vm-3 takes no more jobs and finishes those that run", "expediter jobs drain ",
@@ -188,7 +177,7 @@ func TestAWorkerIsDrainedAndTakesJobsAgain(t *testing.T) {
 	check.Contains(t, s.Get("/workers", http.StatusOK), "draining")
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.b", []byte(`{"kind":"good"}`))))
 	check.Equal(t, len(began), 0, "jobs that have begun")
-	to, _ = s.Post(path+"/resume", form(t, page, path+"/resume"), http.StatusSeeOther, "Referer", s.URL+path)
+	to, _ = s.Post(path+"/resume", s.Form(page, path+"/resume"), http.StatusSeeOther, "Referer", s.URL+path)
 	check.Contains(t, s.Get(to, http.StatusOK), "vm-3 takes jobs again within seconds", " --resume", "ready</span> 1 of 100 slots run")
 	check.Equal(t, <-began, "good", "the job that runs")
 	s.Post("/workers/none/drain", values, http.StatusNotFound)
@@ -212,7 +201,7 @@ func TestAllThatMatchAreThoseOfThePage(t *testing.T) {
 	check.Contains(t, page, "Cancel 2 jobs?", "Type 2 to cancel", "from 1, jobs.import.low.u1, which is queued, to 2,", "<dt>subject</dt>",
 		"expediter jobs cancel --stream IMPORT_JOBS --subject &#39;jobs.import.low.&gt;&#39; --all --yes")
 	put(3)
-	values := form(t, page, path, "typed", "2")
+	values := s.Form(page, path, "typed", "2")
 	s.Post(path, values, http.StatusSeeOther)
 	check.Equal(t, s.Messages(contracts.StreamImportJobs), 1, "jobs")
 

@@ -10,81 +10,129 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strings"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+)
+
+// clients are users of the same enrichers.
+type clients struct {
+	http     *http.Client
+	log      *crash.Log
+	retrying chan struct{} // has an element for each retry under way
+
+	mu       sync.Mutex
+	urls     map[string]string // of the instances
+	recorded map[string]bool   // the places that a client has an answer about
+}
+
+func newClients(t *testing.T, log *crash.Log) *clients {
+	t.Helper()
+	const retriesAtOnce = 8
+	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &clients{
+		http: &http.Client{Transport: transport}, log: log, retrying: make(chan struct{}, retriesAtOnce),
+		recorded: map[string]bool{}, urls: map[string]string{},
+	}
+}
+
+// at sets the URL of the instance with a key.
+func (c *clients) at(key, url string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.urls[key] = url
+}
+
+// anyURL returns the URL of any instance.
+func (c *clients) anyURL() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	urls := make([]string, 0, len(c.urls))
+	for _, url := range c.urls {
+		urls = append(urls, url)
+	}
+	return urls[rand.IntN(len(urls))]
+}
+
+// record logs the first answer about a place as the record of its lookup: whoever starts to look it up from now on repeats it.
+func (c *clients) record(placeID string, state contracts.ProviderState) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if finder(state) == "" || c.recorded[placeID] {
+		return nil
+	}
+	c.recorded[placeID] = true
+	log, err := crash.OpenLog(c.log.Path(), finder(state))
+	if err != nil {
+		return err
+	}
+	return errors.Join(log.Write(crash.Recorded, placeID), log.Close())
+}
+
+// retry waits for the turn of a call that is not the first of its client. Hundreds of clients that try again at their own
+// pace keep a slow machine too busy to answer any of them.
+func (c *clients) retry() (release func()) {
+	c.retrying <- struct{}{}
+	return func() { <-c.retrying }
+}
+
+// The pauses of a client between two tries, and the time after which it gives up a connection: its instance may be frozen.
+const (
+	minWait = 50 * time.Millisecond
+	maxWait = 4 * time.Second
+	silence = 20 * time.Second
 )
 
 // client is a user of the enricher as it should be written: it asks any instance, follows the events of its request,
 // and comes back with the id of the last event when the stream breaks.
 type client struct {
-	http      *http.Client
-	instances []string
-	req       contracts.EnrichRequest
-	retrying  chan struct{} // has an element for each retry under way, of all clients
+	*clients
 
+	req     contracts.EnrichRequest
 	states  map[string]contracts.ProviderState
 	lastID  string
 	resumes int
 }
 
-// errRepeated is returned when a client that resumed gets a place again, which must not happen.
-var errRepeated = errors.New("told again")
+var (
+	// errRepeated is returned when a client that resumed gets a place again, which must not happen.
+	errRepeated = errors.New("sent again")
+	errUnknown  = errors.New("the request is unknown: ask again")
+)
 
 // run asks and listens until every place is answered.
 func (c *client) run(ctx context.Context) error {
 	release := func() {}
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
+	for n := 0; ; n++ {
 		pending, err := c.ask(ctx)
 		release()
-		if err == nil && pending == 0 {
-			return nil
-		}
-		if err == nil {
+		if err == nil && pending > 0 {
 			err = c.follow(ctx)
 		}
 		if err == nil || errors.Is(err, errRepeated) {
 			return err
 		}
-		if !backOff(ctx, wait) {
+		if !retry.Backoff(ctx, n, minWait, maxWait) {
 			return fmt.Errorf("%s: %w (last: %w)", c.req.RequestID, context.Cause(ctx), err)
 		}
 		release = c.retry()
 	}
 }
 
-// retry waits for the turn of a call that is not the first of its client. Hundreds of clients that try again at their own
-// pace keep a slow machine too busy to answer any of them.
-func (c *client) retry() (release func()) {
-	c.retrying <- struct{}{}
-	return func() { <-c.retrying }
-}
-
-// The pauses of a client between two tries.
-const (
-	minWait = 50 * time.Millisecond
-	maxWait = 4 * time.Second
-)
-
-func backOff(ctx context.Context, wait time.Duration) bool {
-	select {
-	case <-time.After(wait/2 + rand.N(wait)):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (c *client) instance() string { return c.instances[rand.IntN(len(c.instances))] }
-
 func (c *client) ask(ctx context.Context) (pending int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
 	body, err := contracts.Encode(c.req)
 	if err != nil {
 		return 0, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.instance()+"/v1/enrich", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.anyURL()+"/v1/enrich", bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
@@ -103,25 +151,40 @@ func (c *client) ask(ctx context.Context) (pending int, err error) {
 	}
 	c.states = map[string]contracts.ProviderState{}
 	for _, r := range answer.Results {
-		c.states[r.PlaceID], _ = r.State("wolt")
+		state, _ := r.State(contracts.ProviderWolt)
+		err = errors.Join(err, c.take(r.PlaceID, state))
 	}
 	if answer.Skipped != "" {
-		return answer.Pending, fmt.Errorf("ask: skipped: %s", answer.Skipped)
+		err = errors.Join(err, fmt.Errorf("ask: skipped: %s", answer.Skipped))
 	}
-	return answer.Pending, nil
+	return answer.Pending, err
 }
 
-var errUnknown = errors.New("the request is unknown: ask again")
+// take takes over the state of a place.
+func (c *client) take(placeID string, state contracts.ProviderState) error {
+	c.states[placeID] = state
+	return c.record(placeID, state)
+}
+
+// unanswered returns the places without an answer.
+func (c *client) unanswered() (places []string) {
+	for _, r := range c.req.Results {
+		if finder(c.states[r.PlaceID]) == "" {
+			places = append(places, c.req.RequestID+" "+r.PlaceID)
+		}
+	}
+	return slices.Clip(places)
+}
 
 // follow listens until every place is answered, over as many connections as it takes.
 func (c *client) follow(ctx context.Context) error {
 	c.lastID = ""
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
+	for n := 0; ; n++ {
 		complete, err := c.listen(ctx)
 		if complete || errors.Is(err, errUnknown) || errors.Is(err, errRepeated) {
 			return err
 		}
-		if !backOff(ctx, wait) {
+		if !retry.Backoff(ctx, n, minWait, maxWait) {
 			return fmt.Errorf("follow: %w (last: %w)", context.Cause(ctx), err)
 		}
 		c.resumes++
@@ -129,7 +192,10 @@ func (c *client) follow(ctx context.Context) error {
 }
 
 func (c *client) listen(ctx context.Context) (complete bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.instance()+"/v1/requests/"+c.req.RequestID+"/events", http.NoBody)
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	url := c.anyURL() + "/v1/requests/" + c.req.RequestID + "/events"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return false, err
 	}
@@ -145,7 +211,7 @@ func (c *client) listen(ctx context.Context) (complete bool, err error) {
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
-		return c.hear(resp.Body)
+		return c.read(resp.Body)
 	case http.StatusNoContent:
 		return true, nil
 	case http.StatusNotFound:
@@ -155,32 +221,27 @@ func (c *client) listen(ctx context.Context) (complete bool, err error) {
 	}
 }
 
-// hear reads events until the stream ends.
-func (c *client) hear(r io.Reader) (complete bool, err error) {
+// read reads events until the stream ends.
+func (c *client) read(r io.Reader) (complete bool, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
-	var id, event, data string
+	event := map[string]string{}
 	for lines.Scan() {
-		switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
-		case "id":
-			id = value
-		case "event":
-			event = value
-		case "data":
-			data = value
-		case "":
-			if event == "" {
-				continue
-			}
-			if err := c.event(event, []byte(data)); err != nil {
+		field, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
+		if len(field) > 0 {
+			event[string(field)] = string(value)
+			continue
+		}
+		if event["event"] != "" { // else it is a comment
+			if err := c.event(event["event"], []byte(event["data"])); err != nil {
 				return false, err
 			}
-			c.lastID = id
-			if event == "complete" {
-				return true, nil
-			}
-			id, event, data = "", "", ""
+			c.lastID = event["id"]
 		}
+		if event["event"] == "complete" {
+			return true, nil
+		}
+		clear(event)
 	}
 	return false, errors.Join(io.ErrUnexpectedEOF, lines.Err())
 }
@@ -195,12 +256,11 @@ func (c *client) event(event string, data []byte) error {
 				PlaceID string `json:"placeId"`
 			} `json:"places"`
 		}
-		if err := json.Unmarshal(data, &snapshot); err != nil {
-			return err
-		}
+		err := json.Unmarshal(data, &snapshot)
 		for _, p := range snapshot.Places {
-			c.states[p.PlaceID] = p.Providers["wolt"]
+			err = errors.Join(err, c.take(p.PlaceID, p.Providers[contracts.ProviderWolt]))
 		}
+		return err
 	case contracts.TypeResultPatch:
 		patch, err := contracts.Decode[contracts.ResultPatch](data)
 		if err != nil {
@@ -209,14 +269,7 @@ func (c *client) event(event string, data []byte) error {
 		if before := c.states[patch.PlaceID]; c.lastID != "" && before.Status != contracts.StatusPending {
 			return fmt.Errorf("%w: %s of %s", errRepeated, patch.PlaceID, c.req.RequestID)
 		}
-		c.states[patch.PlaceID] = patch.Patch.Providers["wolt"]
+		return c.take(patch.PlaceID, patch.Patch.Providers[contracts.ProviderWolt])
 	}
 	return nil
-}
-
-func newHTTP(t *testing.T) *http.Client {
-	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
 }

@@ -105,18 +105,9 @@ func TestConsoleByKeyboard(t *testing.T) {
 		tabTo(p, "form[action$='/dead/replay'] button")
 		p.Submit(kb.Enter)
 		until(p, `document.activeElement.name === "typed"`)
+		p.Everybody("console-ask")
 		p.Press("2")
 		p.Submit(kb.Enter)
 		until(p, streamsOf+`.includes("2 of 2 dead letters")`)
 	}
-}
-
-// A text from right to left is aligned to its name.
-func TestConsoleAlignsHebrew(t *testing.T) {
-	b := consoletest.Browse(t)
-	s := consoletest.Start(t)
-	s.PutDeadLetters(consoletest.DeadLetter(1, func(l *worker.DeadLetter) { l.Signature = "משתמש # לא נמצא" }))
-	p := b.Open(t, s.URL+"/dead/one?seq=1", consoletest.View{Width: 1440})
-	until(p, `[...document.querySelectorAll("dd[dir=auto]")].every((d) => getComputedStyle(d).textAlign === "left")`)
-	p.Looks("console-hebrew")
 }

@@ -87,7 +87,7 @@ func prove(ctx context.Context, total time.Duration, seed uint64, file string) e
 	if err != nil {
 		return err
 	}
-	fmt.Print(text) //nolint:forbidigo // the result of a command
+	fmt.Print(text)                                                                //nolint:forbidigo // the result of a command
 	return errors.Join(append(failed, os.WriteFile(file, []byte(text), 0o644))...) //nolint:gosec // a document
 }
 

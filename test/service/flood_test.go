@@ -178,7 +178,7 @@ func (f *flooded) reads(n int) map[string]int {
 // served checks that the other caller gets all that it asks for.
 func (f *flooded) served() {
 	f.Helper()
-	check.Equal(f, f.reads(keyed)["200"], keyed, "reads")
+	check.Equal(f, f.reads(keyed), map[string]int{"200": keyed}, "reads")
 	for _, r := range []string{"POST /v1/items", "GET /v1/events", "GET /readyz", "GET /livez", "GET /metrics"} {
 		method, path, _ := strings.Cut(r, " ")
 		check.Equal(f, f.read(method, path), "200", r)

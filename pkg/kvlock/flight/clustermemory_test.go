@@ -124,7 +124,7 @@ func TestLargeValuesOnThreeServers(t *testing.T) {
 	check.OK(t, leader.Kill())
 	for i, f := range flights {
 		if c.cluster.Nodes[i] != leader {
-			store(f, fmt.Sprint("meanwhile.", i), 3<<20+i)
+			store(f, fmt.Sprint("after.", i), 3<<20+i)
 		}
 	}
 	read := func(f *flight.Flight) {

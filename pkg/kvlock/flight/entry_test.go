@@ -244,7 +244,7 @@ func TestWatcherCoalesces(t *testing.T) {
 		return &Entry{Key: key, Revision: revision, State: state}
 	}
 	w.note(entry("a", 1, Done), false)
-	check.That(t, w.take() == nil, "was told what others knew before it came")
+	check.That(t, w.take() == nil, "got what others knew before it came")
 	w.note(entry("a", 1, Pending), true)
 	w.note(entry("b", 2, Pending), true)
 	w.note(entry("a", 3, Done), false)
@@ -253,15 +253,15 @@ func TestWatcherCoalesces(t *testing.T) {
 		got := w.take()
 		check.That(t, got != nil && got.Key == want.Key && got.Revision == want.Revision, "got %+v; want %+v", got, want)
 	}
-	check.That(t, w.take() == nil, "told something twice")
+	check.That(t, w.take() == nil, "got an entry twice")
 }
 
-func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
+func TestWatcherSkipsTheEndOfAMarker(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"}, nil)
 	w.note(&Entry{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
 	got := w.take()
 	check.That(t, got != nil && got.past, "got %+v; want a failure that is past", got)
 	w.note(&Entry{Key: "a"}, false)
-	check.That(t, w.take() == nil, "was told that it has gone")
+	check.That(t, w.take() == nil, "got the end of a marker")
 }

@@ -100,6 +100,9 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 
 // The client and the tools read the objects as they read others.
 func TestClientReadsTheObject(t *testing.T) {
+	if testing.Short() {
+		t.Skip("20 MB: not with -short")
+	}
 	t.Parallel()
 	b := withLargeValueBucket(t, setup(t))
 	f := b.Flight(t, patientLarge)

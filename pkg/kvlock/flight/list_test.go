@@ -122,18 +122,18 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 	const n = 3000 // of 3 kB: the server answers with 4 MiB at a time
 	flood(t, b.JS, "a", n, 3000)
 	seen := map[string]uint64{}
-	told, written := 0, 0
+	yielded, written := 0, 0
 	for s, err := range f.List(t.Context(), "a") {
 		check.OK(t, err)
-		check.Require(t, s.Revision > seen[s.Key], "%s is told at %d, after %d", s.Key, s.Revision, seen[s.Key])
+		check.Require(t, s.Revision > seen[s.Key], "%s is yielded at %d, after %d", s.Key, s.Revision, seen[s.Key])
 		seen[s.Key] = s.Revision
-		told++
-		if told%10 == 0 && written < 100 {
+		yielded++
+		if yielded%10 == 0 && written < 100 {
 			written++
 			replace(t, f, fmt.Sprintf("a.%d", (written*7919)%n), "new")
 		}
 	}
-	check.That(t, len(seen) == n && told > n, "%d of %d keys, %d in all", len(seen), n, told)
+	check.That(t, len(seen) == n && yielded > n, "%d of %d keys, %d in all", len(seen), n, yielded)
 	for _, err := range f.List(t.Context(), "a") {
 		check.ErrorIs(t, err, nil)
 		break // and no more is read

@@ -175,7 +175,7 @@ func TestMemoryOfAReadOfAFormerBucket(t *testing.T) {
 		var read sync.WaitGroup
 		read.Go(func() { check.Equal(t, string(get(t, f, "k").Value), "old", "result") })
 		<-overtaken
-		b.MakeBucketAnew(t, 0)
+		b.RecreateBucket(t, 0)
 		pass(200 * time.Millisecond)
 		begin(t, g, "other", flight.BeginOptions{})
 		read.Wait()
@@ -261,7 +261,7 @@ func TestMemoryOutlivesAReconnect(t *testing.T) {
 			wantEntry(t, f, "a", flight.Done, "1")
 			wantEntry(t, f, "b", flight.Done, "2")
 			n := asked() - before
-			check.That(t, change == (n == 2) && (change || n == 0), "changed meanwhile %v: %d reads", change, n)
+			check.That(t, change == (n == 2) && (change || n == 0), "changed in between: %v: %d reads", change, n)
 		}
 	})
 }
@@ -309,13 +309,13 @@ func TestMemoryBelievesTheServersClock(t *testing.T) {
 }
 
 // The bucket is deleted and recreated, with the same keys at the same revisions.
-func TestMemoryOfABucketMadeAnew(t *testing.T) {
+func TestMemoryOfARecreatedBucket(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
 		pass(time.Second)
 		wantEntry(t, f, "k", flight.Done, "old")
-		b.MakeBucketAnew(t, 0)
+		b.RecreateBucket(t, 0)
 		pass(memoryBound)
 		wantEntry(t, f, "k", flight.Absent, "")
 		replace(t, g, "k", "new")

@@ -282,7 +282,7 @@ func TestPushesThatOvertakeTheFirstAnswerToACrowd(t *testing.T) {
 		}
 		pass(4 * time.Second)
 		before := asked()
-		pass(5 * time.Second) // no read is put off for longer than 10
+		pass(5 * time.Second) // no read is deferred for longer than 10
 		n := asked() - before
 		check.That(t, n <= len(c.claims) && overtook(), "%d reads; an answer was overtaken: %v", n, overtook())
 		n = log.Count("level=WARN")

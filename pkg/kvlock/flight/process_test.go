@@ -223,6 +223,9 @@ func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
 	}
 	for name, cut := range cuts {
 		for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+			if testing.Short() && ttl > time.Second {
+				continue
+			}
 			runInBubble(t, name+"/"+ttl.String(), func(t *testing.T, b *bed) { cutOff(t, b, ttl, 0, cut) })
 		}
 	}

@@ -79,7 +79,7 @@ func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 		})
 		pass(time.Second)
 		before := asked()
-		pass(5 * time.Second) // no read is put off for longer than 10
+		pass(5 * time.Second) // no read is deferred for longer than 10
 		n := asked() - before
 		check.That(t, n <= len(c.claims), "%d reads", n)
 		before = asked()
@@ -213,10 +213,10 @@ func TestCrowdAfterAReconnect(t *testing.T) {
 }
 
 // The bucket is recreated, with revisions that begin again: all is different, and nothing is pushed.
-func TestCrowdOnABucketMadeAnew(t *testing.T) {
+func TestCrowdOnARecreatedBucket(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		c := watchManyKeys(t, b, flight.Config{})
-		b.MakeBucketAnew(t, 0)
+		b.RecreateBucket(t, 0)
 		for _, w := range c.watchers {
 			c.wantNext(w, flight.Absent, recheck)
 		}

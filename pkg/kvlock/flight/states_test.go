@@ -42,7 +42,7 @@ func TestTokensGrow(t *testing.T) {
 	next("begun after an invalidation", c, err)
 
 	// The bucket is recreated, under the running process and for one that comes.
-	b.MakeBucketAnew(t, 0)
+	b.RecreateBucket(t, 0)
 	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
 	c = next("begun in a recreated bucket", c, err)
 	c, err = b.Flight(t, flight.Config{}).Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})

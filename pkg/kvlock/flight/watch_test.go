@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-func TestWatchTellsStatesAndThenChanges(t *testing.T) {
+func TestWatchReturnsStatesAndThenChanges(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
@@ -53,6 +53,9 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 
 // Ten thousand waiters, on as many keys and on one, are one subscription of the process, and no consumer.
 func TestTenThousandWaiters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10,000 waiters: not with -short")
+	}
 	t.Parallel()
 	b := setup(t)
 	p := natstest.NewProxy(t, b.Srv)
@@ -216,7 +219,7 @@ func TestClosedConnection(t *testing.T) {
 }
 
 // A bucket is deleted and recreated under a waiter.
-func TestWaiterOnABucketMadeAnew(t *testing.T) {
+func TestWaiterOnARecreatedBucket(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		for range 5 {
@@ -228,7 +231,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		pass(time.Second)
 		s, err := w.Next(t.Context())
 		check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
-		b.MakeBucketAnew(t, 0)
+		b.RecreateBucket(t, 0)
 		pass(5 * time.Second)
 		complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
 		start := time.Now()

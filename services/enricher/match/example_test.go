@@ -37,17 +37,3 @@ func ExamplePrepared_Keys() {
 	fmt.Println(p.Keys())
 	// Output: [a3 blbr a3 balfour p225005]
 }
-
-func ExamplePrepared_Best() {
-	catalogue := []*match.Prepared{
-		match.Prepare(match.Place{Name: "Blue Moon", Address: "12 Oak St", City: "Portland"}),
-		match.Prepare(match.Place{Name: "Blue Moon", Address: "90 Lake Ave", City: "Portland"}),
-	}
-	byName := match.Prepare(match.Place{Name: "Blue Moon Cafe", City: "Portland"})
-	byAddress := match.Prepare(match.Place{Name: "Blue Moon Cafe", Address: "90 Lake Avenue", City: "Portland"})
-	fmt.Println(byName.Best(catalogue).Outcome)
-	fmt.Println(byAddress.Best(catalogue).Outcome, byAddress.Best(catalogue).Index)
-	// Output:
-	// AMBIGUOUS
-	// FOUND 1
-}

@@ -149,35 +149,6 @@ func TestFeatures(t *testing.T) {
 	check.That(t, len(left) == 0, "no pair shows %v", left)
 }
 
-// TestOneOfAKind checks that a field is never observed to agree and to disagree at once.
-func TestOneOfAKind(t *testing.T) {
-	t.Parallel()
-	kinds := [][]string{
-		{"phone.same", "phone.local", "phone.differs"},
-		{"city.same", "city.differs"},
-		{"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address"},
-		{"address.same", "address.street", "address.number_near", "address.number_differs", "address.number_only"},
-		{"name.numbers_same", "name.numbers_differ"},
-		{"branch.same", "branch.differs"},
-	}
-	r := newRandom(t)
-	for range rounds {
-		a, b := r.place(), r.place()
-		e := match.Compare(a, b)
-		for _, kind := range kinds {
-			n := 0
-			for _, name := range kind {
-				if observed(e, name) > 0 {
-					n++
-				}
-			}
-			check.Require(t, n <= 1, "%+v\n%+v\n%d of %v: %s", a, b, n, kind, e)
-		}
-		same, other := observed(e, "address.same"), observed(e, "address.other")
-		check.Require(t, !(same+other > 1.001), "%+v\n%+v\nan address is %v the same and %v another", a, b, same, other)
-	}
-}
-
 // rounds is how many random places each property is tried on.
 const rounds = 1000
 
@@ -224,52 +195,23 @@ func (r random) place() match.Place {
 	return p
 }
 
+// TestSymmetry compares random places, and names of words that are equally like each other, so that their order could decide.
 func TestSymmetry(t *testing.T) {
 	t.Parallel()
 	r := newRandom(t)
-	for range rounds {
-		a, b := r.place(), r.place()
-		diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a))
-		check.Require(t, diff == "", "%+v\n%+v\n%s", a, b, diff)
-	}
-}
-
-// TestSymmetryOfForms compares names of several forms of which two agree equally well.
-func TestSymmetryOfForms(t *testing.T) {
-	t.Parallel()
-	a := match.Place{Name: "21 Pizza", Aliases: []string{"אבו מסעדת"}, City: "Москва"}
-	b := match.Place{Name: "ג'ירף & Sons and House", City: "Berlin"}
-	check.Equal(t, match.Compare(b, a), match.Compare(a, b))
-}
-
-// TestSymmetryOfTies compares names of words that are equally like each other, so that their order could decide.
-func TestSymmetryOfTies(t *testing.T) {
-	t.Parallel()
-	r := newRandom(t)
-	name := func() string {
+	tie := func() match.Place {
 		var b strings.Builder
 		for range 2 + r.IntN(4) {
 			b.WriteString(r.of("hasan", "hassan", "hassen", "chason", "hasin", "hasanim", "asan", "hesen", "hasans", "has", "san", "ahsan"))
 			b.WriteString(r.of(" ", " ", " - ", " at "))
 		}
-		return b.String()
+		return match.Place{Name: b.String(), City: "Lod"}
 	}
 	for range rounds {
-		a, b := match.Place{Name: name(), City: "Lod"}, match.Place{Name: name(), City: "Lod"}
-		diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a))
-		check.Require(t, diff == "", "%q and %q: %s", a.Name, b.Name, diff)
-	}
-}
-
-func TestPreparedIsTheSame(t *testing.T) {
-	t.Parallel()
-	r := newRandom(t)
-	for range rounds / 10 {
-		a, b := r.place(), r.place()
-		p, q := match.Prepare(a), match.Prepare(b)
-		e := match.Compare(a, b)
-		diff := cmp.Diff(e, p.Compare(q))
-		check.Require(t, diff == "", "%+v\n%+v\n%s", a, b, diff)
+		for _, pair := range [][2]match.Place{{r.place(), r.place()}, {tie(), tie()}} {
+			diff := cmp.Diff(match.Compare(pair[0], pair[1]), match.Compare(pair[1], pair[0]))
+			check.Require(t, diff == "", "%+v\n%s", pair, diff)
+		}
 	}
 }
 
@@ -287,85 +229,86 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestAgreementNeverHarms adds a field that agrees and checks that the score does not fall.
+// fields sets a field of two places so that they agree in it, in two spellings.
+var fields = map[string]func(p, q *match.Place){
+	"telephone": func(p, q *match.Place) { p.Phone, q.Phone = "+972 3 522 5005", "03-5225005" },
+	"location":  func(p, q *match.Place) { p.Location, q.Location = at(32, 34), at(32.0001, 34) },
+	"address":   func(p, q *match.Place) { p.Address, q.Address = "Herzl 17", "17 Herzl St." },
+	"city":      func(p, q *match.Place) { p.City, q.City = "Lod", "Lod" },
+}
+
+// TestAgreementNeverHarms adds a field that agrees, and wants that the score does not fall. A telephone number that differs never helps.
 func TestAgreementNeverHarms(t *testing.T) {
 	t.Parallel()
-	r := newRandom(t)
-	for range rounds {
-		a, b := r.place(), r.place()
-		a.Phone, b.Phone, a.Location, b.Location = "", "", nil, nil
-		before := match.Compare(a, b)
-		a.Phone, b.Phone = "+972 3 522 5005", "03-5225005"
-		after := match.Compare(a, b)
-		check.Require(t, !(after.Score < before.Score), "telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
-		a.Location, b.Location = at(32, 34), at(32.0001, 34)
-		more := match.Compare(a, b)
-		check.Require(t, !(more.Score < after.Score), "location: %+v\n%+v\n%s\n%s", a, b, after, more)
-		a.Phone, b.Phone, a.Location, b.Location, a.Address, b.Address = "", "", nil, nil, "", ""
-		before = match.Compare(a, b)
-		a.Address, b.Address = "Herzl 17", "17 Herzl St."
-		if after := match.Compare(a, b); after.Score < before.Score {
-			t.Fatalf("address: %+v\n%+v\n%s\n%s", a, b, before, after)
-		}
-		a.City, b.City, a.Address, b.Address = "", "", "", ""
-		before = match.Compare(a, b)
-		a.City, b.City = "Lod", "Lod"
-		if after := match.Compare(a, b); after.Score < before.Score {
-			t.Fatalf("city: %+v\n%+v\n%s\n%s", a, b, before, after)
+	var pairs [][2]match.Place
+	for _, g := range goldens(t) {
+		pairs = append(pairs, [2]match.Place{g.A, g.B})
+	}
+	for r := newRandom(t); len(pairs) < rounds; {
+		pairs = append(pairs, [2]match.Place{r.place(), r.place()})
+	}
+	for _, pair := range pairs {
+		for name, agree := range fields {
+			a, b := pair[0], pair[1]
+			a.Phone, b.Phone, a.Location, b.Location = "", "", nil, nil
+			if name == "address" || name == "city" {
+				a.Address, b.Address = "", ""
+			}
+			if name == "city" {
+				a.City, b.City = "", ""
+			}
+			before := match.Compare(a, b)
+			agree(&a, &b)
+			after := match.Compare(a, b)
+			check.Require(t, after.Score >= before.Score, "%s: %+v\n%+v\n%s\n%s", name, a, b, before, after)
+			if name == "city" { // a name without any other evidence is another matter
+				a.Phone, b.Phone = "03-522-5005", "04-866-1122"
+				less := match.Compare(a, b)
+				check.Require(t, less.Score <= after.Score, "telephone: %+v\n%+v\n%s\n%s", a, b, after, less)
+			}
 		}
 	}
 }
 
-// TestDisagreementNeverHelps adds a field that disagrees and checks that the score does not rise, but for a name that had
-// no other evidence at all.
-func TestDisagreementNeverHelps(t *testing.T) {
+// TestEvidence: the contributions give the score, and the evidence is small, one line as a text, and whole after JSON.
+func TestEvidence(t *testing.T) {
 	t.Parallel()
-	r := newRandom(t)
-	for range rounds {
-		a, b := r.place(), r.place()
-		a.Phone, b.Phone, a.City, b.City = "", "", "Lod", "Lod"
-		before := match.Compare(a, b)
-		a.Phone, b.Phone = "03-522-5005", "04-866-1122"
-		after := match.Compare(a, b)
-		check.Require(t, !(after.Score > before.Score), "telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
+	for _, g := range goldens(t) {
+		e := match.Compare(g.A, g.B)
+		sum := e.Base
+		for _, f := range e.Features {
+			check.That(t, f.Value > 0 && f.Value <= 1, "%s: %s is %v", g.Why, f.Name, f.Value)
+			sum += f.Contribution
+		}
+		score := 1 / (1 + math.Exp(-sum))
+		check.That(t, math.Abs(score-e.Score) <= 0.001, "%s: the contributions give %.4f, the score is %.4f", g.Why, score, e.Score)
+		raw := check.Must(json.Marshal(e))(t)
+		check.That(t, len(raw) <= 1500, "%s: %d bytes: %s", g.Why, len(raw), raw)
+		var back match.Evidence
+		check.OK(t, json.Unmarshal(raw, &back))
+		check.Equal(t, back, e, g.Why)
+		check.That(t, !strings.Contains(e.String(), "\n") && e.Model == match.ModelVersion, "%s: %q", g.Why, e)
 	}
 }
 
-// TestLessNeverConvinces takes agreeing fields away from pairs with contradictions: a pair that was not found must not be
-// found then.
-func TestLessNeverConvinces(t *testing.T) {
+// TestRival: the likeliest other venue is named, and the same venue listed twice is none.
+func TestRival(t *testing.T) {
 	t.Parallel()
-	r := newRandom(t)
-	tried := 0
-	for range rounds {
-		a := r.place()
-		b := a
-		switch r.IntN(3) {
-		case 0:
-			a.Location, b.Location = at(32, 34), at(32.5, 34)
-		case 1:
-			a.Address, b.Address, a.Location, b.Location, a.Phone, b.Phone = "Herzl 17", "Allenby 90", nil, nil, "", ""
-		default:
-			a.Phone, b.Phone, b.Name = "03-522-5005", "04-866-1122", "Entirely Otherwise"
-		}
-		if match.Best(a, []match.Place{b}).Outcome == match.Found {
-			continue
-		}
-		tried++
-		less := []func(p, q *match.Place){
-			func(p, _ *match.Place) { p.City = "" },
-			func(_, q *match.Place) { q.City = "" },
-			func(p, q *match.Place) { p.City, q.City = "", "" },
-			func(p, q *match.Place) { p.Aliases, q.Aliases = nil, nil },
-		}
-		for i, f := range less {
-			p, q := a, b
-			f(&p, &q)
-			d := match.Best(p, []match.Place{q})
-			check.Require(t, d.Outcome != match.Found, "case %d: %+v\n%+v\n%s", i, p, q, d.Evidence)
-		}
+	bare, full := match.Place{Name: "Aroma", City: "Tel Aviv"}, match.Place{Name: "Aroma", Address: "Dizengoff 50", City: "Tel Aviv"}
+	d := match.Best(bare, []match.Place{bare, bare})
+	check.That(t, d.Index == 0 && d.Rival == 1 && d.Margin == 0, "two branches: %+v", d)
+	d = match.Best(full, []match.Place{full, full})
+	check.That(t, d.Index == 0 && d.Rival == -1 && d.Margin == 1, "one venue twice: %+v", d)
+	d = match.Best(bare, nil)
+	check.That(t, d.Index == -1 && d.Rival == -1, "no candidates: %+v", d)
+}
+
+func TestPointsOffTheEarth(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []*match.Point{{}, {Lat: 91, Lng: 1}, {Lat: 1, Lng: 181}, {Lat: math.NaN(), Lng: 1}, {Lat: math.Inf(1), Lng: 0}} {
+		e := match.Compare(match.Place{Name: "Spago", Location: bad}, match.Place{Name: "Spago", Location: at(32, 34)})
+		check.That(t, !strings.Contains(e.String(), "geo."), "%v was taken for a place: %s", *bad, e)
 	}
-	check.That(t, tried >= rounds/3, "only %d pairs were tried", tried)
 }
 
 func FuzzCompare(f *testing.F) {
@@ -511,48 +454,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func at(lat, lng float64) *match.Point { return &match.Point{Lat: lat, Lng: lng} }
 
-func TestBest(t *testing.T) {
-	t.Parallel()
-	dizengoff := match.Place{Name: "Aroma | Dizengoff", Address: "Dizengoff 50", City: "Tel Aviv"}
-	rabin := match.Place{Name: "Aroma | Rabin Square", Address: "Ibn Gabirol 71", City: "Tel Aviv"}
-	bare := match.Place{Name: "Aroma", City: "Tel Aviv"}
-	for _, test := range []struct {
-		name       string
-		query      match.Place
-		candidates []match.Place
-		outcome    match.Outcome
-		index      int
-		rival      int
-	}{
-		{"no candidates", bare, nil, match.NotFound, -1, -1},
-		{"the address picks the branch", match.Place{Name: "Aroma Espresso Bar", Address: "Ibn Gabirol St 71", City: "Tel Aviv"}, []match.Place{dizengoff, rabin}, match.Found, 1, -1},
-		{"the branch in the name picks it", match.Place{Name: "Aroma Dizengoff", City: "Tel Aviv"}, []match.Place{rabin, dizengoff}, match.Found, 1, -1},
-		{"nothing picks a branch", bare, []match.Place{bare, bare}, match.Ambiguous, 0, 1},
-		{"one venue listed twice", match.Place{Name: "Aroma", Address: "Dizengoff 50", City: "Tel Aviv"}, []match.Place{dizengoff, dizengoff}, match.Found, 0, -1},
-		{
-			"the nearer of two branches",
-			match.Place{Name: "Giraffe", Location: at(32.0805, 34.7805)},
-			[]match.Place{{Name: "Giraffe", Location: at(32.0850, 34.7805)}, {Name: "Giraffe", Location: at(32.0806, 34.7806)}},
-			match.Found, 1, -1,
-		},
-		{
-			"two branches at one distance",
-			match.Place{Name: "Giraffe", Location: at(32.0805, 34.7805)},
-			[]match.Place{{Name: "Giraffe", Location: at(32.0802, 34.7805)}, {Name: "Giraffe", Location: at(32.0808, 34.7805)}},
-			match.Ambiguous, 0, 1,
-		},
-		{"none is it", match.Place{Name: "Taizu", City: "Tel Aviv"}, []match.Place{dizengoff, rabin, {Name: "Miznon", City: "Tel Aviv"}}, match.NotFound, -1, -1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := match.Best(test.query, test.candidates)
-			check.That(t, d.Outcome == test.outcome && (test.index < 0 || d.Index == test.index),
-				"%s %d (margin %.2f), want %s %d: %s", d.Outcome, d.Index, d.Margin, test.outcome, test.index, d.Evidence)
-			check.That(t, d.Rival == test.rival || test.outcome != match.Ambiguous, "rival %d, want %d", d.Rival, test.rival)
-		})
-	}
-}
-
 // venuesOf are the second places of the pairs.
 func venuesOf(all []golden) []*match.Prepared {
 	venues := make([]*match.Prepared, len(all))
@@ -597,87 +498,12 @@ func TestAmongAll(t *testing.T) {
 	check.That(t, right*100 >= asked*90, "%d of %d found among %d", right, asked, len(all))
 }
 
-func TestEvidenceExplainsTheScore(t *testing.T) {
-	t.Parallel()
-	for _, g := range goldens(t) {
-		e := match.Compare(g.A, g.B)
-		sum := e.Base
-		for _, f := range e.Features {
-			check.That(t, !(f.Value <= 0) && !(f.Value > 1), "%s: %s is %v", g.Why, f.Name, f.Value)
-			sum += f.Contribution
-		}
-		got := 1 / (1 + math.Exp(-sum))
-		check.That(t, !(math.Abs(got-e.Score) > 0.001), "%s: the contributions give %.4f, the score is %.4f", g.Why, got, e.Score)
-	}
-}
-
-func TestEvidenceIsSmall(t *testing.T) {
-	t.Parallel()
-	for _, g := range goldens(t) {
-		e := match.Compare(g.A, g.B)
-		raw := check.Must(json.Marshal(e))(t)
-		check.That(t, len(raw) <= 1500, "%s: %d bytes: %s", g.Why, len(raw), raw)
-		var back match.Evidence
-		check.OK(t, json.Unmarshal(raw, &back))
-		diff := cmp.Diff(e, back)
-		check.That(t, diff == "", "%s: JSON loses something: %s", g.Why, diff)
-		line := e.String()
-		check.That(t, !strings.Contains(line, "\n") && e.Model == match.ModelVersion, "%s: %q", g.Why, line)
-	}
-}
-
 // TestMissingFieldIsNoObservation checks that a field that one side lacks leaves no trace.
 func TestMissingFieldIsNoObservation(t *testing.T) {
 	t.Parallel()
 	a := match.Place{Name: "Spago", City: "Haifa"}
 	full := match.Place{Name: "Spago", City: "Haifa", Address: "Allenby 5", Phone: "04-8555555", Location: at(32.8, 35)}
 	check.Equal(t, match.Compare(a, full), match.Compare(a, a))
-}
-
-func TestDistance(t *testing.T) {
-	t.Parallel()
-	const metre = 1 / 111195.0 // of latitude, in degrees
-	for _, test := range []struct {
-		metres float64
-		want   string
-	}{
-		{0, "geo.60m"},
-		{59, "geo.60m"},
-		{61, "geo.150m"},
-		{149, "geo.150m"},
-		{151, "geo.500m"},
-		{501, "geo.1500m"},
-		{1499, "geo.1500m"},
-		{1501, "geo.far"},
-		{5e6, "geo.far"},
-	} {
-		e := match.Compare(match.Place{Name: "Spago", Location: at(32, 34)}, match.Place{Name: "Spago", Location: at(32+test.metres*metre, 34)})
-		check.That(t, observed(e, test.want) != 0, "%v m: %s, want %s", test.metres, e, test.want)
-	}
-	for _, bad := range []*match.Point{{}, {Lat: 91, Lng: 1}, {Lat: 1, Lng: 181}, {Lat: math.NaN(), Lng: 1}, {Lat: math.Inf(1), Lng: 0}} {
-		e := match.Compare(match.Place{Name: "Spago", Location: bad}, match.Place{Name: "Spago", Location: at(32, 34)})
-		for _, f := range e.Features {
-			if strings.HasPrefix(f.Name, "geo.") {
-				t.Errorf("%v was taken for a place: %s", *bad, e)
-			}
-		}
-	}
-}
-
-// TestFarIsAVeto checks that nothing but the same address in one city outweighs a distance.
-func TestFarIsAVeto(t *testing.T) {
-	t.Parallel()
-	a := match.Place{Name: "Spago", Phone: "04-8555555", City: "Haifa", Location: at(32.8, 35)}
-	b := a
-	b.Location = at(32.82, 35)
-	d := match.Best(a, []match.Place{b})
-	check.That(t, d.Outcome != match.Found, "found 2 km away: %s", d.Evidence)
-	a.Address, b.Address = "Allenby 5", "5 Allenby St."
-	d = match.Best(a, []match.Place{b})
-	check.That(t, d.Outcome == match.Found, "a location that is off outweighs the address: %s", d.Evidence)
-	b.City = "Acre"
-	d = match.Best(a, []match.Place{b})
-	check.That(t, d.Outcome != match.Found, "found in another city: %s", d.Evidence)
 }
 
 func observed(e match.Evidence, name string) float64 {

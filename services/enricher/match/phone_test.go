@@ -1,41 +1,31 @@
 package match
 
 import (
-	"fmt"
 	"math"
+	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestParsePhones(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		in   string
-		want []string
-	}{
-		{"", nil},
-		{"n/a", nil},
-		{"112", nil},
-		{"310/652-4025", []string{"3106524025"}},
-		{"212-632-5000 or 212-632-5100", []string{"2126325000", "2126325100"}},
-		{"03 5225005 / 03 5225006", []string{"35225005", "35225006"}},
-		{"+44 (0)20 7251 0848", []string{"442072510848"}},
-		{"0044 20 7251 0848", []string{"442072510848"}},
-		{"404/237-2700 ext 6108", []string{"4042372700"}},
-		{"404-237-2700 x6108", []string{"4042372700"}},
-		{"Tel.: 404-237-2700", []string{"4042372700"}},
-		{"٠٣-٥٢٢٥٠٠٥", []string{"35225005"}},
-		{"12345678901234567890", nil},
+	for field, want := range map[string]string{
+		"": "", "n/a": "", "112": "", "12345": "", "+": "", "call us": "", "12345678901234567890": "",
+		"310/652-4025": "3106524025", "212/555/0134": "2125550134",
+		"212-632-5000 or 212-632-5100": "2126325000 2126325100", "03 5225005 / 03 5225006": "35225005 35225006",
+		"03-522-5005, 03-522-5006": "35225005 35225006", "03-522-5005; 052-1234567": "35225005 521234567",
+		"03-522-5005|03-522-5006": "35225005 35225006", "Tel 03-522-5005 Fax 03-522-5007": "35225005 35225007",
+		"+44 (0)20 7251 0848": "442072510848", "0044 20 7251 0848": "442072510848",
+		"404/237-2700 ext 6108": "4042372700", "404-237-2700 x6108": "4042372700", "03-522-5005 שלוחה 12": "35225005",
+		"Tel.: 404-237-2700": "4042372700", "٠٣-٥٢٢٥٠٠٥": "35225005",
+		"03-522-5001, 03-522-5002, 03-522-5003, 03-522-5004, 03-522-5005": "35225001 35225002 35225003 35225004",
 	} {
 		var got []string
-		for _, n := range parsePhones(test.in) {
+		for _, n := range parsePhones(field) {
 			got = append(got, n.digits)
 		}
-		diff := cmp.Diff(test.want, got)
-		check.That(t, diff == "", "Parse(%q): %s", test.in, diff)
+		check.Equal(t, strings.Join(got, " "), want, field)
 	}
 }
 
@@ -46,14 +36,9 @@ func TestComparePhones(t *testing.T) {
 		want, a, b := verdicts[row[0]], parsePhones(row[1]), parsePhones(row[2])
 		got, back := comparePhones(a, b), comparePhones(b, a)
 		check.That(t, got == want && back == want, "%q and %q: %d and %d, want %s", row[1], row[2], got, back, row[0])
-	}
-}
-
-func TestPhoneKeys(t *testing.T) {
-	t.Parallel()
-	for _, pair := range [][2]string{{"212-555-1234", "+1 212 555 1234"}, {"555-1234", "212 555 1234"}, {"8 495 775-51-88", "+7 495 7755188"}} {
-		a, b := parsePhones(pair[0])[0], parsePhones(pair[1])[0]
-		check.That(t, a.Key() == b.Key() && a.Key() != "", "%s has key %q, %s has %q", pair[0], a.Key(), pair[1], b.Key())
+		if (row[0] == "same" || row[0] == "local") && len(a) == 1 && len(b) == 1 {
+			check.Equal(t, a[0].Key(), b[0].Key(), "keys of", row[1], row[2])
+		}
 	}
 }
 
@@ -70,18 +55,6 @@ func TestCountries(t *testing.T) {
 		}
 		check.That(t, len(home) == 1 && len(abroad) == 1 && home[0].Key() == abroad[0].Key(),
 			"%s: keys of %v and %v differ", row[0], home, abroad)
-	}
-}
-
-// TestSeveralNumbers reads fields that list more than one number, or none.
-func TestSeveralNumbers(t *testing.T) {
-	t.Parallel()
-	for field, want := range map[string]int{
-		"03-522-5005, 03-522-5006": 2, "03-522-5005; 052-1234567": 2, "Tel 03-522-5005 Fax 03-522-5007": 2, "03-522-5005|03-522-5006": 2,
-		"212/555/0134": 1, "call us": 0, "": 0, "12345": 0, "+": 0, "03-522-5005 שלוחה 12": 1,
-		"03-522-5001, 03-522-5002, 03-522-5003, 03-522-5004, 03-522-5005": 4,
-	} {
-		check.Equal(t, len(parsePhones(field)), want, fmt.Sprintf("Parse(%q)", field))
 	}
 }
 
@@ -104,13 +77,5 @@ func TestMetres(t *testing.T) {
 		there, back := metres(test.a, test.b), metres(test.b, test.a)
 		check.That(t, !(math.Abs(there-test.want) > 1+test.want/1000) && there == back,
 			"%v to %v: %.0f m, back %.0f m, want %.0f", test.a, test.b, there, back, test.want)
-	}
-}
-
-func TestRamp(t *testing.T) {
-	t.Parallel()
-	for x, want := range map[float64]float64{-1: 0, 0.5: 0, 0.62: 0.5, 0.74: 1, 2: 1} {
-		got := ramp(x, otherStreet, sameStreet)
-		check.That(t, !(math.Abs(got-want) > 1e-9), "ramp(%v) = %v, want %v", x, got, want)
 	}
 }

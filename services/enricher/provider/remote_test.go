@@ -107,17 +107,17 @@ func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*pro
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s, pipes := &server{T: t, always: text(200, good)}, servicetest.NewPipes()
-			far := &httptest.Server{
+			remote := &httptest.Server{
 				Config:   &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute},
 				Listener: pipes,
 			}
-			far.Start()
-			cfg := provider.Config{Transport: &http.Transport{DialContext: pipes.DialContext, DisableKeepAlives: true}, URL: far.URL}
+			remote.Start()
+			cfg := provider.Config{Transport: &http.Transport{DialContext: pipes.DialContext, DisableKeepAlives: true}, URL: remote.URL}
 			for _, m := range mutate {
 				m(&cfg)
 			}
 			s.Client = check.Must(provider.New(cfg))(t)
-			defer far.Close()
+			defer remote.Close()
 			test(s)
 		})
 	})
@@ -169,9 +169,9 @@ func TestAPlaceIsPosted(t *testing.T) {
 		check.Equal(t, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"), "POST /venues application/json", "type")
 		text(200, good)(w, r)
 	}
-	far := httptest.NewServer(http.HandlerFunc(keep))
-	defer far.Close()
-	client := check.Must(provider.New(provider.Config{Key: "s3cr3t", Name: "other", URL: far.URL + "/venues"}))(t)
+	remote := httptest.NewServer(http.HandlerFunc(keep))
+	defer remote.Close()
+	client := check.Must(provider.New(provider.Config{Key: "s3cr3t", Name: "other", URL: remote.URL + "/venues"}))(t)
 	got := check.Must(client.Search(t.Context(), pizzaHouse))(t)
 	check.Equal(t, posted, pizzaHouse)
 	want := []provider.Venue{
@@ -253,11 +253,11 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	private := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the private address was called") }))
 	defer private.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		far := httptest.NewServer(http.RedirectHandler(private.URL, status))
-		client := check.Must(provider.New(provider.Config{Key: "s3cr3t", URL: far.URL + "/s3cr3t"}))(t)
+		remote := httptest.NewServer(http.RedirectHandler(private.URL, status))
+		client := check.Must(provider.New(provider.Config{Key: "s3cr3t", URL: remote.URL + "/s3cr3t"}))(t)
 		_, err := client.Search(t.Context(), pizzaHouse)
 		check.Contains(t, failure(t, err, provider.KindMisconfigured).Error(), "redirects are not followed")
-		far.Close()
+		remote.Close()
 		_, err = client.Search(t.Context(), pizzaHouse) // now that nobody listens there
 		failed := failure(t, err, provider.KindUnavailable)
 		check.That(t, !strings.Contains(failed.Error(), "s3cr3t"), "the error has the path of the URL: %v", failed)
@@ -284,6 +284,21 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 			natstest.Pass(time.Second)
 		}
 		check.Equal(s.T, s.called(), 2+8, "calls")
+	})
+	bubble(t, "a shorter one comes late", func(s *server) {
+		s.answers(func(w http.ResponseWriter, r *http.Request) {
+			natstest.Pass(time.Second)
+			text(429, "", "Retry-After", "5")(w, r)
+		})
+		var late sync.WaitGroup
+		late.Go(func() { _ = s.search() })
+		synctest.Wait()
+		s.answers(text(429, "", "Retry-After", "60"))
+		_ = s.wants(provider.KindRateLimited)
+		late.Wait()
+		natstest.Pass(10 * time.Second)
+		_ = s.wants(provider.KindRateLimited)
+		check.Equal(s.T, s.called(), 2, "calls")
 	})
 }
 
@@ -318,55 +333,29 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 	}
 }
 
-// Four places at which the service fails keep nobody else's from it, however often they are looked up, and any number does not while
-// it works for others. Otherwise a fifth does for one pause, and none of them is the one that tries.
+// TestPlacesThatFailHoldUpNoOthers: four places at which the service fails keep nobody else's from it, however often they are looked
+// up; and any number does not, within 30 seconds of a success. Otherwise a fifth does for one pause, and none of them is the trial.
 func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(s *server) {
-		s.answers(text(500, ""))
-		for i := range 12 {
-			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i%4)), provider.ErrCircuitOpen), "call %d is held", i)
-		}
-		for range 100 {
-			s.answers(text(200, good))
-			check.ErrorIs(s.T, s.search(), nil)
+		bad := func(calls, places int) {
 			s.answers(text(500, ""))
-			for range 10 {
-				check.Require(s.T, !errors.Is(s.search(), provider.ErrCircuitOpen), "a place is held")
+			for i := range calls {
+				check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i%places)), provider.ErrCircuitOpen), "call %d is held", i)
 			}
-			natstest.Pass(time.Second)
+			s.answers(text(200, good))
 		}
-		s.answers(text(200, good))
+		bad(12, 4)
 		check.ErrorIs(s.T, s.search(), nil)
-		s.answers(text(500, ""))
+		bad(10, 10)
+		check.ErrorIs(s.T, s.search(), nil)
 		natstest.Pass(30 * time.Second)
-		for i := range 5 {
-			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), provider.ErrCircuitOpen), "place %d is held", i)
-		}
+		bad(5, 5)
+		check.ErrorIs(s.T, s.search(), provider.ErrCircuitOpen)
 		natstest.Pass(31 * time.Second)
 		check.ErrorIs(s.T, s.searchFor("bad-0"), provider.ErrCircuitOpen)
-		s.answers(text(200, good))
 		check.ErrorIs(s.T, s.search(), nil)
 		check.ErrorIs(s.T, s.searchFor("bad-0"), nil)
-	})
-}
-
-// TestCallsInProgressDoNotProlongThePause: the pause is 30 seconds from the fifth failure, whatever calls that began before it end with.
-func TestCallsInProgressDoNotProlongThePause(t *testing.T) {
-	t.Parallel()
-	bubble(t, "", func(s *server) {
-		s.answers(hang)
-		go func() { _ = s.search() }() // fails after 8 seconds
-		synctest.Wait()
-		s.answers(text(500, ""))
-		for range 5 {
-			_ = s.wants(provider.KindUnavailable)
-		}
-		s.answers(text(200, good))
-		natstest.Pass(30*time.Second - time.Nanosecond)
-		check.ErrorIs(s.T, s.search(), provider.ErrCircuitOpen)
-		natstest.Pass(time.Nanosecond)
-		check.ErrorIs(s.T, s.search(), nil)
 	})
 }
 

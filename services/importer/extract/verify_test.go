@@ -92,14 +92,11 @@ func TestVerifyMarks(t *testing.T) {
 		{"level", func(r *recipe.Recipe) { r.Steps[1].Temperatures[0].Level = "high" }, ofFrying, "temperatures"},
 		{"degrees", func(r *recipe.Recipe) { r.Steps[1].Temperatures[0].MaxDegrees = 400 }, ofFrying, "temperatures"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := honest()
-			c.spoil(&r)
-			check.OK(t, extract.Verify(t.Context(), &r, input()))
-			check.Equal(t, strings.Join(c.where(&r), " "), c.want, "marked")
-			check.That(t, warned(&r, extract.WarnUnverified), "no warning")
-		})
+		r := honest()
+		c.spoil(&r)
+		check.OK(t, extract.Verify(t.Context(), &r, input()))
+		check.Equal(t, strings.Join(c.where(&r), " "), c.want, c.name+": marked")
+		check.That(t, warned(&r, extract.WarnUnverified), "%s: no warning", c.name)
 	}
 }
 
@@ -472,6 +469,7 @@ func TestCleanNamesWhatItDrops(t *testing.T) {
 	t.Parallel()
 	at, before := 5.0, 3.0
 	for name, spoil := range map[string]func(r *recipe.Recipe){
+		`the language "English", which is no tag such as en or pt-BR`: func(r *recipe.Recipe) { r.Language = "English" },
 		"a time of the recipe":    func(r *recipe.Recipe) { r.Times.CookSec = recipe.MaxSeconds + 1 },
 		"the timestamp of a step": func(r *recipe.Recipe) { inf := math.Inf(1); r.Steps[0].Timestamp = &inf },
 		"the end of a step":       func(r *recipe.Recipe) { r.Steps[0].Timestamp, r.Steps[0].End = &at, &before },
@@ -495,16 +493,6 @@ func TestCleanNamesWhatItDrops(t *testing.T) {
 			t.Errorf("%s: times %+v, warnings %v", name, r.Times, r.Warnings)
 		}
 		holds(t, &r)
-	}
-}
-
-func TestCleanDropsWhatIsNoLanguage(t *testing.T) {
-	t.Parallel()
-	for tag, want := range map[string]string{"en_US": "en_US", "pt-BR": "pt-BR", "English": "", "https://schema.org/en": "", "": ""} {
-		r := recipe.Recipe{Title: "x", Language: tag, Ingredients: []recipe.Ingredient{{Item: "salt"}}, Steps: []recipe.Step{{Text: "Stir."}}}
-		extract.Clean(&r)
-		check.That(t, r.Language == want && warned(&r, extract.WarnField) == (want != tag),
-			"%q: language %q, warnings %v", tag, r.Language, r.Warnings)
 	}
 }
 
@@ -556,13 +544,10 @@ func TestFailure(t *testing.T) {
 		{"no recipe", fmt.Errorf("run: %w", extract.ErrNoRecipe), failure.ExtractionFailed, "AI extraction failed: no recipe was found in the source", false},
 		{"anything else", io.ErrUnexpectedEOF, failure.ExtractionFailed, "AI extraction failed: something went wrong", true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			got := extract.Failure(c.err)
-			check.Require(t, got != nil && got.Code == c.code && got.Message == c.message && got.Retryable == c.retryable, "%+v", got)
-			cause := errors.Unwrap(c.err)
-			check.That(t, cause == nil || errors.Is(c.err, got) || errors.Is(got, c.err), "the cause is lost in %v", got)
-		})
+		got := extract.Failure(c.err)
+		check.Require(t, got != nil && got.Code == c.code && got.Message == c.message && got.Retryable == c.retryable, "%s: %+v", c.name, got)
+		cause := errors.Unwrap(c.err)
+		check.That(t, cause == nil || errors.Is(c.err, got) || errors.Is(got, c.err), "the cause is lost in %v", got)
 	}
 	for _, err := range []error{nil, fmt.Errorf("run: %w", context.Canceled), context.DeadlineExceeded} {
 		got := extract.Failure(err)

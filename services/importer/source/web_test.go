@@ -2,7 +2,6 @@ package source_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +20,6 @@ import (
 	"golang.org/x/text/encoding/htmlindex"
 	"golang.org/x/text/encoding/unicode"
 
-	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
@@ -30,7 +27,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
-	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
 
 const recipePage = `<!DOCTYPE html><html lang="en"><head><title>My blog</title><meta name="description" content="About cakes">
@@ -279,29 +275,6 @@ func codes(m *source.Material) string {
 	return strings.Join(out, " ")
 }
 
-// A worker that is killed while yt-dlp is at work leaves no process, and its folder goes when the next one starts.
-func TestWorkerKilledWhileFetching(t *testing.T) {
-	type task struct{ CAFile, Proxy, TempDir string }
-	testbed.Main("fetcher", func(ctx context.Context, is task) error {
-		s := sources(t, source.Config{TempDir: is.TempDir, YouTube: &source.YouTube{
-			CAFile: is.CAFile, Proxy: is.Proxy, SocketTimeout: time.Hour, Timeout: time.Hour,
-		}})
-		_, err := s.Fetch(ctx, watch("stalling000"), nil)
-		return err
-	})
-	t.Parallel()
-	y, _, dir := tube(t, map[string]sourcetest.Video{"stalling000": {Stall: true}})
-	worker, err := testbed.Start(t.Output(), "fetcher", task{y.CAFile, y.Proxy, dir}, "-test.run=^TestWorkerKilledWhileFetching$")
-	check.OK(t, err)
-	check.Until(t, time.Minute, "yt-dlp asks for the video", func() bool { return y.Looks("stalling000") > 0 })
-	_, err = os.Stat("/proc/self/cwd")
-	check.That(t, err != nil || len(sourcetest.AtWork(dir)) != 0, "no process is seen to be at work: the test would not see one that is left")
-	check.OK(t, worker.Kill())
-	check.Until(t, time.Minute, "yt-dlp is gone", func() bool { return len(sourcetest.AtWork(dir)) == 0 })
-	check.OK(t, check.Err(source.New(source.Config{TempDir: dir})))
-	wantEmpty(t, dir)
-}
-
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 const captionFile = `WEBVTT
@@ -472,35 +445,6 @@ func TestCancelledFetch(t *testing.T) {
 	_, err := sources(t, source.Config{}).Fetch(ctx, source.Request{URL: server.URL + "/slow.vtt"}, nil)
 	var e *source.Error
 	check.That(t, errors.Is(err, reason) && !errors.As(err, &e), "error %v: want the reason of the cancellation, and no *Error", err)
-}
-
-func TestRefusedConnection(t *testing.T) {
-	t.Parallel()
-	server := site(t, nil)
-	address := server.URL + "/en.vtt"
-	server.Close()
-	_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: address}, nil)
-	wantError(t, err, failure.Network, true, "the connection failed")
-}
-
-// A small answer that unpacks to a large one is cut like any other, and said to be.
-func TestDecompressionBombIsCut(t *testing.T) {
-	t.Parallel()
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	check.OK(t, check.Err(w.Write([]byte(captionFile))))
-	line := []byte("00:10.000 --> 00:11.000\nStir.\n\n")
-	for range 400_000 { // 12 MB
-		check.OK(t, check.Err(w.Write(line)))
-	}
-	check.OK(t, w.Close())
-	server := site(t, map[string]http.HandlerFunc{"/bomb.vtt": func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Write(packed.Bytes())
-	}})
-	m := check.Must(sources(t, source.Config{MaxBytes: 64 << 10}).Fetch(t.Context(), source.Request{URL: server.URL + "/bomb.vtt"}, nil))(t)
-	check.That(t, m.Truncated && m.Transcript.Truncated && len(m.Transcript.Segments) <= 64<<10/len(line)+1,
-		"truncated %t, transcript %t with %d segments: want both cut", m.Truncated, m.Transcript.Truncated, len(m.Transcript.Segments))
 }
 
 func TestPrivateNetworksAreNotDialled(t *testing.T) {

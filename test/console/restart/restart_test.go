@@ -1,18 +1,19 @@
-// Package restart_test kills consoles while they replay dead letters.
+// Package restart_test kills consoles, and in the proof servers, while dead letters are replayed.
 package restart_test
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/console"
+	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -36,9 +39,12 @@ var role = crash.Role[string]{Name: "console", Run: serve}
 
 func TestMain(m *testing.M) { crash.Main(m, 2, role) }
 
-// serve is a console over the server at a URL. It prints its own.
-func serve(ctx context.Context, server string) error {
-	nc, err := nats.Connect(server)
+// patient are the options of connections that outlast faults of servers.
+var patient = []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.RetryOnFailedConnect(true)}
+
+// serve is a console over the servers at these URLs. It prints its own.
+func serve(ctx context.Context, servers string) error {
+	nc, err := nats.Connect(servers, patient...)
 	if err != nil {
 		return err
 	}
@@ -64,166 +70,213 @@ func serve(ctx context.Context, server string) error {
 // Although consoles are killed while they replay, every dead letter is replayed once. With -long there are a million.
 func TestReplaySurvivesTheConsole(t *testing.T) {
 	t.Parallel()
-	total, kills, rate := 1500, 2, 300
+	letters, rate := 500, "300"
 	if crash.Long() {
-		total, rate = 1_000_000, 5000
+		letters, rate = 1_000_000, "5000"
 	}
-	random := crash.Random(t)(0)
-	srv := crash.StartServer(t)
-	_, js := natstest.ConnectURL(t, srv.URL)
-	check.OK(t,
-		check.Err(provision.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}}),
-			provision.Options{}))) // for the audit
-	for _, cfg := range []jetstream.StreamConfig{
-		{Name: contracts.StreamDead, Subjects: []string{contracts.DeadSubjects}, AllowDirect: true, Duplicates: time.Hour, MaxAge: 24 * time.Hour},
-		{Name: contracts.StreamImportJobs, Subjects: []string{contracts.ImportJobsSubjects}, Retention: jetstream.WorkQueuePolicy},
-	} {
-		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
-	}
-	began := time.Now()
-	putDeadLetters(t, js, total)
-	t.Logf("%d dead letters stored in %s", total, time.Since(began))
-	form := url.Values{"rate": {strconv.Itoa(rate)}}
-	for life, done := 0, false; !done; life++ {
-		p := role.Start(t, srv.URL)
-		s := &site{T: t, url: p.Line()}
-		if life > 0 {
-			check.Contains(t, s.get("/dead"), "A replay of", "for what is left")
-		}
-		began = time.Now()
-		s.begin(form)
-		until := 1 << 62
-		if life < kills {
-			until = 1 + random.IntN(total/4) // progress is reported each second
-		}
-		over, failed := s.follow(until) // failed if the server was silent for too long: the next console resumes it
-		done = life >= kills && failed == ""
-		t.Logf("console %d: %d dead letters in %s, peak memory %s. %s", life+1, over, time.Since(began), peak(t, p.PID()), failed)
-		check.Require(t, life < 10*kills, "it does not end")
-		p.Kill()
-	}
-	dead := check.Must(js.Stream(t.Context(), contracts.StreamDead))(t)
-	left := dead.CachedInfo().State.Msgs // a killed console may leave the records of up to 16 that it had just removed
-	check.That(t, left <= uint64(16*kills), "%d messages are left in DEAD", left)
-	times := map[string]int{}
-	jobs, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: -1,
-	})
-	check.OK(t, err)
-	for pending := jobs.CachedInfo().NumPending; pending > 0; {
-		batch := check.Must(jobs.Fetch(int(min(pending, 5000)), jetstream.FetchMaxWait(crash.Patience)))(t)
-		for msg := range batch.Messages() {
-			times[msg.Headers().Get(worker.HeaderID)]++
-			meta := check.Must(msg.Metadata())(t)
-			pending = meta.NumPending
-		}
-		check.OK(t, batch.Error())
-	}
-	double := 0
-	for _, n := range times {
-		double += n - 1
-	}
-	t.Logf("%d jobs, %d lost, %d double, %d records left", len(times), total-len(times), double, left)
-	check.That(t, len(times) == total && double == 0, "%d dead letters became %d jobs, %d of them double", total, len(times), double)
+	s := newSite(t, crash.OneServer(t))
+	more := func() bool { return s.resumed < 2 }
+	result := s.prove(crash.Random(t)(0), letters, rate, time.Now().Add(crash.Patience), more, s.group.Faults(time.Second)[0])
+	t.Logf("%d effects, faults %v, take-overs %v, resumed %d times", result.Wanted, result.Faults, result.TakeOvers, s.resumed)
+	check.ErrorIs(t, result.Err(), nil)
+	check.That(t, s.resumed >= 2, "%d replays were resumed after %v", s.resumed, result.Faults)
 }
 
-// putDeadLetters stores dead letters.
-func putDeadLetters(t *testing.T, js jetstream.JetStream, n int) {
+func TestProof(t *testing.T) {
+	crash.Proof(t, "replays", func(t *testing.T, on *crash.Servers, r *rand.Rand, until time.Time) crash.Result {
+		t.Helper()
+		s := newSite(t, on)
+		faults := on.Faults(s.log, 2*time.Second, contracts.StreamDead, contracts.StreamImportJobs)
+		more := func() bool { return time.Now().Before(until) }
+		return s.prove(r, 500, "300", until, more, slices.Concat(faults, s.group.Faults(2 * time.Second)[:2])...)
+	})
+}
+
+// site has dead letters, and a console that is replaced when it is killed.
+type site struct {
+	*testing.T
+
+	js      jetstream.JetStream
+	log     *crash.Log
+	group   *crash.Group
+	replays string // the console that began the last replay, "" before the first one of a batch
+	resumed int    // replays of which another console said how far they had come
+
+	mu        sync.Mutex
+	name, url string // of the console that runs now
+}
+
+func newSite(t *testing.T, on *crash.Servers) *site {
 	t.Helper()
+	s := &site{T: t, log: crash.NewLog(t)}
+	_, s.js = natstest.ConnectURL(t, on.URL, patient...)
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+		lock := contracts.AssetOptions{Replicas: on.Replicas, Services: []string{contracts.ServiceLock}} // for the audit
+		err := check.Err(provision.Apply(ctx, s.js, contracts.Streams(lock), provision.Options{}))
+		for _, cfg := range []jetstream.StreamConfig{
+			{Name: contracts.StreamDead, Subjects: []string{contracts.DeadSubjects}, AllowDirect: true, Duplicates: time.Hour, MaxAge: 24 * time.Hour},
+			{Name: contracts.StreamImportJobs, Subjects: []string{contracts.ImportJobsSubjects}, Retention: jetstream.WorkQueuePolicy},
+		} {
+			cfg.Replicas = on.Replicas
+			if err == nil {
+				err = check.Err(s.js.CreateOrUpdateStream(ctx, cfg))
+			}
+		}
+		return err
+	}))
+	s.group = crash.NewGroup(t, s.log, on.URL, 1, func(name, servers string) *crash.Process {
+		p := role.Start(t, servers)
+		at := p.Line()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.name, s.url = name, at
+		return p
+	})
+	return s
+}
+
+// prove stores and replays dead letters, a number of them at a time, while there are to be more, and injects faults in the meantime, until
+// a time at the longest. Then it judges the jobs that came of the dead letters.
+func (s *site) prove(
+	r *rand.Rand, letters int, rate string, until time.Time, more func() bool, faults ...crash.Fault,
+) crash.Result {
+	s.Helper()
+	ctx, cancel := context.WithDeadline(s.Context(), until)
+	defer cancel()
+	injected := make(chan error, 1)
+	go func() { injected <- crash.Inject(ctx, r, time.Second, faults...) }()
+	stored := 0
+	for batch := 0; batch == 0 || more() && ctx.Err() == nil; batch++ {
+		s.putDeadLetters(stored, letters)
+		stored += letters
+		s.replayAll(fmt.Sprint("replay-", batch), rate)
+	}
+	cancel()
+	check.OK(s, <-injected)
+	s.replayAll("last", rate) // there may be some that had no replay when the last fault of a server happened
+	s.group.Stop()
+	s.readJobs()
+	result := check.Must(s.log.Judge(func(yield func(string) bool) {
+		for n := 0; n < stored && yield(consoletest.DeadLetter(n).ID); n++ {
+		}
+	}, nil))(s)
+	n := 0
+	for _, count := range result.Faults {
+		n += count
+	}
+	var left uint64 // a console may leave the records of up to 16 that it had just removed
+	check.OK(s, natstest.UntilAnswered(s, func(ctx context.Context) error {
+		dead, err := s.js.Stream(ctx, contracts.StreamDead)
+		if err == nil {
+			left = dead.CachedInfo().State.Msgs
+		}
+		return err
+	}))
+	check.That(s, left <= uint64(16*n), "%d messages are left in DEAD after %d faults", left, n)
+	return result
+}
+
+// putDeadLetters stores dead letters from a number on.
+func (s *site) putDeadLetters(from, n int) {
+	s.Helper()
 	var all sync.WaitGroup
 	for first := range 16 {
 		all.Go(func() {
-			for i := first; i < n; i += 16 {
-				if _, err := worker.PublishDeadLetter(t.Context(), js, "dead", consoletest.DeadLetter(i)); err != nil {
-					t.Error(err)
-					return
-				}
+			for i := from + first; i < from+n; i += 16 {
+				letter := consoletest.DeadLetter(i)
+				check.ErrorIs(s, jsapi.Retry(s.Context(), crash.Patience, func(ctx context.Context) error {
+					return check.Err(worker.PublishDeadLetter(ctx, s.js, "dead", letter))
+				}), nil)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// site is a console in another process.
-type site struct {
-	*testing.T
-
-	url string
+// client follows no redirect, and gives up on a console that is frozen.
+var client = &http.Client{
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: 10 * time.Second,
+	Transport: &http.Transport{DisableKeepAlives: true},
 }
 
-// get reads a page, and reads it again when it says that NATS did not answer in time.
-func (s *site) get(path string) string {
+// do returns the answer of a console, 0 for none.
+func (s *site) do(method, at string, form url.Values) (status int, page string) {
 	s.Helper()
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, path, nil))
-	check.OK(s.T, err)
-	defer answer.Body.Close()
-	body := check.Must(io.ReadAll(answer.Body))(s.T)
-	if answer.StatusCode == http.StatusServiceUnavailable && s.Context().Err() == nil {
-		s.Logf("%s is read again", path)
-		return s.get(path)
-	}
-	check.Require(s.T, answer.StatusCode == http.StatusOK, "%s answers %d: %s", path, answer.StatusCode, body)
-	return string(body)
-}
-
-func (s *site) request(method, path string, form url.Values) *http.Request {
-	s.Helper()
-	r := check.Must(http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(form.Encode())))(s.T)
+	r := check.Must(http.NewRequestWithContext(s.Context(), method, at, strings.NewReader(form.Encode())))(s)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	return r
-}
-
-func (s *site) begin(form url.Values) {
-	s.Helper()
-	form.Del("typed")
-	post := func() (*http.Response, []byte) {
-		answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodPost, "/dead/replay", form))
-		check.OK(s.T, err)
-		defer answer.Body.Close()
-		return answer, check.Must(io.ReadAll(answer.Body))(s.T)
-	}
-	_, question := post()
-	form.Set("typed", strings.TrimPrefix(string(regexp.MustCompile(`Type \d+`).Find(question)), "Type "))
-	answer, _ := post()
-	check.Require(s.T, answer.StatusCode == http.StatusSeeOther, "the replay is answered with %d", answer.StatusCode)
-}
-
-var (
-	failure  = regexp.MustCompile(`Failed</strong>(?s:.{0,300})`)
-	progress = regexp.MustCompile(`([\d,]+)(?: of [\d,]+)? dead letters`)
-)
-
-// follow follows a replay as a page does, until it has ended or processed so many dead letters, and returns how many it has, and
-// why it failed.
-func (s *site) follow(until int) (over int, failed string) {
-	s.Helper()
-	stream, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, "/live?topic=replays", nil))
-	check.OK(s.T, err)
-	defer stream.Body.Close()
-	for lines := bufio.NewScanner(stream.Body); ; {
-		page := s.get("/dead/replays")
-		if found := progress.FindStringSubmatch(page); found != nil {
-			over, err = strconv.Atoi(strings.ReplaceAll(found[1], ",", ""))
-			check.OK(s.T, err)
-		}
-		if over >= until || !strings.Contains(page, "Stop</button>") {
-			return over, failure.FindString(page)
-		}
-		for more := true; more && lines.Scan(); { // to the next piece of news
-			more = !strings.HasPrefix(lines.Text(), "data:") && !strings.HasPrefix(lines.Text(), "event:")
-		}
-		check.Require(s.T, lines.Err() == nil, "the stream of events has ended: %v", lines.Err())
-	}
-}
-
-// peak is the most memory that a process has held.
-func peak(t *testing.T, pid int) string {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	answer, err := client.Do(r)
 	if err != nil {
-		return "unknown"
+		return 0, ""
 	}
-	_, after, _ := strings.Cut(string(status), "VmHWM:")
-	line, _, _ := strings.Cut(after, "\n")
-	return strings.TrimSpace(line)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, ""
+	}
+	return answer.StatusCode, string(body)
+}
+
+// replayAll replays until nothing is left, on the console of the moment.
+func (s *site) replayAll(id, rate string) {
+	s.Helper()
+	s.replays = ""
+	for end := time.Now().Add(10 * time.Minute); !s.replayed(id, rate); retry.Sleep(s.Context(), 50*time.Millisecond) {
+		check.Require(s, time.Now().Before(end), "a replay does not end")
+	}
+}
+
+var question = regexp.MustCompile(`Type ([\d,]+) to replay`)
+
+// replayed begins a replay of what is left, unless one is under way, and reports whether nothing is left.
+func (s *site) replayed(id, rate string) bool {
+	s.Helper()
+	s.mu.Lock()
+	name, at := s.name, s.url
+	s.mu.Unlock()
+	status, page := s.do(http.MethodGet, at+"/dead/replays", nil)
+	if status != http.StatusOK || strings.Contains(page, "Stop</button>") {
+		return false
+	}
+	if s.replays != "" && s.replays != name {
+		_, page := s.do(http.MethodGet, at+"/dead", nil)
+		if strings.Contains(page, "A replay of") && strings.Contains(page, "for what is left") {
+			s.resumed++
+		}
+	}
+	form := url.Values{"rate": {rate}}
+	status, page = s.do(http.MethodPost, at+"/dead/replay", form)
+	if asked := question.FindStringSubmatch(page); asked != nil {
+		form.Set("typed", asked[1])
+		status, page = s.do(http.MethodPost, at+"/dead/replay", form)
+	}
+	over := status == http.StatusConflict && strings.Contains(page, "No dead letter matches")
+	if over || status == http.StatusSeeOther {
+		s.replays = name
+		log := check.Must(crash.OpenLog(s.log.Path(), name))(s)
+		defer log.Close()
+		check.OK(s, log.Write(map[bool]crash.Kind{false: crash.Started, true: crash.Recorded}[over], id))
+	}
+	return over
+}
+
+// readJobs writes the jobs that came of dead letters into the log: whatever comes of the same letter later is a repetition.
+func (s *site) readJobs() {
+	s.Helper()
+	for next := uint64(1); ; {
+		var job *jetstream.RawStreamMsg
+		err := natstest.UntilAnswered(s, func(ctx context.Context) error {
+			stream, err := s.js.Stream(ctx, contracts.StreamImportJobs)
+			if err == nil {
+				job, err = stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(contracts.ImportJobsSubjects))
+			}
+			return err
+		})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return
+		}
+		check.OK(s, err)
+		id := job.Header.Get(worker.HeaderID)
+		check.OK(s, errors.Join(s.log.Write(crash.Effect, id), s.log.Write(crash.Recorded, id)))
+		next = job.Sequence + 1
+	}
 }

@@ -2,12 +2,14 @@
 package consoletest
 
 import (
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -151,6 +153,31 @@ func (s *Site) Again(path string, form url.Values, from string) string {
 	page := s.Get(to, http.StatusOK)
 	check.Contains(s.T, page, `<p class="note bad" role="alert">You typed`)
 	return page
+}
+
+var (
+	fieldOf = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+	formOf  = regexp.MustCompile(`(?s)<form[^>]*action="([^"]*)"[^>]*>(.*?)</form>`)
+)
+
+// Form returns the hidden fields of the first form of a page that leads to an action, with more: names and values by turns.
+func (s *Site) Form(page, action string, more ...string) url.Values {
+	s.Helper()
+	for _, f := range formOf.FindAllStringSubmatch(page, -1) {
+		if !strings.HasSuffix(f[1], action) {
+			continue
+		}
+		values := url.Values{}
+		for _, field := range fieldOf.FindAllStringSubmatch(f[2], -1) {
+			values.Add(html.UnescapeString(field[1]), html.UnescapeString(field[2]))
+		}
+		for i := 0; i < len(more); i += 2 {
+			values.Set(more[i], more[i+1])
+		}
+		return values
+	}
+	s.Fatalf("the page has no form for %s: %s", action, page)
+	return nil
 }
 
 // Do makes a request with the header fields: names and values by turns. It follows no redirect.

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +25,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
-	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
 
 // TestCaptionsSayWhatWasCut hands the command more cues than it takes.
@@ -98,13 +96,10 @@ func TestCaptionsEncodings(t *testing.T) {
 // TestCaptionsOutputFails has a standard output that is gone.
 func TestCaptionsOutputFails(t *testing.T) {
 	t.Parallel()
-	for _, format := range []string{"jsonl", "text", "json"} {
-		cfg, _, stderr := captionsConfig("WEBVTT\n\n00:00.000 --> 00:01.000\na\n")
-		cfg.Stdout = closedPipe{}
-		check.Equal(t, Run(t.Context(), cfg, []string{"captions", "-o", format, "-"}), ExitFailure, format+": exits with")
-		got, want := stderr.String(), "error: writing the output: closed pipe\n"
-		check.That(t, got == want, "%s: stderr %q, want %q", format, got, want)
-	}
+	cfg, _, stderr := captionsConfig("WEBVTT\n\n00:00.000 --> 00:01.000\na\n")
+	cfg.Stdout = closedPipe{}
+	check.Equal(t, Run(t.Context(), cfg, []string{"captions", "-"}), ExitFailure, "exits with")
+	check.Equal(t, stderr.String(), "error: writing the output: closed pipe\n")
 }
 
 func captionsConfig(stdin string) (cfg Config, stdout, stderr *bytes.Buffer) {
@@ -148,33 +143,6 @@ func importing(ts *testscript.TestScript, _ bool, _ []string) {
 func saved(ts *testscript.TestScript, _ bool, args []string) {
 	text := ts.ReadFile("stdout")
 	ts.Setenv(args[0], text[:max(len(text)-1, 0)])
-}
-
-// The texts of the example are on one page; a text that cannot be made is reported, and all others are shown.
-func TestPreview(t *testing.T) {
-	t.Parallel()
-	const examples = "../../../../examples/"
-	set := check.Must(texts.Load(examples+"templates", texts.Config{}))(t)
-	data := check.Must(os.ReadFile(examples + "templates.json"))(t)
-	cfg := preview{Templates: set}
-	check.OK(t, json.Unmarshal(data, &cfg.Data))
-	path, failed, err := cfg.writeTo(t.TempDir())
-	check.OK(t, err)
-	check.Equal(t, len(failed), 0, "failures")
-	read := func(path string) string {
-		data := check.Must(os.ReadFile(path))(t)
-		return string(data)
-	}
-	check.Contains(t, read(path), `srcdoc="&lt;!doctype`, `dir=&#34;rtl&#34;`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample",
-		"<strong dir=\"auto\">A table for 4 guests, 2026-01-16 18:30 UTC</strong>", "token=sample", "digest (built in)",
-		"leads to https://cucina.example/reservations/r-17")
-	cfg.Data = map[string]json.RawMessage{"reservations.digest": cfg.Data["reservations.digest"], "nobody": nil}
-	cfg.Locales = []string{"it"}
-	path, failed, err = cfg.writeTo(t.TempDir())
-	check.OK(t, err)
-	check.Equal(t, len(failed), 4, "failures")
-	check.Contains(t, failed[0].Template+failed[1].Problem+read(path), "nobody", "RESERVATION_REQUESTED/default.subject:1:",
-		"2 requests for tables")
 }
 
 func TestRecipeCard(t *testing.T) {

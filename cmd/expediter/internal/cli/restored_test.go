@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,60 +13,10 @@ import (
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-// A server that goes on from a copy of its store gives tokens a second time. After the command it does not, also when the bucket was
-// marked once before by a machine whose clock was ahead.
-func TestRestoredMakesTokensGrow(t *testing.T) {
-	t.Parallel()
-	dir, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
-	on := func(dir string, do func(srv *natsrun.Server, js jetstream.JetStream)) {
-		srv := natstest.Server(t, func(c *natsrun.Config) { c.Dir, c.Listen = dir, true })
-		defer srv.Stop()
-		nc, js := natstest.Connect(t, srv)
-		defer nc.Close()
-		do(srv, js)
-	}
-	take := func(js jetstream.JetStream) kvlock.Token {
-		l := check.Must(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: contracts.BucketLocks}))(t)
-		defer l.Close()
-		lease := check.Must(l.Acquire(t.Context(), "a", kvlock.AcquireOptions{}))(t)
-		check.OK(t, lease.Release(t.Context()))
-		return lease.Token()
-	}
-	var out bytes.Buffer
-	restored := func(srv *natsrun.Server) int {
-		return Run(t.Context(), Config{
-			Getenv: func(string) string { return "" }, Stderr: &out, Stdin: strings.NewReader(""), Stdout: &out,
-		}, []string{"restored", "--server", srv.URL()})
-	}
-	on(dir, func(srv *natsrun.Server, js jetstream.JetStream) {
-		check.Equal(t, restored(srv), ExitNotFound, "exit code without buckets")
-		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: contracts.BucketLocks}))
-		take(js)
-		ahead := check.Must(js.Stream(t.Context(), "KV_locks"))(t).CachedInfo().Config
-		ahead.Metadata["kvlock-epoch"] = "5000000000000000000"
-		check.OK(t, check.Err(js.UpdateStream(t.Context(), ahead)))
-	})
-	check.OK(t, os.CopyFS(backup, os.DirFS(dir)))
-	var last kvlock.Token
-	on(dir, func(_ *natsrun.Server, js jetstream.JetStream) {
-		for range 5 {
-			last = take(js)
-		}
-	})
-	on(backup, func(srv *natsrun.Server, js jetstream.JetStream) {
-		repeated := take(js)
-		check.Require(t, repeated.Compare(last) <= 0, "token %s after %s: the copy is not as this test means it", repeated, last)
-		check.Equal(t, restored(srv), ExitOK, out.String())
-		token := take(js)
-		check.That(t, token.Compare(last) > 0, "token %s after %s", token, last)
-	})
-}
 
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 

@@ -128,11 +128,6 @@ func TestExitCodeOfASilentServer(t *testing.T) {
 	}
 }
 
-func ExampleExitCode() {
-	fmt.Println(ExitCode(nil), ExitCode(&UsageError{Err: errors.New("--wait=maybe")}), ExitCode(fmt.Errorf("job 7: %w", ErrNotFound)))
-	// Output: 0 2 3
-}
-
 // invocation is a command line in a document: up to its end for a shell, or for the text around it.
 var invocation = regexp.MustCompile("(go run \\./cmd/expediter|\\./expediter|`expediter) +([a-z][^|`&;>\\n]*)")
 

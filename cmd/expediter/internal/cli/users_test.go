@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -159,7 +160,19 @@ func TestTemplatesPreview(t *testing.T) {
 	check.OK(t, os.WriteFile(deep, []byte(`{"a":`+strings.Repeat("[", 1<<20)), 0o600))
 	code, said := runTemplates(t, "preview", "../../../../examples/templates", "--data", exampleData, "--out", folder)
 	check.Equal(t, code, 0, "exit code")
-	check.Contains(t, said, filepath.Join(folder, "index.html")+" shows all texts.")
+	page := filepath.Join(folder, "index.html")
+	check.Contains(t, said, page+" shows all texts.")
+	read := func() string { return string(check.Must(os.ReadFile(page))(t)) }
+	check.Contains(t, read(), `srcdoc="&lt;!doctype`, `dir=&#34;rtl&#34;`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample",
+		"<strong dir=\"auto\">A table for 4 guests, 2026-01-16 18:30 UTC</strong>", "token=sample", "digest (built in)",
+		"leads to https://cucina.example/reservations/r-17")
+	var all map[string]json.RawMessage // of which one is enough for one template
+	check.OK(t, json.Unmarshal(check.Must(os.ReadFile(exampleData))(t), &all))
+	one := filepath.Join(t.TempDir(), "one.json")
+	check.OK(t, os.WriteFile(one, check.Must(json.Marshal(map[string]any{"reservations.digest": all["reservations.digest"], "nobody": 1}))(t), 0o600))
+	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--data", one, "--out", folder)
+	check.Equal(t, code, 1, "exit code without the data of a template")
+	check.Contains(t, said+read(), "nobody", "RESERVATION_REQUESTED/default.subject:1:", "2 requests for tables")
 	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--out", folder)
 	check.Equal(t, code, 1, "exit code without data")
 	check.Contains(t, said, "RESERVATION_REQUESTED he sms: ", "error: 9 texts: cannot be made")

@@ -13,10 +13,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
@@ -29,16 +25,6 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 2) }
 
-// run runs the demo with faults, quietly.
-func run(t *testing.T, cfg Config) (report Report, account string) {
-	t.Helper()
-	var out bytes.Buffer
-	cfg.Logger, cfg.Out = slog.New(slog.DiscardHandler), &out
-	report, err := Run(t.Context(), cfg)
-	check.Require(t, err == nil, "%v\n%s", err, &out)
-	return report, out.String()
-}
-
 // hasty asks its provider twice for everything, as a service would whose claims do not hold.
 type hasty struct{ provider.Provider }
 
@@ -49,120 +35,33 @@ func (h hasty) Search(ctx context.Context, place match.Place) ([]provider.Venue,
 	return h.Provider.Search(ctx, place)
 }
 
-// broken never finds out anything.
-type broken struct{ provider.Provider }
-
-func (broken) Search(context.Context, match.Place) ([]provider.Venue, error) {
-	return nil, &provider.Error{Kind: provider.KindUnsupported, Provider: contracts.ProviderWolt, Detail: "it is broken"}
-}
-
-// queueAgain queues one more job for a place that has been looked up.
-func queueAgain(ctx context.Context, p *pipeline.Pipeline) error {
-	js, err := jetstream.New(p.Conns[0])
-	if err != nil {
-		return err
-	}
-	job := contracts.EnrichJob{
-		Provider: contracts.ProviderWolt, PlaceID: "again", RequestID: "r", Claim: "c.1", Name: "Again", RequestedAt: time.Now().UTC(),
-	}
-	body, err := contracts.Encode(job)
-	if err != nil {
-		return err
-	}
-	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
-	if err != nil {
-		return err
-	}
-	_, err = js.Publish(ctx, subject, body)
-	return err
-}
-
-// The demo is worth nothing if it cannot fail.
+// The demo is worth nothing if it cannot fail. The verdicts are those of TestJudge.
 func TestRunNamesWhatIsBroken(t *testing.T) {
 	t.Parallel()
-	s := check.Must(pipeline.Load())(t)
-	n := len(s.Places)
-	for _, tc := range []struct {
-		name string
-		cfg  Config
-		want []string
-	}{
-		{
-			"a provider that is asked twice",
-			Config{Interpose: func(p provider.Provider) provider.Provider { return hasty{p} }},
-			[]string{fmt.Sprintf("the provider is asked once for each place: %d calls for %d places, %d of them repeated", 2*n, n, n)},
-		},
-		{
-			"a job that is queued twice",
-			Config{Asked: queueAgain},
-			[]string{fmt.Sprintf("each place is one job: %d jobs for %d places", n+1, n)},
-		},
-		{
-			"a provider that never answers anything",
-			Config{Interpose: func(p provider.Provider) provider.Provider { return broken{p} }},
-			[]string{
-				fmt.Sprintf("the provider is asked once for each place: 0 calls for %d places, 0 of them repeated", n),
-				fmt.Sprintf("every lookup ends with a decision: 0 of %d", n),
-				fmt.Sprintf("nothing ends in the dead letters: %d", n),
-			},
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			report, account := run(t, tc.cfg)
-			check.Require(t, !report.OK, "the report says that all is well:\n%s", account)
-			for _, want := range tc.want {
-				check.That(t, strings.Contains(fmt.Sprintf("%q", report.Broken), want) && strings.Contains(account, "✗ "+want),
-					"want %q among %q, and in:\n%s", want, report.Broken, account)
-			}
-		})
-	}
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Run(ctx, Config{
-		Logger: slog.New(slog.DiscardHandler),
-		Asked: func(context.Context, *pipeline.Pipeline) error {
-			cancel()
-			return nil
-		},
+	n := len(check.Must(pipeline.Load())(t).Places)
+	var out bytes.Buffer
+	report, err := Run(t.Context(), Config{
+		Interpose: func(p provider.Provider) provider.Provider { return hasty{p} }, Logger: slog.New(slog.DiscardHandler), Out: &out,
 	})
-	check.ErrorIs(t, err, context.Canceled)
+	check.Require(t, err == nil && !report.OK, "%v, %+v:\n%s", err, report, &out)
+	want := fmt.Sprintf("the provider is asked once for each place: %d calls for %d places, %d of them repeated", 2*n, n, n)
+	check.Equal(t, report.Broken, []string{want})
+	check.Contains(t, out.String(), "✗ "+want)
 }
 
 func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
 	t.Parallel()
+	run := func(ctx context.Context, asked func() error) error {
+		report, err := Run(ctx, Config{
+			Asked: func(context.Context, *pipeline.Pipeline) error { return asked() }, Logger: slog.New(slog.DiscardHandler),
+		})
+		check.Equal(t, report.OK, false)
+		return err
+	}
 	unlucky := errors.New("the moon is full")
-	report, err := Run(t.Context(), Config{
-		Logger: slog.New(slog.DiscardHandler),
-		Asked:  func(context.Context, *pipeline.Pipeline) error { return unlucky },
-	})
-	check.That(t, errors.Is(err, unlucky) && !report.OK, "got %v, %+v", err, report)
-}
-
-// Every promise of the notifier that is broken is named.
-func TestJudgeNotifier(t *testing.T) {
-	t.Parallel()
-	good := NotifierReport{
-		Published: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Notifications: 10, Sent: 9, Suppressed: 1, Messages: 4, Devices: 2, DeviceMessages: 2,
-	}
-	for want, spoil := range map[string]func(*NotifierReport){
-		"": func(*NotifierReport) {},
-		"an event that is published twice is one event: 50 published, 26 events":              func(r *NotifierReport) { r.Events = 26 },
-		"another event under the same id is refused: 0 refused":                               func(r *NotifierReport) { r.Refused = 0 },
-		"every notification reaches its user: 9 of 10 sent or suppressed, 1 lost":             func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 },
-		"no notification is sent twice: 1 of 4 messages repeated":                             func(r *NotifierReport) { r.DuplicateSends = 1 },
-		"nothing is given up: 0 notifications failed, 1 dead letters":                         func(r *NotifierReport) { r.DeadLetters = 1 },
-		"each device of a person is notified once: 2 notifications for 2 devices, 1 messages": func(r *NotifierReport) { r.DeviceMessages = 1 },
-	} {
-		d := flawless()
-		d.report.Notifier = good
-		spoil(&d.report.Notifier)
-		d.judge()
-		check.Equal(t, strings.Join(d.report.Broken, "; "), want, "result")
-	}
+	check.ErrorIs(t, run(t.Context(), func() error { return unlucky }), unlucky)
+	ctx, cancel := context.WithCancel(t.Context())
+	check.ErrorIs(t, run(ctx, func() error { cancel(); return nil }), context.Canceled)
 }
 
 // A machine that is overloaded answers 503, or that it did not record the request, or cuts a connection off. The demo asks again.
@@ -235,7 +134,10 @@ func flawless() *demo {
 		},
 		report: Report{
 			Enricher: EnricherReport{Places: 4, Distinct: 3, Jobs: 3, ProviderCalls: 3, Found: 1, NotFound: 1, Ambiguous: 1},
-			Notifier: NotifierReport{DeviceMessages: 2, Devices: 2, Refused: 1},
+			Notifier: NotifierReport{
+				Published: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Notifications: 10, Sent: 9, Suppressed: 1, Messages: 4, Devices: 2,
+				DeviceMessages: 2,
+			},
 		},
 	}
 	d.cfg.Out = &bytes.Buffer{}
@@ -245,50 +147,46 @@ func flawless() *demo {
 // Each promise is broken in turn; the verdict names it and no other.
 func TestJudge(t *testing.T) {
 	t.Parallel()
+	answer := func(state contracts.ProviderState) func(*demo) {
+		return func(d *demo) { d.users[1].states["a"] = state }
+	}
+	other := contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://example.org/other")}
+	enricher := func(change func(*EnricherReport)) func(*demo) { return func(d *demo) { change(&d.report.Enricher) } }
+	notifier := func(change func(*NotifierReport)) func(*demo) { return func(d *demo) { change(&d.report.Notifier) } }
+	const differ = "all users get the same answers: 1 places with different answers for two users"
 	for _, tc := range []struct {
-		name   string
-		damage func(d *demo)
 		want   string
+		damage func(d *demo)
 	}{
-		{"nothing", func(*demo) {}, ""},
-		{"a duplicate job", func(d *demo) { d.report.Enricher.Jobs++ }, "each place is one job: 4 jobs for 3 places"},
-		{"a lost job", func(d *demo) { d.report.Enricher.Jobs-- }, "each place is one job: 2 jobs for 3 places"},
-		{
-			"a call too many", func(d *demo) { d.report.Enricher.ProviderCalls, d.report.Enricher.RepeatedCalls = 4, 1 },
-			"the provider is asked once for each place: 4 calls for 3 places, 1 of them repeated",
-		},
-		{
-			"one place twice and another never", func(d *demo) { d.report.Enricher.RepeatedCalls = 1 },
-			"the provider is asked once for each place: 3 calls for 3 places, 1 of them repeated",
-		},
-		{"an open answer", func(d *demo) { d.report.Enricher.PendingLeft = 1 }, "every place is answered: 1 of 4 answers still pending"},
-		{
-			"two answers", func(d *demo) {
-				d.users[1].states["a"] = contracts.ProviderState{Status: contracts.StatusFound, URL: new("https://example.org/other")}
-			},
-			"all users get the same answers: 1 places with different answers for two users",
-		},
-		{
-			"another status", func(d *demo) { d.users[1].states["a"] = contracts.ProviderState{Status: contracts.StatusNotFound} },
-			"all users get the same answers: 1 places with different answers for two users",
-		},
-		{"a forgotten answer", func(d *demo) { d.report.Enricher.PendingAgain = 2 }, "an answer stays known: 2 places pending in repeated requests"},
-		{"an error", func(d *demo) { d.report.Enricher.Ambiguous = 0 }, "every lookup ends with a decision: 2 of 3"},
-		{"a dead letter", func(d *demo) { d.report.Enricher.DeadLetters = 1 }, "nothing ends in the dead letters: 1"},
+		{"", func(*demo) {}},
+		{"each place is one job: 4 jobs for 3 places", enricher(func(r *EnricherReport) { r.Jobs++ })},
+		{"each place is one job: 2 jobs for 3 places", enricher(func(r *EnricherReport) { r.Jobs-- })},
+		{"the provider is asked once for each place: 4 calls for 3 places, 1 of them repeated", enricher(func(r *EnricherReport) {
+			r.ProviderCalls, r.RepeatedCalls = 4, 1
+		})},
+		{"the provider is asked once for each place: 3 calls for 3 places, 1 of them repeated", enricher(func(r *EnricherReport) {
+			r.RepeatedCalls = 1 // and another place never
+		})},
+		{"every place is answered: 1 of 4 answers still pending", enricher(func(r *EnricherReport) { r.PendingLeft = 1 })},
+		{differ, answer(other)},
+		{differ, answer(contracts.ProviderState{Status: contracts.StatusNotFound})},
+		{"an answer stays known: 2 places pending in repeated requests", enricher(func(r *EnricherReport) { r.PendingAgain = 2 })},
+		{"every lookup ends with a decision: 2 of 3", enricher(func(r *EnricherReport) { r.Ambiguous = 0 })},
+		{"nothing ends in the dead letters: 1", enricher(func(r *EnricherReport) { r.DeadLetters = 1 })},
+		{"an event that is published twice is one event: 50 published, 26 events", notifier(func(r *NotifierReport) { r.Events = 26 })},
+		{"another event under the same id is refused: 0 refused", notifier(func(r *NotifierReport) { r.Refused = 0 })},
+		{"every notification reaches its user: 9 of 10 sent or suppressed, 1 lost", notifier(func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 })},
+		{"no notification is sent twice: 1 of 4 messages repeated", notifier(func(r *NotifierReport) { r.DuplicateSends = 1 })},
+		{"nothing is given up: 0 notifications failed, 1 dead letters", notifier(func(r *NotifierReport) { r.DeadLetters = 1 })},
+		{"each device of a person is notified once: 2 notifications for 2 devices, 1 messages", notifier(func(r *NotifierReport) {
+			r.DeviceMessages = 1
+		})},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			d := flawless()
-			tc.damage(d)
-			d.judge()
-			var want []string
-			if tc.want != "" {
-				want = []string{tc.want}
-			}
-			diff := cmp.Diff(want, d.report.Broken)
-			check.That(t, diff == "" && d.report.OK == (want == nil), "ok %v, %s", d.report.OK, diff)
-			account := fmt.Sprint(d.cfg.Out)
-			check.That(t, want == nil || strings.Contains(account, "✗ "+tc.want+"\n"), "not in the account:\n%s", account)
-		})
+		d := flawless()
+		tc.damage(d)
+		d.judge()
+		check.Equal(t, strings.Join(d.report.Broken, "; "), tc.want)
+		check.Equal(t, d.report.OK, tc.want == "", tc.want)
+		check.That(t, tc.want == "" || strings.Contains(fmt.Sprint(d.cfg.Out), "✗ "+tc.want+"\n"), "not in the account:\n%s", d.cfg.Out)
 	}
 }

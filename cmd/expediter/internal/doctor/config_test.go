@@ -1,22 +1,14 @@
 package doctor_test
 
 import (
-	"context"
 	"crypto/x509"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	_ "github.com/expediter-io/expediter/internal/testbed/fastelection"
-	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -54,20 +46,11 @@ const closed = "127.0.0.1:1"
 var configMistakes = []mistake{
 	{name: "a variable is misspelt", id: "config.unknown", make: set("NOTIFIER_RULEZ=rules.yaml"), undo: restore},
 	{name: "a value is no number", id: "config.value", make: set("ENRICHER_CONCURRENCY=many"), undo: restore},
-	{name: "a value makes no sense", id: "config.value", make: set("NOTIFIER_RULES_EVERY=1ms"), undo: restore},
-	{name: "no provider", id: "config.value", make: set("ENRICHER_CATALOG"), undo: restore},
-	{name: "two extractors", id: "config.value", make: func(s *site) { s.env["IMPORTER_ORCHESTRATOR_URL"] = s.env["IMPORTER_OPENAI_URL"] }, undo: restore},
-	{name: "tokens for nobody", id: "config.value", make: set("ENRICHER_OIDC_AUDIENCE"), undo: restore},
-	{name: "insecure with keys", id: "config.value", make: set("ENRICHER_INSECURE=true"), undo: restore},
-	{
-		name: "everybody may use the service", id: "config.exposed",
-		make: set("ENRICHER_KEYS", "ENRICHER_OIDC_ISSUER", "ENRICHER_OIDC_AUDIENCE"), undo: restore,
-	},
+	{name: "everybody may use the service", id: "config.exposed",
+		make: set("ENRICHER_KEYS", "ENRICHER_OIDC_ISSUER", "ENRICHER_OIDC_AUDIENCE"), undo: restore},
 	{name: "a catalogue cannot be read", id: "config.value", make: rewrite("ENRICHER_CATALOG", "{"), undo: restore},
-	{
-		name: "a channel that is none", id: "config.rules", undo: restore,
-		make: rewrite("NOTIFIER_RULES", "version: 1\nevents:\n  HELLO:\n    CUSTOMER: {scope: user, channels: [pigeon]}\n"),
-	},
+	{name: "a channel that is none", id: "config.rules", undo: restore,
+		make: rewrite("NOTIFIER_RULES", "version: 1\nevents:\n  HELLO:\n    CUSTOMER: {scope: user, channels: [pigeon]}\n")},
 	{name: "a text with a mistake", id: "config.texts", undo: restore, make: func(s *site) {
 		s.env["NOTIFIER_TEMPLATES"] = s.TempDir()
 		for name, text := range map[string]string{"default.subject": "Hello\n", "default.txt": "{{.Nothing\n"} {
@@ -89,33 +72,23 @@ var configMistakes = []mistake{
 		rewrite("ENRICHER_TLS_KEY", key)(s)
 	}, undo: restore},
 	{name: "a file of keys with a mistake", id: "keys.invalid", make: rewrite("ENRICHER_KEYS", "{"), undo: restore},
-	{
-		name: "everybody writes the keys", id: "keys.invalid", make: mode("ENRICHER_KEYS", 0o666),
-		undo: func(s *site) { mode("ENRICHER_KEYS", 0o600)(s) },
-	},
+	{name: "everybody writes the keys", id: "keys.invalid", make: mode("ENRICHER_KEYS", 0o666),
+		undo: func(s *site) { mode("ENRICHER_KEYS", 0o600)(s) }},
 	{name: "a key ends soon", id: "keys.expires", warns: true, make: func(s *site) {
 		s.run(0, "keys", "add", "--file", s.env["ENRICHER_KEYS"], "--scope", "read", "--expires", "24h", "guest")
 	}},
 
 	{name: "no mail server", id: "far.unreachable", make: set("NOTIFIER_EMAIL_SERVER=" + closed), undo: restore},
-	{
-		name: "a mail server without a greeting", id: "far.unreachable", undo: restore,
-		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "") },
-	},
-	{
-		name: "no mail server, but another one", id: "far.unreachable", undo: restore,
-		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "HTTP/1.1 400 Bad Request\r\n") },
-	},
+	{name: "a mail server without a greeting", id: "far.unreachable", undo: restore,
+		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "") }},
+	{name: "no mail server, but another one", id: "far.unreachable", undo: restore,
+		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "HTTP/1.1 400 Bad Request\r\n") }},
 	{name: "no authority of the SMS gateway", id: "far.tls", make: set("NOTIFIER_ROOT_CAS"), undo: restore},
 	{name: "no SMS gateway", id: "far.unreachable", make: set("NOTIFIER_SMS_URL=https://" + closed), undo: restore},
-	{
-		name: "no gateway", id: "far.unreachable", also: []string{"consumer.missing"}, undo: restore,
-		make: set("NOTIFIER_GATEWAYS=pigeon:https://" + closed),
-	},
-	{
-		name: "a gateway's channel has no consumer", id: "consumer.missing",
-		make: func(s *site) { s.env["NOTIFIER_GATEWAYS"] = "pigeon:" + s.env["NOTIFIER_SMS_URL"] },
-	},
+	{name: "no gateway", id: "far.unreachable", also: []string{"consumer.missing"}, undo: restore,
+		make: set("NOTIFIER_GATEWAYS=pigeon:https://" + closed)},
+	{name: "a gateway's channel has no consumer", id: "consumer.missing",
+		make: func(s *site) { s.env["NOTIFIER_GATEWAYS"] = "pigeon:" + s.env["NOTIFIER_SMS_URL"] }},
 	{name: "no provider of places", id: "far.unreachable", make: set("ENRICHER_CATALOG", "ENRICHER_PROVIDER_URL=http://"+closed, "ENRICHER_PROVIDER_KEY=confidential"), undo: restore},
 	{name: "no model", id: "far.unreachable", make: set("IMPORTER_OPENAI_URL=http://" + closed), undo: restore},
 	{name: "no recipe service", id: "far.unreachable", make: set("IMPORTER_RECIPE_SERVICE_URL=http://" + closed), undo: restore},
@@ -136,42 +109,11 @@ func certify(s *site, left time.Duration, change ...func(*x509.Certificate)) {
 func TestMistakesInConfigurations(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.healthy()
 	checkAll(t, s, configMistakes)
+	delete(s.env, "ENRICHER_CATALOG")
+	s.env["ENRICHER_PROVIDER_URL"] = s.env["IMPORTER_OPENAI_URL"]
 	s.healthy()
-}
-
-//nolint:tparallel // one cluster
-func TestACluster(t *testing.T) {
-	t.Parallel()
-	c := natstest.Cluster(t, 3)
-	s := &site{T: t, env: map[string]string{"NATS_URL": c.URLs()}}
-	_, s.js = natstest.ConnectURL(t, c.URLs())
-	s.run(0, "apply", "--replicas", "3")
+	set("ENRICHER_KEYS", "ENRICHER_OIDC_AUDIENCE", "ENRICHER_OIDC_ISSUER", "ENRICHER_INSECURE=true")(s)
 	s.healthy()
-	mistake{name: "a replica is missing", id: "stream.num_replicas", make: change("KV_locks", func(c *jetstream.StreamConfig) { c.Replicas = 1 })}.check(t, s)
-	check.OK(t, c.Nodes[2].Stop())
-	away := func(p *jetstream.PeerInfo) bool {
-		return p.Name == c.Nodes[2].Name && (p.Offline || p.Active > 10*time.Second)
-	}
-	for _, stream := range contracts.Assets(contracts.AssetOptions{}) { // all have a leader, which knows that the node is away
-		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
-			found, err := s.js.Stream(ctx, stream.Name)
-			if err == nil && (found.CachedInfo().Cluster.Leader == "" || !slices.ContainsFunc(found.CachedInfo().Cluster.Replicas, away)) {
-				err = nats.ErrNoResponders
-			}
-			return err
-		}))
-	}
-	report := s.examine(1)
-	for _, f := range report.Findings {
-		check.That(t, (f.ID == "replica.offline" || f.ID == "replica.behind") && strings.Contains(f.Problem, c.Nodes[2].Name) &&
-			len(report.Findings) <= 3, "without a node it finds %+v", f)
-	}
-	check.OK(t, c.Nodes[1].Stop())
-	report = s.examine(1)
-	found := map[string]bool{}
-	for _, f := range report.Findings {
-		found[f.ID] = true
-	}
-	check.That(t, found["stream.leader"], "without two nodes it finds %+v", report.Findings)
 }

@@ -2,6 +2,9 @@ package doctor_test
 
 import (
 	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/testbed"
+	_ "github.com/expediter-io/expediter/internal/testbed/fastelection"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -114,10 +118,34 @@ func (s *onDisks) finds(user, as string, want ...string) (problems string) {
 	return problems
 }
 
-// Each server whose disk is full is named once, whoever is allowed to ask for it, and not the 28 streams and consumers that do not answer.
+// overview starts a console as its user, and returns a function that returns its overview once it is as wanted.
+func (s *onDisks) overview() func(wanted func(page string) bool) (page string) {
+	s.Helper()
+	nc, own := natstest.ConnectURL(s.T, s.URLs(), s.users.As("console"))
+	accounts := []console.Account{{JetStream: own}, {JetStream: natstest.InAccount(s.T, nc, "IMPORTER"), Name: "IMPORTER"}}
+	c := check.Must(console.New(console.Config{Accounts: accounts, Conn: nc, Logger: slog.New(slog.DiscardHandler), ReadOnly: true}))(s)
+	s.Cleanup(natstest.Background(s.T, c.Run))
+	return func(wanted func(string) bool) (page string) {
+		s.Helper()
+		check.Until(s, time.Minute, "the overview shows it", func() bool {
+			answer := httptest.NewRecorder()
+			c.ServeHTTP(answer, httptest.NewRequestWithContext(s.Context(), http.MethodGet, "http://localhost/", http.NoBody))
+			page = answer.Body.String()
+			return wanted(page)
+		})
+		return page
+	}
+}
+
+// Doctor and the overview name each server whose disk is full once, whoever is allowed to ask for it, and not the 28 streams and consumers
+// that do not answer.
 func TestFullDisks(t *testing.T) {
 	t.Parallel()
 	s := newOnDisks(t)
+	overview := s.overview()
+	overview(func(page string) bool {
+		return strings.Contains(page, "IMPORT_JOBS") && strings.Contains(page, "No problems detected")
+	})
 	s.finds("admin", "admin")
 	s.fill(s.disks[1])
 	for _, user := range []string{"admin", "console"} {
@@ -132,4 +160,12 @@ func TestFullDisks(t *testing.T) {
 	check.Contains(t, s.finds("admin", "", all...), "so account of the user: no answer about it within 4s")
 	s.finds("enricher", "enricher", "stream.leader stream DEAD and 4 others")
 	s.finds("publisher", "publisher", "permission.import account PUBLISHER")
+	page := overview(func(page string) bool { return strings.Count(page, "it has turned JetStream off") == len(s.disks) })
+	check.Contains(t, page, "server n1: its disk is full", "server n2: its disk is full", "server n3: its disk is full", "runbooks.md#storetakesnowrites")
+	check.Equal(t, strings.Count(page, `class="note bad"`), len(s.disks), "problems, without what follows from them")
+	for _, node := range s.Nodes[1:] { // which the disk of the first does not explain
+		check.OK(t, node.Kill())
+	}
+	page = overview(func(page string) bool { return strings.Count(page, "its disk is full") == 1 })
+	check.Contains(t, page, "server n1: its disk is full", "the servers do not answer")
 }

@@ -26,22 +26,3 @@ func TestReplicasThatAreAway(t *testing.T) {
 		"replica.behind: its replica on n5 is behind",
 	})
 }
-
-// A stream that elects its leader because a server cannot write is named with that server.
-func TestLeadersOfABrokenServer(t *testing.T) {
-	t.Parallel()
-	for name, broken := range map[string][]string{"no server is broken": nil, "one of three is": {"n2"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := &examination{broken: broken, off: len(broken), checked: 3}
-			for _, server := range broken {
-				e.add(idDisk, Error, "server "+server, makeRoom, "its disk is full")
-			}
-			e.checkState(target{}, "stream JOBS", jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{}})
-			found := e.report().Findings
-			check.Equal(t, len(found), 1, "findings")
-			check.Contains(t, found[0].Problem, "it has no leader")
-			check.Equal(t, found[0].ID == idDisk, broken != nil, "named with the server")
-		})
-	}
-}

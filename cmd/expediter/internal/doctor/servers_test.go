@@ -158,8 +158,9 @@ func TestMistakesOfConnections(t *testing.T) {
 	checkAll(t, s, connectionMistakes)
 }
 
-// monitored returns the mistake of servers that say something else of themselves: two of a cluster, with the changes.
-func monitored(first, second func(varz, jetstream map[string]any), health string) func(*site) {
+// monitored returns the mistake of servers that say something else of themselves: two of a cluster, with the changes, and with the answers
+// of their health checks, of which the last is repeated.
+func monitored(first, second func(varz, jetstream map[string]any), health ...string) func(*site) {
 	return func(s *site) {
 		for i, change := range []func(varz, jetstream map[string]any){first, second} {
 			js := map[string]any{"max_storage": 1 << 30, "store_dir": "/nowhere", "sync_always": true}
@@ -167,9 +168,11 @@ func monitored(first, second func(varz, jetstream map[string]any), health string
 				"server_name": "n" + string(rune('1'+i)), "version": server.VERSION, "max_payload": 1 << 20, "cluster": map[string]any{"name": "c"},
 				"jetstream": map[string]any{"config": js, "stats": map[string]any{"storage": 1 << 20}},
 			}
+			asked := -1
 			monitor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/healthz" {
-					w.Write([]byte(health))
+					asked++
+					w.Write([]byte(health[min(asked, len(health)-1)]))
 					return
 				}
 				varz["now"] = time.Now()
@@ -189,42 +192,19 @@ func settings(change func(varz, jetstream map[string]any)) func(*site) {
 	return monitored(nil, change, `{"status":"ok"}`)
 }
 
-// deleting adds the monitoring of a server that is deleting a stream when it is asked for the first time.
-func deleting(s *site) {
-	asked := false
-	settings(nil)(s)
-	last := len(s.args) - 1
-	behind := s.args[last]
-	monitor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthz" && !asked {
-			asked = true
-			w.WriteHeader(http.StatusServiceUnavailable)
-			w.Write([]byte(`{"status":"unavailable","error":"JetStream stream 'A > B' could not be recovered"}`))
-			return
-		}
-		http.Redirect(w, r, behind+r.URL.Path, http.StatusFound)
-	}))
-	s.Cleanup(monitor.Close)
-	s.args[last] = monitor.URL
-}
-
 func nowhere(s *site) { s.args = nil }
+
+const unrecovered = `{"status":"unavailable","error":"JetStream stream 'A > B' could not be recovered"}`
 
 var serverMistakes = []mistake{
 	{name: "no monitoring", id: "monitor.unreachable", warns: true, make: func(s *site) { s.args = []string{"--monitor", "http://" + closed} }, undo: nowhere},
-	{
-		name: "one server is old", id: "server.version", also: []string{"server.versions"}, undo: nowhere,
-		make: settings(func(v, _ map[string]any) { v["version"] = "2.14.0" }),
-	},
+	{name: "one server is old", id: "server.version", also: []string{"server.versions"}, undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["version"] = "2.14.0" })},
 	{name: "two versions", id: "server.versions", warns: true, undo: nowhere, make: settings(func(v, _ map[string]any) { v["version"] = "2.99.0" })},
-	{
-		name: "one server takes small messages only", id: "server.max_payload", undo: nowhere,
-		make: settings(func(v, _ map[string]any) { v["max_payload"] = 1000 }),
-	},
-	{
-		name: "a clock is behind", id: "clock.servers", also: []string{"clock.local"}, undo: nowhere,
-		make: settings(func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) }),
-	},
+	{name: "one server takes small messages only", id: "server.max_payload", undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["max_payload"] = 1000 })},
+	{name: "a clock is behind", id: "clock.servers", also: []string{"clock.local"}, undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) })},
 	{name: "this machine's clock is ahead", id: "clock.local", warns: true, undo: nowhere, make: monitored(
 		func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) }, func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) },
 		`{"status":"ok"}`)},
@@ -244,14 +224,10 @@ var serverMistakes = []mistake{
 	{name: "a full store", id: "server.store", undo: nowhere, make: settings(func(v, js map[string]any) {
 		v["jetstream"] = map[string]any{"config": js, "stats": map[string]any{"storage": 1000 << 20}}
 	})},
-	{
-		name: "a server misses a stream", id: "server.unhealthy", undo: nowhere,
-		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' could not be recovered"}`),
-	},
-	{
-		name: "a server could not write", id: "server.disk", undo: nowhere,
-		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`),
-	},
+	{name: "a server misses a stream", id: "server.unhealthy", undo: nowhere,
+		make: monitored(nil, nil, unrecovered)},
+	{name: "a server could not write", id: "server.disk", undo: nowhere,
+		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`)},
 }
 
 func TestMistakesOfServers(t *testing.T) {
@@ -260,7 +236,8 @@ func TestMistakesOfServers(t *testing.T) {
 	at := *s
 	settings(nil)(&at)
 	at.healthy()
-	deleting(&at)
+	at.args = nil
+	monitored(nil, nil, unrecovered, `{"status":"ok"}`)(&at) // a stream is being deleted
 	at.healthy()
 	checkAll(t, s, serverMistakes)
 }

@@ -143,26 +143,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 	t.Parallel()
-	answer := func(code, text, body string) error {
-		return (&Client{Service: "notifier"}).refused(code, &nats.Msg{Header: nats.Header{"Nats-Service-Error": {text}}, Data: []byte(body)})
-	}
-	for _, tt := range []struct {
-		code, body string
-		want       error
+	for _, c := range []struct {
+		code, text, body string
+		is               error
+		want             string
 	}{
-		{"404", "", api.ErrNotFound},
-		{"422", "", api.ErrInvalid},
-		{"409", `{"code":"EVENT_MISMATCH"}`, ErrMismatch},
-		{"503", `{"code":"STORE_UNAVAILABLE"}`, api.ErrUnavailable},
-		{"507", `{"code":"STORE_FULL"}`, api.ErrUnavailable},
+		{"404", "no \x1b[31m", "", api.ErrNotFound, "not found: no \ufffd[31m"},
+		{"422", "no", "", api.ErrInvalid, "invalid: the notifier refuses: no"},
+		{"409", "no", `{"code":"EVENT_MISMATCH"}`, ErrMismatch, ErrMismatch.Error()},
+		{"503", "no", `{"code":"STORE_UNAVAILABLE"}`, api.ErrUnavailable, "unavailable: the notifier says: no"},
+		{"507", "no", `{"code":"STORE_FULL"}`, api.ErrUnavailable, "unavailable: the notifier says: no"},
+		{"409", "too many users", `{"code":"EVENT_NOT_EXPANDED"}`, nil, "the notifier refuses: too many users (409)"},
+		{"400", "x", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`, api.ErrInvalid,
+			"invalid: the notifier refuses: state must be sent; a/b is required"},
+		{"500", "see the service's log\x1b", "no JSON", nil, "the notifier refuses: see the service's log\ufffd (500)"},
 	} {
-		check.ErrorIs(t, answer(tt.code, "no \x1b[31m", tt.body), tt.want, tt.code)
+		answer := &nats.Msg{Header: nats.Header{"Nats-Service-Error": {c.text}}, Data: []byte(c.body)}
+		err := (&Client{Service: "notifier"}).refused(c.code, answer)
+		check.Equal(t, err.Error(), c.want)
+		check.That(t, c.is == nil || errors.Is(err, c.is), "%v is not %v", err, c.is)
 	}
-	if err := answer("409", "too many users", `{"code":"EVENT_NOT_EXPANDED"}`); err == nil || err.Error() != "the notifier refuses: too many users (409)" {
-		t.Error(err)
-	}
-	err := answer("400", "contracts: invalid query", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`)
-	check.That(t, err != nil && err.Error() == "invalid: the notifier refuses: state must be sent; a/b is required", "%v", err)
-	err = answer("500", "see the service's log\x1b", "no JSON")
-	check.That(t, err != nil && err.Error() == "the notifier refuses: see the service's log\ufffd (500)", "%v", err)
 }

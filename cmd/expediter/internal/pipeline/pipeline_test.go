@@ -18,12 +18,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/provision"
-	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -70,20 +68,6 @@ func request(names ...string) contracts.EnrichRequest {
 	return req
 }
 
-// The instances are one service: they share their results.
-func TestEnrichersShareResults(t *testing.T) {
-	t.Parallel()
-	m := &mirror{}
-	p := begin(t, Config{Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, NATSPort: -1, Provider: m})
-	req := request("Alma")
-	for _, e := range p.Enrichers {
-		answer := check.Must(e.Enrich(t.Context(), req))(t)
-		check.Equal(t, answer.Pending, 0, e.URL())
-		req.WaitMS = 0 // the second one has to know
-	}
-	check.Equal(t, m.calls.Load(), 1, "the provider is asked, times")
-}
-
 // Start leaves nothing running or locked when something cannot start.
 func TestStartCleansUpAfterAnError(t *testing.T) {
 	t.Parallel()
@@ -110,26 +94,6 @@ func TestLogOfConnections(t *testing.T) {
 	nc.Opts.AsyncErrorCB(nc, nil, nats.ErrSlowConsumer)
 	want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`
 	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
-}
-
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("starts three servers, which takes seconds")
-	}
-	p := begin(t, Config{Nodes: 3, Provider: &mirror{}})
-	t.Cleanup(func() { // before Stop: a server that is shut down while it makes a replica leaves goroutines behind
-		check.ErrorIs(t, p.cluster.WaitReady(context.WithoutCancel(t.Context())), nil)
-	})
-	n := strings.Count(p.NATSURL(), "nats://")
-	check.That(t, n == 3 && !strings.Contains(p.NATSURL(), " "), "NATSURL is %q", p.NATSURL())
-	answer, err := p.Enrichers[0].Enrich(t.Context(), request("Alma"))
-	check.That(t, err == nil && answer.Pending == 0, "%v, %+v", err, answer)
-	nc := check.Must(p.Connect())(t)
-	defer nc.Close()
-	js := check.Must(jetstream.New(nc))(t)
-	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
-	check.Equal(t, stream.CachedInfo().Config.Replicas, 3, "replicas")
 }
 
 // primed makes instruments that have counted zero, or one, once: a page shows those alone that have counted.
@@ -217,7 +181,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 	check.OK(t, check.Err(conn.Write([]byte("GET /v1/none HTTP/1.0\r\n\r\n"))))
 	check.OK(t, check.Err(io.ReadAll(conn)))
 	check.OK(t, conn.Close())
-	await(t, js, "deliveries")
+	kv := check.Must(js.KeyValue(t.Context(), contracts.BucketDeliveries))(t)
+	check.Until(t, time.Minute, "a send has failed: its endpoint has a record", func() bool {
+		keys, err := kv.ListKeysFiltered(t.Context(), "/endpoint.>")
+		check.OK(t, err)
+		defer keys.Stop() //nolint:errcheck // the connection ends
+		return <-keys.Keys() != ""
+	})
 	var pages strings.Builder
 	for _, exports := range all {
 		pages.WriteString(page(t, exports.Metrics))
@@ -228,27 +198,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 }
 
 // page scrapes a service that has asked the server how many jobs wait.
-func page(t *testing.T, metrics http.Handler) string {
+func page(t *testing.T, metrics http.Handler) (text string) {
 	t.Helper()
-	for {
+	check.Until(t, time.Minute, "the service shows its jobs", func() bool {
 		answer := httptest.NewRecorder()
 		metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-		if text := answer.Body.String(); strings.Contains(text, "\nstream_jobs{") && strings.Contains(text, "\njetstream_storage_used_bytes ") {
-			return text
-		}
-		check.Require(t, retry.Sleep(t.Context(), 10*time.Millisecond), "the service shows no jobs")
-	}
-}
-
-// await waits until a send has failed: its endpoint has a record.
-func await(t *testing.T, js jetstream.JetStream, bucket string) {
-	t.Helper()
-	kv := check.Must(js.KeyValue(t.Context(), bucket))(t)
-	w := check.Must(kv.Watch(t.Context(), "/endpoint.>"))(t)
-	defer w.Stop() //nolint:errcheck // the connection ends
-	for entry := range w.Updates() {
-		if entry != nil {
-			return
-		}
-	}
+		text = answer.Body.String()
+		return strings.Contains(text, "\nstream_jobs{") && strings.Contains(text, "\njetstream_storage_used_bytes ")
+	})
+	return text
 }

@@ -69,7 +69,7 @@ func TestWherePushesComeFrom(t *testing.T) {
 	}
 }
 
-// A read that began before a push may have missed the pushed write: it does not put off the next one.
+// A read that began before a push may have missed the pushed write: it does not defer the next one.
 func TestEarlierReadDoesNotDeferTheNext(t *testing.T) {
 	t.Parallel()
 	h := newHub(&Store{}, nil)

@@ -1,5 +1,5 @@
-// Package testbed has the shared parts of the tests of locks and of results: servers with a bucket, locks and claims in one line, lost
-// answers, and killed processes.
+// Package testbed has the shared parts of the tests of locks and of results: servers with a bucket, locks and claims in one line, and
+// lost answers.
 package testbed
 
 import (
@@ -80,9 +80,9 @@ func (b *Bed) DeleteBucket(t testing.TB) {
 	check.OK(t, err)
 }
 
-// MakeBucketAnew deletes the bucket, and makes it again after a time. Its revisions begin at 1, as in a bucket that an administrator makes
+// RecreateBucket deletes the bucket, and makes it again after a time. Its revisions begin at 1, as in a bucket that an administrator makes
 // from a file.
-func (b *Bed) MakeBucketAnew(t testing.TB, after time.Duration) {
+func (b *Bed) RecreateBucket(t testing.TB, after time.Duration) {
 	t.Helper()
 	b.DeleteBucket(t)
 	if after > 0 {

@@ -14,10 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
@@ -68,17 +65,6 @@ func (f *failing) end(t *testing.T, want ...string) {
 	}
 }
 
-func TestLines(t *testing.T) {
-	t.Parallel()
-	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
-	check.Equal(t, p.Line(), "one", "the first line")
-	check.Equal(t, p.Await(`^three (\d)`)[1], "3", "awaited")
-	p.Kill()
-	line, err := p.Process.Line(t.Context())
-	check.That(t, errors.Is(err, io.EOF), "half a line is taken for a line: %q, %v", line, err)
-	check.That(t, p.Ended() && p.Output() == "one\ntwo\nthree 3\nhalf", "it has ended: %t, and printed %q", p.Ended(), p.Output())
-}
-
 // A process that ends in another way than it should fails its test, which shows what the process printed.
 func TestWrongEndFails(t *testing.T) {
 	t.Parallel()
@@ -93,44 +79,6 @@ func TestWrongEndFails(t *testing.T) {
 	check.ErrorIs(t, p.Process.Stop(), nil)
 	p.Died()
 	f.end(t, "was not killed")
-}
-
-func TestKilledServersKeepWhatTheyStored(t *testing.T) {
-	t.Parallel()
-	for name, start := range map[string]func(testing.TB) *crash.Servers{"one": crash.MortalServer, "three": crash.ThreeServers} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			on := start(t)
-			_, js := natstest.ConnectURL(t, on.URL)
-			var kv jetstream.KeyValue
-			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
-				if kv, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: on.Replicas}); err == nil {
-					_, err = kv.PutString(ctx, "k", "v")
-				}
-				return err
-			}))
-			for range 2 {
-				check.OK(t, on.Restart(t.Context(), "KV_b"))
-			}
-			check.ErrorIs(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
-				entry, err := kv.Get(ctx, "k")
-				if err == nil && string(entry.Value()) != "v" {
-					t.Errorf("it has %q", entry.Value())
-				}
-				return err
-			}), nil)
-		})
-	}
-}
-
-func TestSeedIsPrinted(t *testing.T) {
-	t.Parallel()
-	f := &failing{TB: t}
-	seed := crash.Seed(f)
-	want := fmt.Sprint("-run '^TestSeedIsPrinted$' -args -seed ", seed)
-	check.That(t, strings.Contains(f.log.String(), want), "no %q in %q", want, f.log.String())
-	of := crash.Random(t)
-	check.That(t, of(1).Uint64() == of(1).Uint64() && of(1).Uint64() != of(2).Uint64(), "a sequence cannot be had again, or two are the same")
 }
 
 // The network loses the chosen direction, and only that.

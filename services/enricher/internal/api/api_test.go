@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -44,39 +43,26 @@ func (i *instance) problem(t *testing.T, method, path, body string) (problem, ht
 	return p, header
 }
 
-// TestBadInput: every bad body is refused with its failing fields, and leaves nothing behind.
+// TestBadInput: a bad request is refused with its failing fields, and leaves nothing behind. Package contracts tests the rules.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	i := start(t, srv, options{})
 	many := check.Must(contracts.Encode(contracts.EnrichRequest{Results: places(100)}))(t)
 	good := strings.TrimPrefix(strings.TrimSuffix(string(many), "]}"), `{"results":[`)
-	one := func(member string) string { return `{"results":[{"placeId":"a","name":"A",` + member + `}]}` }
 	for name, c := range map[string]struct {
 		body   string
 		status int
 		fields []string
 	}{
-		"empty":             {``, 400, []string{""}},
-		"not JSON":          {`hello`, 400, []string{""}},
-		"cut off":           {`{"results":[`, 400, []string{""}},
-		"trailing":          {`{"results":[]} x`, 400, []string{""}},
-		"not an object":     {`[1]`, 400, []string{""}},
-		"null":              {`null`, 400, []string{""}},
-		"no results":        {`{}`, 400, []string{"/results"}},
-		"wrong types":       {`{"requestId":7,"cityText":[],"results":{},"waitMs":"5"}`, 400, []string{"/cityText", "/requestId", "/results", "/waitMs"}},
-		"wrong in a result": {one(`"location":{"lat":91},"phone":true`), 400, []string{"/results/0/location/lat", "/results/0/location/lng", "/results/0/phone"}},
-		"missing fields":    {`{"results":[{},{"placeId":"b"},{"name":"C"}]}`, 400, []string{"/results/0/name", "/results/0/placeId", "/results/1/name", "/results/2/placeId"}},
-		"twice":             {one(`"name":"B"`), 400, []string{"/results/0/name"}},
-		"101 results":       {`{"results":[` + good + `,{"placeId":"x","name":"X"}]}`, 400, []string{"/results"}},
-		"long id":           {`{"results":[{"placeId":"` + strings.Repeat("x", 10<<10) + `","name":"A"}]}`, 400, []string{"/results/0/placeId"}},
-		"long request id":   {`{"requestId":"` + strings.Repeat("x", 10<<10) + `","results":[]}`, 400, []string{"/requestId"}},
-		"long name":         {`{"results":[{"placeId":"a","name":"` + strings.Repeat("x", 10<<10) + `"}]}`, 400, []string{"/results/0/name"}},
-		"long wait":         {`{"results":[],"waitMs":60001}`, 400, []string{"/waitMs"}},
-		"negative wait":     {`{"results":[],"waitMs":-1}`, 400, []string{"/waitMs"}},
-		"state of a string": {one(`"wolt":"FOUND"`), 400, []string{"/results/0/wolt"}},
-		"over 1 MiB":        {`{"results":[],"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413, nil},
-		"bad provider":      {`{"results":[],"providers":["a b"]}`, 400, []string{"/providers/0"}},
+		"empty":          {``, 400, []string{""}},
+		"not JSON":       {`hello`, 400, []string{""}},
+		"wrong types":    {`{"requestId":7,"cityText":[],"results":{},"waitMs":"5"}`, 400, []string{"/cityText", "/requestId", "/results", "/waitMs"}},
+		"missing fields": {`{"results":[{},{"placeId":"b"},{"name":"C"}]}`, 400, []string{"/results/0/name", "/results/0/placeId", "/results/1/name", "/results/2/placeId"}},
+		"101 results":    {`{"results":[` + good + `,{"placeId":"x","name":"X"}]}`, 400, []string{"/results"}},
+		"long wait":      {`{"results":[],"waitMs":60001}`, 400, []string{"/waitMs"}},
+		"over 1 MiB":     {`{"results":[],"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413, nil},
+		"bad provider":   {`{"results":[],"providers":["a b"]}`, 400, []string{"/providers/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,14 +89,6 @@ func TestBadInput(t *testing.T) {
 		p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait="+wait, `{"results":[]}`)
 		check.That(t, p.Status == 400, "wait=%s is %d", wait, p.Status)
 	}
-}
-
-func TestUnknownProvider(t *testing.T) {
-	t.Parallel()
-	i := start(t, natstest.Server(t), options{})
-	p, _ := i.problem(t, http.MethodPost, "/v1/enrich", `{"results":[],"providers":["wolt","yelp"]}`)
-	check.That(t, p.Status == 400 && strings.Contains(p.Detail, `"yelp" at providers/1`) && strings.Contains(p.Detail, "wolt"),
-		"answer is %+v, want the unknown one and the known", p)
 }
 
 // hostileIDs are texts that must never be a path, a wildcard, or another's data.
@@ -240,7 +218,7 @@ func cut(after int) *http.Client {
 	}}
 }
 
-// TestDisconnects has clients of both kinds cut off 100 times each, at any byte, while patches arrive. They come back
+// TestDisconnects has clients cut off 100 times each, at any byte, while patches arrive. They come back
 // with the id of the last event they saw, to either of two instances. No patch is lost, and none is told again.
 func TestDisconnects(t *testing.T) {
 	t.Parallel()
@@ -250,7 +228,7 @@ func TestDisconnects(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	srv := natstest.Server(t)
-	p := far{let: make(chan struct{}, nPlaces)}
+	p := fakeProvider{let: make(chan struct{}, nPlaces)}
 	o := options{Config: enrich.Config{Providers: []provider.Provider{p}}, heartbeat: 1e6, works: true}
 	instances := []*instance{start(t, srv, o), start(t, srv, o)}
 	instances[0].ask(t, contracts.EnrichRequest{RequestID: "req-1", Results: places(nPlaces)})
@@ -261,10 +239,6 @@ func TestDisconnects(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(n)))
 			l := newListener()
-			follow := sse
-			if n%2 == 1 {
-				follow = webSocket
-			}
 			for i := 0; !l.over; i++ {
 				after := 0
 				if i < cuts {
@@ -291,8 +265,8 @@ func TestDisconnects(t *testing.T) {
 	check.That(t, d >= nClients*cuts, "%d connections, want at least %d", d, nClients*cuts)
 }
 
-// sse follows a stream until it breaks. With first it leaves after one event.
-func sse(ctx context.Context, client *http.Client, base string, l *listener, first bool) error {
+// follow reads a stream until it breaks. With first it leaves after one event.
+func follow(ctx context.Context, client *http.Client, base string, l *listener, first bool) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/requests/req-1/events", http.NoBody)
 	if err != nil {
 		return err
@@ -311,42 +285,11 @@ func sse(ctx context.Context, client *http.Client, base string, l *listener, fir
 	}
 	var wrong error
 	err = events(resp.Body, func(e event) bool {
-		wrong = l.hear(e.id, e.kind, []byte(e.data))
+		wrong = l.take(e.id, e.kind, []byte(e.data))
 		return wrong == nil && !first
 	})
 	if wrong != nil || !errors.Is(err, errEnd) {
 		return wrong
 	}
 	return ctx.Err()
-}
-
-func webSocket(ctx context.Context, client *http.Client, base string, l *listener, first bool) error {
-	address := "ws" + strings.TrimPrefix(base, "http") + "/v1/requests/req-1/ws?last_event_id=" + url.QueryEscape(l.last)
-	conn, resp, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: client})
-	if err != nil {
-		if resp != nil && resp.Body != nil {
-			resp.Body.Close()
-		}
-		return ctx.Err()
-	}
-	defer conn.CloseNow()
-	for {
-		_, data, err := conn.Read(ctx)
-		if err != nil {
-			if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
-				l.over = true
-			}
-			return ctx.Err()
-		}
-		var frame struct {
-			Type    string `json:"type"`
-			EventID string `json:"eventId"`
-		}
-		if err := json.Unmarshal(data, &frame); err != nil {
-			return err
-		}
-		if err := l.hear(frame.EventID, frame.Type, data); err != nil || first {
-			return err
-		}
-	}
 }

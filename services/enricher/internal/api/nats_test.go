@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"slices"
@@ -11,10 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -22,48 +19,21 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/internal/api"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
-	"github.com/expediter-io/expediter/services/enricher/match"
-	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// never is a provider that nobody asks: no jobs are worked here.
-type never struct{}
-
-func (never) Name() string { return contracts.ProviderWolt }
-
-func (never) Search(context.Context, match.Place) ([]provider.Venue, error) { panic("asked") }
-
-// start serves on a separate connection and returns another one, of a client.
-func startMicro(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (m *service.Micro, client *nats.Conn) {
+// startMicro serves an instance over NATS, on the connection own, and connects a client.
+func startMicro(t *testing.T, srv *natsrun.Server, o options) (m *service.Micro, own, client *nats.Conn) {
 	t.Helper()
-	nc, _ := natstest.Connect(t, srv)
-	return startMicroOn(t, nc, srv, mutate...)
-}
-
-func startMicroOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (m *service.Micro, client *nats.Conn) {
-	t.Helper()
-	js := check.Must(jetstream.New(nc))(t)
-	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
-	logger := slog.New(slog.DiscardHandler)
-	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}, StoreTimeout: patience}
-	for _, change := range mutate {
-		change(&cfg)
-	}
-	enricher, err := enrich.New(t.Context(), js, cfg)
-	check.OK(t, err)
-	t.Cleanup(enricher.Close)
-	if m, err = service.StartMicro(nc, service.MicroConfig{
-		Description: "Attaches delivery links", Endpoints: service.Endpoints(api.Operations(enricher)), Logger: logger, Name: "enricher",
-		Errors: enrich.Problem, Version: "1.2.3",
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		check.ErrorIs(t, m.Stop(), nil)
-	})
-	check.OK(t, nc.Flush())
+	i := start(t, srv, o)
+	own, _ = natstest.Connect(t, srv)
+	m = check.Must(service.StartMicro(own, service.MicroConfig{
+		Description: "Attaches delivery links", Endpoints: service.Endpoints(api.Operations(i.service)), Errors: enrich.Problem,
+		Logger: slog.New(slog.DiscardHandler), Name: "enricher", Version: "1.2.3",
+	}))(t)
+	t.Cleanup(func() { check.ErrorIs(t, m.Stop(), nil) })
+	check.OK(t, own.Flush())
 	client, _ = natstest.Connect(t, srv)
-	return m, client
+	return m, own, client
 }
 
 func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
@@ -75,9 +45,10 @@ func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
 
 func TestEnrichAndGet(t *testing.T) {
 	t.Parallel()
-	_, nc := startMicro(t, natstest.Server(t))
+	_, _, nc := startMicro(t, natstest.Server(t), options{})
 	msg := request(t, nc, "enricher.v1.enrich", `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House"}]}`)
-	const want = `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House","providers":{"wolt":{"status":"PENDING","url":null}}}],"pending":1}`
+	const want = `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House","providers":{"wolt":{"status":"PENDING","url":null}},` +
+		`"wolt":{"status":"PENDING","url":null}}],"pending":1}`
 	diff := cmp.Diff(want, string(msg.Data))
 	check.That(t, diff == "" && msg.Header.Get(micro.ErrorCodeHeader) == "", "answer %v (-want +got):\n%s", msg.Header, diff)
 	msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`)
@@ -97,7 +68,10 @@ func TestEnrichAndGet(t *testing.T) {
 // TestErrorsOverNATS have the headers of ADR-32, and the failing fields in the body.
 func TestErrorsOverNATS(t *testing.T) {
 	t.Parallel()
-	_, nc := startMicro(t, natstest.Server(t, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPayload = 4 << 20 }) }))
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPayload = 4 << 20 })
+	})
+	_, _, nc := startMicro(t, srv, options{})
 	for name, c := range map[string]struct {
 		subject, body, code string
 		fields              []string
@@ -105,7 +79,7 @@ func TestErrorsOverNATS(t *testing.T) {
 		"not JSON":         {"enrich", `hello`, "400", []string{""}},
 		"missing fields":   {"enrich", `{"results":[{}]}`, "400", []string{"/results/0/name", "/results/0/placeId"}},
 		"over 1 MiB":       {"enrich", `{"results":[],"x":"` + strings.Repeat("x", 1<<20) + `"}`, "413", nil},
-		"unknown provider": {"enrich", `{"results":[],"providers":["yelp"]}`, "400", nil},
+		"unknown provider": {"enrich", `{"results":[],"providers":["wolt","yelp"]}`, "400", nil},
 		"no id":            {"get", `{}`, "400", []string{"/requestId"}},
 		"no place":         {"place", `{}`, "400", []string{"/placeId"}},
 		"long place":       {"place", `{"placeId":"` + strings.Repeat("x", 10<<10) + `"}`, "400", []string{"/placeId"}},
@@ -120,6 +94,7 @@ func TestErrorsOverNATS(t *testing.T) {
 			check.Equal(t, msg.Header.Get(micro.ErrorCodeHeader), c.code, "code")
 			text := msg.Header.Get(micro.ErrorHeader)
 			check.That(t, text != "" && len(text) <= 8192, "error is %q", text)
+			check.That(t, name != "unknown provider" || strings.Contains(text, `"yelp" at providers/1: have ["wolt"]`), "error is %q", text)
 			var body struct {
 				Errors []contracts.FieldError `json:"errors"`
 			}
@@ -139,7 +114,7 @@ func TestErrorsOverNATS(t *testing.T) {
 // TestDiscovery: the nats command line finds the service and its endpoints.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
-	_, nc := startMicro(t, natstest.Server(t))
+	_, _, nc := startMicro(t, natstest.Server(t), options{})
 	request(t, nc, "enricher.v1.enrich", `{"results":[]}`)
 	request(t, nc, "enricher.v1.enrich", `{}`)
 	var info micro.Info
@@ -161,8 +136,7 @@ func TestDiscovery(t *testing.T) {
 func TestStopOfMicro(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
-	own, _ := natstest.Connect(t, srv)
-	m, nc := startMicroOn(t, own, srv)
+	m, own, nc := startMicro(t, srv, options{})
 	replies := check.Must(nc.SubscribeSync("replies"))(t)
 	for range 3 {
 		check.OK(t, nc.PublishRequest("enricher.v1.enrich", "replies", []byte(`{"waitMs":60000,"results":[{"placeId":"a","name":"A"}]}`)))

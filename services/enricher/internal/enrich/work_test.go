@@ -27,7 +27,7 @@ import (
 
 const pizzaKey = "wolt.id-Pizza-House"
 
-// deadLetter returns the only dead letter.
+// deadLetter returns the only dead dead.
 func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
 	t.Helper()
 	stream := check.Must(i.js.Stream(t.Context(), contracts.StreamDead))(t)
@@ -48,13 +48,25 @@ func panics(search func(context.Context, match.Place) ([]provider.Venue, error))
 	}
 }
 
+// scriptOnce is a search whose first answer must not be stored: its URL is a script.
+func scriptOnce() func(context.Context, match.Place) ([]provider.Venue, error) {
+	first := failTimes(1, errBroken)
+	return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		venues, err := first(ctx, place)
+		if err != nil {
+			return []provider.Venue{{Place: place, ID: "v", URL: "javascript:alert(1)"}}, nil
+		}
+		return venues, nil
+	}
+}
+
 func TestProviderFailsThenAnswers(t *testing.T) {
 	for name, search := range map[string]func(context.Context, match.Place) ([]provider.Venue, error){
-		"error": failTimes(2, errFar),
-		"panic": panics(failTimes(2, errFar)),
+		"error": failTimes(2, errBroken),
+		"panic": panics(failTimes(2, errBroken)),
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{search: search}
+			p := &fakeProvider{search: search}
 			i := newInstance(t, srv, p)
 			i.work(t)
 			began := time.Now()
@@ -63,8 +75,8 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
 			took := time.Since(began)
 			check.That(t, took >= 4*time.Second && took <= 8*time.Second, "took %s, want two backoffs", took)
-			if p.total() != 3 || i.letters(t) != 0 {
-				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
+			if p.total() != 3 || i.deadLetters(t) != 0 {
+				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.deadLetters(t))
 			}
 			check.Equal(t, len(i.log.events("wolt_provider_fail")), 2, "failures were logged")
 		})
@@ -80,23 +92,24 @@ func TestProviderFailsForGood(t *testing.T) {
 		reason worker.Reason
 		stack  bool
 	}{
-		"error":     {failTimes(3, errFar), 3, worker.ReasonDiscarded, false},
-		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonDiscarded, true},
+		"error":     {failTimes(3, errBroken), 3, worker.ReasonDiscarded, false},
+		"panic":     {panics(failTimes(3, errBroken)), 3, worker.ReasonDiscarded, true},
 		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonDiscarded, false},
+		"script":    {scriptOnce(), 1, worker.ReasonDiscarded, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{search: c.search}
+			p := &fakeProvider{search: c.search}
 			i := newInstance(t, srv, p)
 			i.work(t)
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "provider_error" {
-				t.Errorf("told %+v, want PENDING because of the provider", got)
+				t.Errorf("got %+v, want PENDING because of the provider", got)
 			}
 			check.Equal(t, p.total(), c.calls, "asked, times")
 			natstest.Pass(time.Second) // the dead letter comes after the result
-			letter := deadLetter(t, i)
-			check.That(t, letter.Reason == c.reason && letter.Attempts == c.calls && (letter.Stack != "") == c.stack,
-				"dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
+			dead := deadLetter(t, i)
+			check.That(t, dead.Reason == c.reason && dead.Attempts == c.calls && (dead.Stack != "") == c.stack,
+				"dead letter is %s after %d attempts with a stack of %d bytes", dead.Reason, dead.Attempts, len(dead.Stack))
 			natstest.Pass(50 * time.Second)
 			resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			if got := state(t, resp, 0); got.Reason != "provider_error" || resp.Pending != 0 {
@@ -109,34 +122,20 @@ func TestProviderFailsForGood(t *testing.T) {
 	}
 }
 
-func TestAmbiguous(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{search: twoVenues})
-	i.work(t)
-	somewhere := place("Pizza House")
-	somewhere.Address = ""
-	i.ask(t, "req-1", []contracts.Restaurant{somewhere})
-	if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "ambiguous" {
-		t.Errorf("told %+v, want PENDING because it is ambiguous", got)
-	}
-	check.Equal(t, i.letters(t), 0, "dead letters: nobody failed")
-}
-
 // TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt, and needs no second job, although the
 // place waits for longer than the stream remembers message ids.
 func TestRateLimited(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		var asked []time.Time
 		answer := failTimes(5, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 50 * time.Second})
-		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &fakeProvider{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			asked = append(asked, time.Now())
 			return answer(ctx, place)
 		}}
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		states := outcomes(t, i, "req-1", 10*time.Minute)
-		wantStatus(t, states["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		check.Require(t, len(asked) == 6, "asked %d times, want 6", len(asked))
 		for n := range asked[1:] {
 			pause := asked[n+1].Sub(asked[n])
@@ -147,26 +146,12 @@ func TestRateLimited(t *testing.T) {
 	})
 }
 
-// outcomes is that of the instance with another bound.
-func outcomes(t *testing.T, i *instance, id string, bound time.Duration) map[string]contracts.ProviderState {
-	t.Helper()
-	for began := time.Now(); time.Since(began) < bound; {
-		states, err := i.hear(t.Context(), id)
-		if err == nil {
-			return states
-		}
-		check.Require(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
-	}
-	t.Fatalf("request %s is not told after %s", id, bound)
-	return nil
-}
-
 // TestClaimLostInMidSearch: the claim is taken away while the provider is asked. Its answer is stored all the same,
 // and it is not asked again.
 func TestClaimLostInMidSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
-		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &fakeProvider{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			venues, err := held.search(ctx, place)
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
@@ -193,7 +178,7 @@ func TestClaimLostInMidSearch(t *testing.T) {
 func TestStoreAwayAfterTheSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
-		p := &far{search: held.search}
+		p := &fakeProvider{search: held.search}
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
@@ -214,7 +199,7 @@ func TestStoreAwayAfterTheSearch(t *testing.T) {
 func TestRedelivery(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
-		p := &far{search: held.search}
+		p := &fakeProvider{search: held.search}
 		first, second := newInstance(t, srv, p), newInstance(t, srv, p)
 		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		stream := check.Must(first.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
@@ -244,7 +229,7 @@ func TestRedelivery(t *testing.T) {
 // asks once more.
 func TestDeadWorker(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
@@ -267,7 +252,7 @@ func TestDeadWorker(t *testing.T) {
 func TestShutdownInMidSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		begun := make(chan struct{}, 1)
-		slow := &far{search: func(ctx context.Context, _ match.Place) ([]provider.Venue, error) {
+		slow := &fakeProvider{search: func(ctx context.Context, _ match.Place) ([]provider.Venue, error) {
 			begun <- struct{}{}
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
@@ -281,7 +266,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		check.That(t, err == nil && entry.State == flight.Pending && entry.HandOff,
 			"after the stop the entry is %+v, %v, want one that waits to be resumed", entry, err)
 		var attempt int
-		second := newInstance(t, srv, &far{})
+		second := newInstance(t, srv, &fakeProvider{})
 		began := time.Now()
 		second.work(t, func(c *worker.Config) { c.Hooks.Started = func(i worker.Info) { attempt = i.Attempt } })
 		wantStatus(t, second.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
@@ -342,41 +327,45 @@ func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
 // TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. The next process that learns of
 // the place, in any way, has it looked up within seconds, with the name and address of its own request.
 func TestDeathBetweenClaimAndJob(t *testing.T) {
-	for name, outcome := range map[string]func(t *testing.T, i *instance) contracts.ProviderState{
-		"listener": func(t *testing.T, i *instance) contracts.ProviderState {
+	asked := []contracts.Restaurant{place("Pizza House")} // another spelling of the same address, with more known of it
+	asked[0].Address, asked[0].Phone = "7 Harbour Rd", "+972 4 123 4567"
+	asked[0].Location = &contracts.Location{Lat: 32.8, Lng: 35}
+	for name, outcome := range map[string]func(t *testing.T, i *instance, asked []contracts.Restaurant) contracts.ProviderState{
+		"listener": func(t *testing.T, i *instance, asked []contracts.Restaurant) contracts.ProviderState {
 			t.Helper()
-			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-1", asked)
 			return i.outcomes(t, "req-1")["id-Pizza-House"]
 		},
-		"waiting request": func(t *testing.T, i *instance) contracts.ProviderState {
+		"later requests": func(t *testing.T, i *instance, asked []contracts.Restaurant) contracts.ProviderState {
 			t.Helper()
-			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.WaitMS = 20_000 })
-			return state(t, resp, 0)
-		},
-		"later requests": func(t *testing.T, i *instance) contracts.ProviderState {
-			t.Helper()
-			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-1", asked)
 			entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
 			natstest.Pass(requeueAge - entry.Age() - 10*time.Millisecond)
-			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-2", asked)
 			i.background.Wait()
 			ever, _ := i.jobs(t)
 			check.That(t, ever == 0, "a claim whose holder may still be at it was not left alone")
 			natstest.Pass(20 * time.Millisecond)
-			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
+			i.ask(t, "req-3", asked)
 			natstest.Pass(100 * time.Millisecond)
-			return state(t, i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")}), 0)
+			return state(t, i.ask(t, "req-4", asked), 0)
 		},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{}
+			var searched match.Place
+			p := &fakeProvider{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+				searched = place
+				return venueOf(place)
+			}}
 			abandonClaim(t, srv, p)
 			i := newInstance(t, srv, p)
 			i.work(t)
 			began := time.Now()
-			wantStatus(t, outcome(t, i), contracts.StatusFound)
+			wantStatus(t, outcome(t, i, asked), contracts.StatusFound)
 			took := time.Since(began)
-			check.That(t, took <= requeueTime, "told after %s, want within seconds", took)
+			check.That(t, took <= requeueTime, "answered after %s, want within seconds", took)
+			check.That(t, searched.Address == asked[0].Address && searched.Phone == asked[0].Phone && searched.Location != nil,
+				"searched for %+v, want the place as this request describes it", searched)
 			i.background.Wait() // the worker may be done before the acknowledgement of the queued job comes
 			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
 				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
@@ -387,41 +376,10 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 	}
 }
 
-// drowsy is the queue of a process that is stopped for a while when it is about to queue a job.
-type drowsy struct {
-	jetstream.JetStream
-
-	d time.Duration
-}
-
-func (q drowsy) PublishMsg(_ context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	natstest.Pass(q.d)
-	return q.JetStream.PublishMsg(context.Background(), msg, opts...) // the caller's is over
-}
-
-// TestLateJob: a process is stopped between claim and job, and goes on after somebody else has had the place looked up.
-// Its job is known to the queue.
-func TestLateJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
-		slow, i := newInstance(t, srv, p), newInstance(t, srv, p)
-		slow.queueThrough(t, drowsy{slow.js, 30 * time.Second})
-		slow.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
-		i.work(t)
-		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		slow.background.Wait()
-		natstest.Pass(time.Second)
-		if ever, _ := i.jobs(t); ever != 1 || p.total() != 1 {
-			t.Errorf("%d jobs were queued, and the provider was asked %d times, want one each", ever, p.total())
-		}
-	})
-}
-
 // TestPlaceAtWorkIsNotQueuedAgain: a listener who saw the place wait sees that it is worked on, for long.
 func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &fakeProvider{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 			natstest.Pass(25 * time.Second)
 			return venueOf(place)
 		}}
@@ -430,7 +388,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		outcome := make(chan error)
 		go func() {
-			_, err := i.hear(t.Context(), "req-1")
+			_, err := i.follow(t.Context(), "req-1")
 			outcome <- err
 		}()
 		natstest.Pass(time.Second)
@@ -444,7 +402,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 // makes sure once that the place is queued; nothing is queued, counted or searched for twice.
 func TestBacklogGetsNoSecondJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		sent := jobMessages(t, srv)
 		instances := []*instance{newInstance(t, srv, p), newInstance(t, srv, p)}
 		outcome := make(chan contracts.ProviderState)
@@ -453,7 +411,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 			i, id := instances[n%2], fmt.Sprintf("req-%d", n)
 			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
 			go func() {
-				states, err := i.hear(t.Context(), id)
+				states, err := i.follow(t.Context(), id)
 				check.ErrorIs(t, err, nil)
 				outcome <- states["id-Pizza-House"]
 			}()
@@ -484,7 +442,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 // there again.
 func TestRequeueWithoutAQueue(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		abandonClaim(t, srv, p)
 		sent := jobMessages(t, srv)
 		i := newInstance(t, srv, p)
@@ -496,7 +454,7 @@ func TestRequeueWithoutAQueue(t *testing.T) {
 			id := fmt.Sprintf("req-%d", n)
 			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
 			go func() {
-				_, err := i.hear(t.Context(), id)
+				_, err := i.follow(t.Context(), id)
 				done <- err
 			}()
 		}
@@ -513,27 +471,6 @@ func TestRequeueWithoutAQueue(t *testing.T) {
 		took := time.Since(began)
 		check.That(t, took <= requeueTime, "told %s after the queue was back", took)
 		check.Equal(t, p.total(), 1, "the provider was asked, times")
-	})
-}
-
-// TestPlaceOfARequeuedJob: the job that is queued for another process's claim has the description of the present request.
-func TestPlaceOfARequeuedJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		var got match.Place
-		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
-			got = place
-			return venueOf(place)
-		}}
-		abandonClaim(t, srv, p)
-		i := newInstance(t, srv, p)
-		i.work(t)
-		r := place("Pizza House")
-		r.Address, r.Phone, r.Location = "Mountain Street 9", "+972 4 123 4567", &contracts.Location{Lat: 32.8, Lng: 35}
-		i.ask(t, "req-1", []contracts.Restaurant{r})
-		i.outcomes(t, "req-1")
-		check.That(t,
-			got.Address == r.Address && got.Phone == r.Phone && got.City == r.CityText && got.Location != nil && got.Location.Lat == 32.8,
-			"searched for %+v, want the place as it was asked for", got)
 	})
 }
 
@@ -589,7 +526,7 @@ func conformJob(n int) *nats.Msg {
 }
 
 func conformService(ctx context.Context, env workertest.Env) error {
-	recorded := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	recorded := &fakeProvider{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 		if err := env.Recorder.Reach(ctx, place.Name); err != nil {
 			return nil, err
 		}
@@ -617,7 +554,7 @@ func conformService(ctx context.Context, env workertest.Env) error {
 
 // conformEffects counts the places that have a link.
 func conformEffects(ctx context.Context, js jetstream.JetStream) (map[string]int, error) {
-	s, err := New(ctx, js, Config{Enabled: true, Providers: []provider.Provider{&far{}}})
+	s, err := New(ctx, js, Config{Enabled: true, Providers: []provider.Provider{&fakeProvider{}}})
 	if err != nil {
 		return nil, err
 	}
@@ -647,7 +584,7 @@ func TestOneJobForAPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, srv := &far{}, natstest.Server(t)
+			p, srv := &fakeProvider{}, natstest.Server(t)
 			var instances []*instance
 			for range c.instances {
 				instances = append(instances, newInstance(t, srv, p))
@@ -675,69 +612,5 @@ func TestOneJobForAPlace(t *testing.T) {
 			}
 			check.Equal(t, p.total(), 1, "the provider was asked, times")
 		})
-	}
-}
-
-// TestScenario3CacheHit: places that were found, and places that were not, are answered at once, and nothing is
-// claimed or queued.
-func TestScenario3CacheHit(t *testing.T) {
-	t.Parallel()
-	p := &far{}
-	i := newInstance(t, natstest.Server(t), p)
-	i.work(t)
-	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	i.outcomes(t, "req-1")
-	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
-	check.Equal(t, state(t, resp, 0), contracts.ProviderState{Status: contracts.StatusFound, URL: new(linkOf("Pizza House"))})
-	p.search = noVenue
-	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
-	wantStatus(t, i.outcomes(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
-	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
-	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
-	check.Equal(t, resp.Pending, 0, "pending")
-	i.wantJobs(t, 2)
-	check.Equal(t, len(i.log.events("wolt_lock_acquired")), 2, "locks were taken")
-}
-
-// TestManyRequests asks three instances 200 times each, at the same moment, for the same 50 new places.
-func TestManyRequests(t *testing.T) {
-	t.Parallel()
-	const requests, nPlaces = 200, 50
-	p := &far{}
-	srv := natstest.Server(t)
-	var wg sync.WaitGroup
-	var instances []*instance
-	for range 3 {
-		i := newInstance(t, srv, p)
-		i.work(t)
-		instances = append(instances, i)
-	}
-	for n, i := range instances {
-		for m := range requests {
-			wg.Go(func() {
-				states := i.until(t, fmt.Sprintf("req-%d-%d", n, m), places(nPlaces))
-				for _, r := range places(nPlaces) {
-					if states[r.PlaceID].Status != contracts.StatusFound {
-						t.Errorf("request %d of instance %d was told %+v of %s", m, n, states[r.PlaceID], r.PlaceID)
-						return
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	// There is one job for each claim. A claim whose job the queue did not acknowledge in time is given back, and the place
-	// claimed again, though the queue may have the job all the same; so may be one of whose claim nobody learnt. Two jobs
-	// of a place are one search.
-	late := false
-	for n, i := range instances {
-		stats := i.Stats()
-		t.Logf("instance %d: %+v", n, stats)
-		late = late || stats.Skipped[SkipQueueUnavailable]+stats.Skipped[SkipLockError] > 0
-	}
-	ever, _ := instances[0].jobs(t)
-	check.That(t, ever >= nPlaces && (ever <= nPlaces || late), "%d jobs were queued, want %d", ever, nPlaces)
-	for _, r := range places(nPlaces) {
-		check.Equal(t, p.count(r.Name), 1, r.Name+" was searched for, times")
 	}
 }

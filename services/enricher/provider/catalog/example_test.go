@@ -24,12 +24,3 @@ v2,מוזס,רוטשילד 35,תל אביב,https://example.com/moses
 	// Output:
 	// v2 מוזס https://example.com/moses <nil>
 }
-
-func ExampleLoadError() {
-	_, err := catalog.Read(strings.NewReader("id,name,lat,lng\n1,Giraffe,32.07,\n,Moses,,\n"), "shelf")
-	fmt.Println(err)
-	// Output:
-	// 2 of the rows cannot be used:
-	//   line 2: one of lat and lng is missing
-	//   line 3: the id is missing
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -123,63 +122,6 @@ func TestNoRecipe(t *testing.T) {
 		r, err := rules.New().Extract(t.Context(), in)
 		check.That(t, errors.Is(err, extract.ErrNoRecipe), "%q: %+v, %v", in.Title, r, err)
 	}
-}
-
-func TestExtractEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := rules.New().Extract(ctx, sample(t, "omelette"))
-	check.ErrorIs(t, err, context.Canceled)
-}
-
-func TestTheSameSourceGivesTheSameRecipe(t *testing.T) {
-	t.Parallel()
-	var last string
-	for range 5 {
-		r := check.Must(rules.New().Extract(t.Context(), sample(t, "tomato-soup")))(t)
-		if got := fmt.Sprintf("%+v", items(r)); last != "" && got != last {
-			t.Errorf("%s, then %s", last, got)
-		} else {
-			last = got
-		}
-	}
-}
-
-func items(r recipe.Recipe) []string {
-	var out []string
-	for _, i := range r.Ingredients {
-		out = append(out, string(i.Qty)+" "+i.Unit+" "+i.Item)
-	}
-	return out
-}
-
-func ExampleNew() {
-	r, err := rules.New().Extract(context.Background(), extract.Input{
-		Title:       "How to make the best mint tea",
-		Description: "Ingredients:\n1 bunch of mint\n2 cups water",
-		Segments: []caption.Segment{
-			{Start: 0, Dur: 4 * time.Second, Text: "Hello and welcome back."},
-			{Start: 4 * time.Second, Dur: 5 * time.Second, Text: "So I'm going to boil two cups of water."},
-			{Start: 9 * time.Second, Dur: 5 * time.Second, Text: "Pour the water over the mint and wait for five minutes."},
-		},
-	})
-	if err != nil {
-		fmt.Println(err)
-	}
-	fmt.Println(r.Title)
-	for _, i := range r.Ingredients {
-		fmt.Println(" ", i.Qty, i.Unit, i.Item)
-	}
-	for _, s := range r.Steps {
-		fmt.Printf("  %d. [%.0fs] %s\n", s.Index, *s.Timestamp, s.Text)
-	}
-	// Output:
-	// Mint tea
-	//   1 bunch mint
-	//   2 cup water
-	//   1. [4s] Boil two cups of water.
-	//   2. [9s] Pour the water over the mint and wait for five minutes.
 }
 
 // Texts that no weight was fitted to: those in which somebody cooks become recipes, and few of the others, all of which have the
@@ -310,15 +252,9 @@ func TestTalksInOtherLanguagesAreNoRecipes(t *testing.T) {
 		"de": "ein kochbuch in chef ist eine sammlung von rezepten und man gibt eine prise javascript dazu dann backen wir das image zehn minuten lang",
 		"es": "la receta de yocto se cocina durante dos horas y después se mezcla con la capa de arriba y se sirve con una pizca de configuración",
 		"fr": "on va prendre deux cuillères de données et on les mélange avec le modèle pendant trente minutes puis on laisse refroidir le serveur",
-		"it": "adesso prendiamo un chicco di caffè e parliamo di java e poi mettiamo il sale nella password per dieci secondi e la ricetta è pronta",
-		"pt": "vamos colocar uma pitada de sal na senha e depois misturar os dados durante cinco minutos e agora a receita do chef está pronta",
-		"nl": "een recept in het kookboek van chef bakt het image in dertig minuten en dan voegen we een snufje zout toe aan het wachtwoord",
 		"ru": "рецепт в кулинарной книге шефа это файл на руби мы добавляем щепотку соли к паролю и варим образ десять минут при ста градусах",
 		"ja": "レシピはクックブックに入っています パスワードに塩を加えて 十分間イメージを焼きます",
-		"ko": "레시피는 요리책에 들어 있고 비밀번호에 소금을 넣고 10분 동안 이미지를 굽습니다",
 		"he": "המתכון נמצא בספר הבישול מוסיפים קורט מלח לסיסמה ואופים את התמונה עשר דקות",
-		"tr": "tarif bir yemek kitabının içinde ve şifreye bir tutam tuz ekleyip imajı otuz dakika pişiriyoruz sonra sunucuyu soğumaya bırakıyoruz",
-		"pl": "przepis jest w książce kucharskiej i dodajemy szczyptę soli do hasła a potem pieczemy obraz przez dziesięć minut",
 	} {
 		for _, language := range []string{tag, ""} {
 			in := extract.Input{Language: language, Segments: spoken(slices.Repeat([]string{said}, 40))}
@@ -458,16 +394,6 @@ func TestIngredientLine(t *testing.T) {
 		diff := cmp.Diff(want, rules.Ingredient(line, ""))
 		check.That(t, diff == "", "%q (-want +got):\n%s", line, diff)
 	}
-}
-
-func TestStepOfInstruction(t *testing.T) {
-	t.Parallel()
-	want := recipe.Step{
-		Text:         "Bake at 350 F for 20 minutes.",
-		Times:        []recipe.Duration{{MinSec: 1200, MaxSec: 1200, Raw: "20 minutes"}},
-		Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
-	}
-	check.Equal(t, rules.Step("Bake at 350 F\n for 20 minutes.", ""), want)
 }
 
 // Without times, a written method is better than steps made of the talk; the ingredients may come from the talk.

@@ -34,63 +34,37 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-func TestAnImportEndsInARecipe(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, natstest.Server(t))
-	queued := i.submit(t, job("j1", "v1"))
-	check.That(t, queued.Status == contracts.ImportQueued && queued.SourceID == "youtube:v1" && queued.Run == 1, "submitted: %+v", queued)
-	i.work(t)
-	stored := i.ready(t, "j1")
-	check.That(t,
-		stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == store.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
-		"stored: %+v", stored)
-	check.Equal(t, i.settled(t), 0, "dead letters")
-	check.Equal(t, i.keeper.reportedTo("j1"), []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady})
-}
-
-// However often a job comes in, and over any API, it is one recipe and one fetch.
-func TestDuplicatesAreOneImport(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t)
-	a, b := newInstance(t, srv), newInstance(t, srv)
-	req := job("j1", "v1")
-	a.submit(t, req)
-	a.submit(t, req)
-	for n := range 5 {
-		a.publish(t, "jobs.import.normal.j1", fmt.Sprintf("m%d", n), bodyOf(req))
-	}
-	a.work(t)
-	b.work(t)
-	a.ready(t, "j1")
-	a.settled(t)
-	check.Equal(t, a.far.total()+b.far.total(), 1, "fetched, times")
-	list, _, err := a.recipes.List(t.Context(), store.Query{OwnerID: "ada"})
-	check.That(t, err == nil && len(list) == 1, "recipes: %+v, %v", list, err)
-	if known, created, err := b.Submit(t.Context(), Submission{ImportJob: req}); err != nil || created || known.Status != contracts.ImportReady {
-		t.Errorf("submitted once more: %+v, new: %t, %v", known, created, err)
-	}
-}
-
-// Many jobs of one video at one moment, in two processes: one fetch, one extraction, a recipe for each.
+// Many jobs of one video at one moment, in two processes, each handed in several times and over any API: one fetch, one extraction, a
+// recipe for each.
 func TestOneVideoIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	a, b := newInstance(t, srv), newInstance(t, srv)
 	const jobs = 20
-	for n := range jobs {
+	request := func(n int) contracts.ImportJob {
 		req := job(fmt.Sprintf("j%d", n), "v1")
 		req.OwnerID = fmt.Sprintf("owner%d", n)
+		return req
+	}
+	for n := range jobs {
+		req := request(n)
+		queued := a.submit(t, req)
+		check.That(t, queued.Status == contracts.ImportQueued && queued.SourceID == "youtube:v1" && queued.Run == 1, "submitted: %+v", queued)
 		a.submit(t, req)
+		a.publish(t, "jobs.import.normal."+req.JobID, "", bodyOf(req))
 	}
 	a.work(t)
 	b.work(t)
 	ids := map[string]bool{}
 	for n := range jobs {
-		ids[a.ready(t, fmt.Sprintf("j%d", n)).ID] = true
+		ids[a.ready(t, request(n).JobID).ID] = true
 	}
+	check.Equal(t, a.settled(t), 0, "dead letters")
 	check.Equal(t, len(ids), jobs, "recipes for jobs")
 	check.Equal(t, a.far.total()+b.far.total(), 1, "fetched, times")
 	check.Equal(t, a.chef.total()+b.chef.total(), 1, "extracted, times")
+	known, created, err := b.Submit(t.Context(), Submission{ImportJob: request(0)})
+	check.That(t, err == nil && !created && known.Status == contracts.ImportReady, "submitted again: %+v, new: %t, %v", known, created, err)
 }
 
 // A page that has its recipe as data needs no extractor.
@@ -197,45 +171,14 @@ func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 	})
 }
 
-// Each of these runs the service in the conformance suite of the worker, which intercepts another step: there it is
-// killed, stopped, refused for good and kept waiting. The effect of a job is its recipe.
-
-func TestConformsInTranscript(t *testing.T) {
-	conform(t, func(i *instance, reach func(context.Context, string) error) {
-		i.far.fetch = func(ctx context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-			if err := reach(ctx, req.JobID); err != nil {
-				return nil, err
-			}
-			return video(req.URL), nil
-		}
-	})
-}
-
-func TestConformsInExtract(t *testing.T) {
-	conform(t, func(i *instance, reach func(context.Context, string) error) {
-		i.chef.extract = func(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-			if err := reach(ctx, in.Source.Ref[strings.LastIndexByte(in.Source.Ref, '/')+1:]); err != nil {
-				return recipe.Recipe{}, err
-			}
-			return soup(in), nil
-		}
-	})
-}
-
-func TestConformsInCreate(t *testing.T) {
-	conform(t, func(i *instance, reach func(context.Context, string) error) {
-		i.keeper.create = func(ctx context.Context, d store.Draft) error { return reach(ctx, d.JobID) }
-	})
-}
-
-func conform(t *testing.T, hold func(*instance, func(context.Context, string) error)) {
-	t.Helper()
+// The conformance suite of the worker kills and stops the service, refuses a job for good and has it wait, each time in the step that
+// creates the recipe, which is the effect of a job.
+func TestConforms(t *testing.T) {
 	workertest.Conform(t, workertest.Suite{
 		Prepare: func(ctx context.Context, js jetstream.JetStream) error {
 			return check.Err(provision.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{}))
 		},
-		Effects: conformEffects, Job: conformJob, Stream: contracts.StreamImportJobs,
-		Service: func(ctx context.Context, env workertest.Env) error { return conformService(ctx, env, hold) },
+		Effects: conformEffects, Job: conformJob, Service: conformService, Stream: contracts.StreamImportJobs,
 	})
 }
 
@@ -248,13 +191,13 @@ func conformJob(n int) *nats.Msg {
 	}
 }
 
-func conformService(ctx context.Context, env workertest.Env, hold func(*instance, func(context.Context, string) error)) error {
+func conformService(ctx context.Context, env workertest.Env) error {
 	recipes, err := store.New(env.JS, env.Logger)
 	if err != nil {
 		return err
 	}
 	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}}
-	hold(i, env.Recorder.Reach)
+	i.keeper.create = func(ctx context.Context, d store.Draft) error { return env.Recorder.Reach(ctx, d.JobID) }
 	s, err := New(ctx, env.JS, Config{
 		ClaimTTL:  2 * time.Second, // the successor of a paused process waits for this
 		Extractor: Extractor{Extractor: i.chef, Name: "chef"}, Fetcher: i.far, Logger: env.Logger, Store: i.keeper,
@@ -471,46 +414,35 @@ func TestPausesAreTheDocumented(t *testing.T) {
 	check.Equal(t, (RetryPolicy{Base: time.Millisecond}).Pause(0), 100*time.Millisecond, "result")
 }
 
+// A pause that is too long for an attempt ends the attempt; it is not made shorter.
 func TestRepetitionsAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		judge        func(error) verdict
+		verdict      verdict
 		succeeds     int
 		calls, again int
 		fails        bool
+		atLeast      time.Duration // the last pause
 	}{
-		"succeeds at once":      {always, 1, 1, 0, false},
-		"succeeds at last":      {always, 4, 4, 3, false},
-		"used up":               {always, 9, 4, 3, true},
-		"not worth a try again": {func(error) verdict { return verdict{} }, 9, 1, 0, true},
+		"succeeds at once":      {verdict{Again: true}, 1, 1, 0, false, 0},
+		"succeeds at last":      {verdict{Again: true}, 4, 4, 3, false, 3200 * time.Millisecond},
+		"used up":               {verdict{Again: true}, 9, 4, 3, true, 3200 * time.Millisecond},
+		"not worth a try again": {verdict{}, 9, 1, 0, true, 0},
+		"wants half a minute":   {verdict{Again: true, After: 30 * time.Second}, 9, 4, 3, true, 30 * time.Second},
+		"wants an hour":         {verdict{Again: true, After: time.Hour}, 9, 1, 0, true, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			calls, again := 0, 0
+			calls, again, paused := 0, 0, time.Duration(0)
 			err := RetryPolicy{Base: time.Second, Retries: 3}.Do(t.Context(), func(context.Context) error {
 				calls++
 				if calls == c.succeeds {
 					return nil
 				}
 				return errService
-			}, c.judge, func(int, time.Duration, error) { again++ })
-			check.That(t, calls == c.calls && again == c.again && errors.Is(err, errService) == c.fails,
-				"%s: %d calls, %d repetitions, %v", name, calls, again, err)
+			}, func(error) verdict { return c.verdict }, func(_ int, pause time.Duration, _ error) { again, paused = again+1, pause })
+			check.That(t, calls == c.calls && again == c.again && errors.Is(err, errService) == c.fails && paused >= c.atLeast,
+				"%s: %d calls, %d repetitions, the last after %s, %v", name, calls, again, paused, err)
 		})
-	}
-}
-
-// A pause that is too long for an attempt ends the attempt; it is not made shorter.
-func TestARemoteServiceCanAskForTimeAndNotForEver(t *testing.T) {
-	t.Parallel()
-	for asked, want := range map[time.Duration]time.Duration{30 * time.Second: 30 * time.Second, 5 * time.Minute: 0, time.Hour: 0} {
-		var paused time.Duration
-		synctest.Test(t, func(t *testing.T) {
-			err := RetryPolicy{Base: time.Second, Retries: 1}.Do(t.Context(), func(context.Context) error { return errService },
-				func(error) verdict { return verdict{Again: true, After: asked} },
-				func(_ int, pause time.Duration, _ error) { paused = pause })
-			check.ErrorIs(t, err, errService)
-		})
-		check.Equal(t, paused, want, fmt.Sprintf("for %s", asked))
 	}
 }
 

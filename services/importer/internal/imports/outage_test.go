@@ -394,36 +394,6 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 	}
 }
 
-// The pages of one owner, which nobody else asks for, outlast a while in which their site does not answer, or answers anything but 500.
-func TestASiteMayBeAwayForAWhile(t *testing.T) {
-	for name, fails := range map[string]source.Error{"no answer": {Code: failure.Timeout}, "HTTP 503": {Code: failure.Network}} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			i := newInstance(t, srv)
-			fails.Outage, fails.Retryable = true, true
-			var works atomic.Bool
-			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-				if !works.Load() {
-					return nil, &fails
-				}
-				return video(req.URL), nil
-			}
-			i.work(t, rarely)
-			for n := range 3 {
-				id := fmt.Sprint("j", n)
-				i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "ada", URL: "https://short.test/" + id})
-			}
-			pauseFor(t.Context(), 20*time.Minute)
-			works.Store(true)
-			began := time.Now()
-			for n := range 3 {
-				i.ready(t, fmt.Sprint("j", n))
-			}
-			took := time.Since(began)
-			check.That(t, took < 2*lastPause, "they are ready %s after the site works again", took)
-		})
-	}
-}
-
 // soon is how long after a crash, when everything is up again, a job is READY that nothing far away puts off, with default settings.
 const soon = 30 * time.Second
 

@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/provision"
-	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -27,7 +26,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
-	"github.com/expediter-io/expediter/services/importer/store/recipeservicetest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -341,7 +339,6 @@ func extractFails(err error) func(context.Context, extract.Input) (recipe.Recipe
 // documented before it is reported, and ends in the dead letters; a permanent one is reported at once and does not. Time is
 // fake.
 func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
-	const noCaptions = "No transcript available - this video may not have captions enabled"
 	for name, c := range map[string]struct {
 		sabotage  func(*instance)
 		code      contracts.ImportCode
@@ -352,12 +349,6 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 		fetches   int
 		extracted int
 	}{
-		"no captions": {
-			sabotage: func(i *instance) {
-				i.far.fetch = fetchFails(&source.Error{Code: failure.NoCaptions, Message: noCaptions})
-			},
-			code: failure.NoCaptions, message: noCaptions, step: stepTranscript, attempts: 1, fetches: 1,
-		},
 		"unsupported address": {
 			sabotage: func(*instance) {},
 			code:     failure.Unavailable, message: "This address is not supported", attempts: 1,
@@ -372,11 +363,6 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			sabotage: func(i *instance) { i.chef.extract = extractFails(errFar) },
 			code:     failure.ExtractionFailed, message: "AI extraction failed: something went wrong", step: stepExtract, attempts: 1,
 			letters: 1, fetches: 1, extracted: 3,
-		},
-		"extractor refuses": {
-			sabotage: func(i *instance) { i.chef.extract = extractFails(extract.Failed(false, errFar, "the model refused")) },
-			code:     failure.ExtractionFailed, message: "AI extraction failed: the model refused", step: stepExtract, attempts: 1,
-			fetches: 1, extracted: 1,
 		},
 		"recipe without steps": {
 			sabotage: func(i *instance) {
@@ -674,49 +660,6 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		check.Equal(t, i.far.total(), 1, "the transcript was fetched, times")
 		check.ErrorIs(t, check.Err(i.Retry(t.Context(), "j1")), ErrNotFailed)
 		check.ErrorIs(t, check.Err(i.Cancel(t.Context(), "j1")), ErrFinal)
-	})
-}
-
-// TestABadDayOfTheRecipeService works many jobs of fewer videos at two instances, each job published twice. Whatever the
-// service answers, each job ends, has one recipe at most, and the service knows how it ended. Time is fake.
-func TestABadDayOfTheRecipeService(t *testing.T) {
-	const jobs, videos = 500, 50
-	seed := uint64(time.Now().UnixNano())
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		t.Logf("seed %d", seed)
-		recipes := recipeservicetest.New(seed)
-		keep := func(_ *instance, c *Config) {
-			s := check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: recipeservicetest.Token, Transport: recipes}))(t)
-			c.Store = s
-		}
-		a, b := newInstance(t, srv, keep), newInstance(t, srv, keep)
-		a.work(t)
-		b.work(t)
-		for n := range jobs {
-			req := job(fmt.Sprintf("j%d", n), fmt.Sprintf("v%d", n%videos))
-			for m := range 2 {
-				a.publish(t, "jobs.import.normal."+req.JobID, fmt.Sprintf("%s-%d", req.JobID, m), bodyOf(req))
-			}
-		}
-		a.settledAfter(t, 2*time.Hour)
-		failed := 0
-		for n := range jobs {
-			id := fmt.Sprintf("j%d", n)
-			j := check.Must(a.Get(t.Context(), id))(t)
-			reported, made := recipes.Ended(id)
-			switch {
-			case j.Status == contracts.ImportReady && j.RecipeID == made.ID:
-			case j.Status == contracts.ImportFailed && j.Code == failure.StoreFailed:
-				failed++
-			default:
-				t.Errorf("%+v: the service has %q", j, made.ID)
-			}
-			check.That(t, reported.Status == j.Status, "%s is %s, and the service was told %s", id, j.Status, reported.Status)
-		}
-		check.Equal(t, a.far.total()+b.far.total(), videos, "fetches of videos")
-		asked := recipes.Seen()
-		check.That(t, len(asked.Foreign)+len(asked.Twice) == 0, "%+v", asked)
-		t.Logf("%d of %d failed, %d recipes", failed, jobs, asked.Recipes)
 	})
 }
 

@@ -120,18 +120,6 @@ func TestStreetsOfOneScript(t *testing.T) {
 	}
 }
 
-// crossing is two addresses in different scripts, and the verdict of a person who reads both on their
-// streets.
-type crossing struct{ verdict, a, b string }
-
-func crossings(t *testing.T) (all []crossing) {
-	t.Helper()
-	for _, row := range check.Rows(t, "testdata/scripts.tsv") {
-		all = append(all, crossing{row[0], row[1], row[2]})
-	}
-	return all
-}
-
 func verdict(g address.Agreement) string {
 	switch {
 	case g.Street < 0:
@@ -148,13 +136,11 @@ func verdict(g address.Agreement) string {
 func TestStreetsAcrossScripts(t *testing.T) {
 	t.Parallel()
 	count := map[string]int{}
-	for _, c := range crossings(t) {
-		count[c.verdict]++
-		a, b := address.Parse(c.a, nil), address.Parse(c.b, nil)
+	for _, row := range check.Rows(t, "testdata/scripts.tsv") { // verdicts of a person who reads both
+		count[row[0]]++
+		a, b := address.Parse(row[1], nil), address.Parse(row[2], nil)
 		g, h := address.Compare(&a, &b), address.Compare(&b, &a)
-		got := verdict(g)
-		check.That(t, got == c.verdict && g.Heard && g.Number == address.NumberSame, "%q and %q: %s, want %s: %+v", c.a, c.b, got, c.verdict, g)
-		check.That(t, g == h, "%q and %q: %+v one way, %+v the other", c.a, c.b, g, h)
+		check.That(t, verdict(g) == row[0] && g.Heard && g.Number == address.NumberSame && g == h, "%q: %+v and back %+v", row, g, h)
 	}
 	check.That(t, count["same"] >= 40 && count["other"] >= 30, "the table has %v", count)
 }
@@ -171,17 +157,17 @@ func TestNumeralsAreNotHeard(t *testing.T) {
 // more than a few sounded alike, branches of a chain would be linked.
 func TestStreetsDoNotMeet(t *testing.T) {
 	t.Parallel()
-	all := crossings(t)
+	all := check.Rows(t, "testdata/scripts.tsv")
 	parsed := make([]address.Address, len(all))
-	for i, c := range all {
-		parsed[i] = address.Parse(c.b, nil)
+	for i, row := range all {
+		parsed[i] = address.Parse(row[2], nil)
 	}
 	met, tried := 0, 0
-	for _, c := range all {
-		if c.verdict != "same" {
+	for _, row := range all {
+		if row[0] != "same" {
 			continue
 		}
-		a, own := address.Parse(c.a, nil), address.Parse(c.b, nil)
+		a, own := address.Parse(row[1], nil), address.Parse(row[2], nil)
 		for j := range all {
 			if g := address.Compare(&own, &parsed[j]); g.Street > 0.3 {
 				continue // the same street, or one of two words
@@ -189,7 +175,7 @@ func TestStreetsDoNotMeet(t *testing.T) {
 			tried++
 			if g := address.Compare(&a, &parsed[j]); verdict(g) == "same" {
 				met++
-				t.Logf("%q and %q: %+v", c.a, all[j].b, g)
+				t.Logf("%q and %q: %+v", row[1], all[j][2], g)
 			}
 		}
 	}

@@ -1,12 +1,14 @@
 package lexicon_test
 
 import (
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,10 +19,12 @@ func TestName(t *testing.T) {
 		"restaurant": {Concept: "restaurant", Kind: lexicon.Venue},
 		"מסעדת":      {Concept: "restaurant", Kind: lexicon.Venue},
 		"המסעדה":     {Concept: "restaurant", Kind: lexicon.Venue},
+		"והמסעדה":    {Concept: "restaurant", Kind: lexicon.Venue}, // "the" and "and" are written on to the word
 		"مطعم":       {Concept: "restaurant", Kind: lexicon.Venue},
 		"ресторан":   {Concept: "restaurant", Kind: lexicon.Venue},
 		"εστιατοριο": {Concept: "restaurant", Kind: lexicon.Venue},
 		"פיצה":       {Concept: "pizza", Kind: lexicon.Food},
+		"ופיצה":      {Concept: "pizza", Kind: lexicon.Food},
 		"und":        {Concept: "and", Kind: lexicon.Stop},
 		"the":        {Concept: "the", Kind: lexicon.Stop},
 		"deli":       {Concept: "deli", Kind: lexicon.Venue},
@@ -28,8 +32,10 @@ func TestName(t *testing.T) {
 		got, ok := lexicon.Name(word)
 		check.That(t, ok && got == want, "%s is %+v, want %+v", word, got, want)
 	}
-	e, ok := lexicon.Name("spago")
-	check.That(t, !ok, "spago is %+v", e)
+	for _, word := range []string{"spago", "וה", "הרצל", "ורד"} {
+		e, ok := lexicon.Name(word)
+		check.That(t, !ok, "%s is %+v", word, e)
+	}
 }
 
 func TestWeightsFall(t *testing.T) {
@@ -45,9 +51,14 @@ func TestNumbers(t *testing.T) {
 		got, _ := lexicon.Number(word)
 		check.That(t, got == want, "%s is %q", word, got)
 	}
-	for word, want := range map[string]string{"fifth": "5", "5th": "5", "3rd": "3", "21st": "21", "2eme": "2"} {
-		got, _ := lexicon.Ordinal(word)
-		check.That(t, got == want, "%s is %q", word, got)
+	for want, words := range map[string]string{
+		"1": "first ראשון הראשון первая اول 1st", "2": "2eme", "3": "third tercera שלישית третья ثالث 3rd", "5": "fifth 5th",
+		"6": "sixth השישי шестая سادس 6th", "21": "21st",
+	} {
+		for word := range strings.FieldsSeq(words) {
+			got, ok := lexicon.Ordinal(text.Fold(word))
+			check.That(t, ok && got == want, "%s is %q, want %q", word, got, want)
+		}
 	}
 	for _, word := range []string{"", "th", "5x", "12345th", "une", "once"} {
 		got, ok := lexicon.Ordinal(word)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
@@ -83,28 +84,19 @@ func TestStreetName(t *testing.T) {
 	}
 }
 
-// TestOrdinals reads ordinals in several languages, with the Hebrew article.
-func TestOrdinals(t *testing.T) {
+func TestBrandNumbers(t *testing.T) {
 	t.Parallel()
-	for want, words := range map[string]string{
-		"1": "first ראשון הראשון первая اول 1st", "3": "third tercera שלישית третья ثالث 3rd", "6": "sixth השישי шестая سادس 6th",
-	} {
-		for w := range strings.FieldsSeq(words) {
-			got, ok := Ordinal(text.Fold(w))
-			check.That(t, ok && got == want, "%s is %q, want %q", w, got, want)
+	for _, row := range check.Rows(t, "testdata/brands.tsv") {
+		for _, number := range row[1:] {
+			digits := strings.Map(func(r rune) rune {
+				if unicode.IsDigit(r) {
+					return r
+				}
+				return -1
+			}, number)
+			if got := BrandNumber(digits); got != (row[0] == "brand") {
+				t.Errorf("%s: %q\t%v", row[0], row[1:], got)
+			}
 		}
-	}
-}
-
-// TestJoinedHebrew looks up words with "the" and "and" written on to them.
-func TestJoinedHebrew(t *testing.T) {
-	t.Parallel()
-	for word, want := range map[string]string{"בניו": "sons", "ובניו": "sons", "והמסעדה": "restaurant", "המסעדה": "restaurant", "ופיצה": "pizza"} {
-		e, ok := Name(text.Fold(word))
-		check.That(t, ok && e.Concept == want, "%s is %+v, want %s", word, e, want)
-	}
-	for _, word := range []string{"וה", "הרצל", "ורד"} {
-		e, ok := Name(text.Fold(word))
-		check.That(t, !ok, "%s is %+v", word, e)
 	}
 }

@@ -25,15 +25,17 @@ func TestRetryAfter(t *testing.T) {
 func TestObject(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
-		`{"steps":[{"text":"Stir."}]}`:                    `{"steps":[{"text":"Stir."}]}`,
-		`{"data":[{"recipe":{"steps":null,"x":1.50}}]}`:   `{"steps":null,"x":1.50}`,
-		`{"steps":"1. Mischen.\n2) 5 Minuten backen.\n"}`: `{"steps":[{"text":"Mischen."},{"text":"5 Minuten backen."}]}`,
-		`{"steps":"混ぜる。"}`:                                `{"steps":[{"text":"混ぜる。"}]}`,
-		`{"steps":["Mélanger.",{"text":"Cuire."},null]}`:  `{"steps":[{"text":"Mélanger."},{"text":"Cuire."},null]}`,
-		`{"ingredients":["2 huevos"],"steps":7}`:          `{"ingredients":[{"item":"2 huevos"}],"steps":7}`,
-		`{"recipes":[{"steps":[]},{"steps":[]}]}`:         "",
-		`{"note":{"text":"no recipe"}}`:                   "",
-		`{"recipe":{"steps":[`:                            "",
+		`{"steps":[{"text":"Stir."}]}`:                         `{"steps":[{"text":"Stir."}]}`,
+		`{"data":[{"recipe":{"steps":null,"x":1.50}}]}`:        `{"steps":null,"x":1.50}`,
+		`{"steps":"1. Mischen.\n2) 5 Minuten backen.\n"}`:      `{"steps":[{"text":"Mischen."},{"text":"5 Minuten backen."}]}`,
+		`{"steps":"混ぜる。"}`:                                     `{"steps":[{"text":"混ぜる。"}]}`,
+		`{"steps":["Mélanger.",{"text":"Cuire."},null]}`:       `{"steps":[{"text":"Mélanger."},{"text":"Cuire."},null]}`,
+		`{"ingredients":["2 huevos"],"steps":7}`:               `{"ingredients":[{"item":"2 huevos"}],"steps":7}`,
+		`{"recipes":[{"steps":[]},{"steps":[]}]}`:              "",
+		`{"note":{"text":"no recipe"}}`:                        "",
+		`{"recipe":{"steps":[`:                                 "",
+		"```json\n{\"steps\":[]}\n```":                         `{"steps":[]}`,
+		"For {you}: {\"note\": 1} and\n{\"steps\":[]} {it}! }": `{"steps":[]}`,
 	} {
 		check.That(t, string(Object(answer)) == want, "%s is %s, want %s", answer, Object(answer), want)
 	}

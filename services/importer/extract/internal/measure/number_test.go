@@ -25,37 +25,6 @@ func TestReadNumber(t *testing.T) {
 	}
 }
 
-func TestReadNumberFindsNone(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"", "salt", "and a", "-", "of", "some salt", "the 3", "1/0 cup", "more", "little", "cup 2"} {
-		n, used := ReadNumber(split(text), 0)
-		check.That(t, used <= 0, "%q is %+v", text, n)
-	}
-}
-
-func TestNumberText(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		n    Number
-		want string
-	}{
-		{Number{Min: 2, Max: 2}, "2"},
-		{Number{Min: 0.5, Max: 0.5}, "1/2"},
-		{Number{Min: 1.5, Max: 1.5}, "1 1/2"},
-		{Number{Min: 1. / 3, Max: 1. / 3}, "1/3"},
-		{Number{Min: 0.33, Max: 0.33}, "1/3"},
-		{Number{Min: 2.75, Max: 2.75}, "2 3/4"},
-		{Number{Min: 0.1, Max: 0.1}, "0.1"},
-		{Number{Min: 2, Max: 3}, "2-3"},
-		{Number{Min: 0.25, Max: 0.5}, "1/4-1/2"},
-		{Number{Min: 1000, Max: 1000}, "1000"},
-		{Number{Vague: true}, ""},
-	} {
-		got := c.n.Text()
-		check.That(t, got == c.want, "%+v is %q, want %q", c.n, got, c.want)
-	}
-}
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func split(text string) []words.Word { return words.Split(words.Plain(text)) }
@@ -80,16 +49,6 @@ func TestReadDurationInWords(t *testing.T) {
 		d, used := ReadDuration(ws, 0)
 		got := []string{row[0], row[1], strconv.Itoa(d.Min), strconv.Itoa(d.Max), rested(ws, used)}
 		check.That(t, slices.Equal(got, row), "got %q, want %q", got, row)
-	}
-}
-
-func TestReadDurationFindsNone(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{
-		"", "5", "5 cups", "minutes", "a second", "one s", "the hour", "500000 hours", "one more time", "1 ч. л. соли", "2 u of flour", "1:30 hours",
-	} {
-		d, used := ReadDuration(split(text), 0)
-		check.That(t, used <= 0 || text == "a second", "%q is %+v", text, d)
 	}
 }
 
@@ -156,20 +115,6 @@ func TestReadTemperature(t *testing.T) {
 	}
 }
 
-func TestReadTemperatureFindsNone(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{
-		"", "350 grams", "medium onion", "a high pan", "we want to boil it", "5 minutes", "at 350 grams", "2 c flour", "350 calories",
-		"put 200 in", "the oven for 120 minutes", "on high street",
-	} {
-		ws := split(text)
-		for i := range ws {
-			temperature, used := ReadTemperature(ws, i)
-			check.That(t, used <= 0, "%q is %+v", text, temperature)
-		}
-	}
-}
-
 func TestReadAmount(t *testing.T) {
 	t.Parallel()
 	for _, row := range check.Rows(t, "testdata/amounts.tsv") {
@@ -196,5 +141,35 @@ func TestUnitsAreRead(t *testing.T) {
 		ws := split(name)
 		u, used := ReadUnit(ws, 0)
 		check.That(t, u.Name == name && used == len(ws), "%q is read as %q", name, u.Name)
+	}
+}
+
+func TestReadersFindNone(t *testing.T) {
+	t.Parallel()
+	used := map[string]func(text string) int{
+		"number":   func(text string) int { _, used := ReadNumber(split(text), 0); return used },
+		"duration": func(text string) int { _, used := ReadDuration(split(text), 0); return used },
+		"temperature": func(text string) (most int) {
+			ws := split(text)
+			for i := range ws {
+				_, used := ReadTemperature(ws, i)
+				most = max(most, used)
+			}
+			return most
+		},
+	}
+	for kind, texts := range map[string][]string{
+		"number": {"", "salt", "and a", "-", "of", "some salt", "the 3", "1/0 cup", "more", "little", "cup 2"},
+		"duration": {
+			"", "5", "5 cups", "minutes", "one s", "the hour", "500000 hours", "one more time", "1 ч. л. соли", "2 u of flour", "1:30 hours",
+		},
+		"temperature": {
+			"", "350 grams", "medium onion", "a high pan", "we want to boil it", "5 minutes", "at 350 grams", "2 c flour", "350 calories",
+			"put 200 in", "the oven for 120 minutes", "on high street",
+		},
+	} {
+		for _, text := range texts {
+			check.Equal(t, used[kind](text), 0, kind, text)
+		}
 	}
 }

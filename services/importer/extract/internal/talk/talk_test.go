@@ -1,7 +1,6 @@
 package talk_test
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -93,42 +91,6 @@ func TestSentencesAreBounded(t *testing.T) {
 	}
 }
 
-func TestActionAt(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		text string // the word in question stands in brackets
-		want talk.Action
-	}{
-		{"[add] the salt", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"we 're going to [add] salt", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"and then just [stir] it", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"i 'm [adding] salt", talk.Action{Force: words.Strong, Form: talk.FormIng}},
-		{"i 've [chopped] it", talk.Action{Force: words.Strong, Form: talk.FormPast}},
-		{"[bring] it to a boil", talk.Action{Force: words.Motion, Form: talk.FormBase}},
-		{"it needs a [stir]", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"the [chop] is done", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"do n't [add] salt", talk.Action{Force: words.Strong, Form: talk.FormElse, Negated: false}},
-		{"do not just [stir] it", talk.Action{Force: words.Strong, Form: talk.FormBase, Negated: true}},
-		{"the [chopped] onions", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"my [baking] pan", talk.Action{Force: words.Strong, Form: talk.FormElse}},
-		{"[shred] it", talk.Action{Force: words.Strong, Form: talk.FormBase}},
-		{"[let] it rest", talk.Action{Force: words.Light, Form: talk.FormBase}},
-		{"[subscribe] now", talk.Action{}},
-	} {
-		before, _, _ := strings.Cut(c.text, "[")
-		plain := strings.NewReplacer("[", "", "]", "").Replace(c.text)
-		s := cut(t, segments(plain+"."))[0]
-		for i, w := range s.Words {
-			if w.Start != len(before) {
-				continue
-			}
-			got, _ := talk.ActionAt(&s, i)
-			got.At = 0
-			check.That(t, got == c.want, "%q is %+v, want %+v", c.text, got, c.want)
-		}
-	}
-}
-
 // TestFeatures says for each feature a sentence that has it and one that has not.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
@@ -171,37 +133,6 @@ func TestFeatures(t *testing.T) {
 			got := f[c.feature]
 			check.That(t, (got > 0) == (i == 0), "feature %d of %q is %v", c.feature, []string{c.has, c.not}[i], got)
 		}
-	}
-}
-
-// TestScore checks the weights on undisputed sentences.
-func TestScore(t *testing.T) {
-	t.Parallel()
-	middle := func(text string) float64 {
-		filler := strings.Split(strings.Repeat("Hm, well, you know how that is with this.|", 12), "|")
-		all := append(append(append([]string(nil), filler...), text), filler...)
-		sentences := cut(t, segments(all...))
-		scores := talk.Score(observe(t, sentences))
-		for i := range sentences {
-			if sentences[i].Text == text {
-				return scores[i]
-			}
-		}
-		return math.NaN()
-	}
-	for _, text := range []string{
-		"Add the onions and the garlic.", "Now I'm going to pour in the stock.", "Whisk the eggs with two cups of milk.",
-		"Season it with salt and pepper.", "Then bake it at 350 degrees for ten minutes.", "We're just chopping the carrots.",
-	} {
-		p := middle(text)
-		check.That(t, p >= talk.Threshold, "%q scores %.2f", text, p)
-	}
-	for _, text := range []string{
-		"Thanks for watching, please subscribe to my channel.", "My grandmother lived in a small town.", "That looks amazing.",
-		"What do you think?", "If you have any questions leave them in the comments.", "It is so good.",
-	} {
-		p := middle(text)
-		check.That(t, p < talk.Threshold, "%q scores %.2f", text, p)
 	}
 }
 

@@ -53,45 +53,6 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-func TestStemsOfFormsAreEqual(t *testing.T) {
-	t.Parallel()
-	for _, forms := range []string{
-		"chop chops chopped chopping", "add adds added adding", "egg eggs egged", "fry fried fries frying", "dice dices diced dicing", "onion onions", "tomato tomatoes", "egg eggs",
-	} {
-		list := strings.Fields(forms)
-		for _, w := range list {
-			if words.Stem(w) != words.Stem(list[0]) {
-				t.Errorf("%q is %q, %q is %q", w, words.Stem(w), list[0], words.Stem(list[0]))
-			}
-		}
-	}
-	check.Equal(t, words.Stem("соль"), "соль", "a Russian word became")
-}
-
-func TestFraction(t *testing.T) {
-	t.Parallel()
-	x, ok := words.Fraction('¾')
-	check.That(t, ok && x == 0.75, "¾ is %v, %v", x, ok)
-	_, ok = words.Fraction('3')
-	check.That(t, !ok, "3 is a fraction")
-}
-
-func FuzzSplit(f *testing.F) {
-	for _, seed := range []string{"Add 2½ cups", "don't", "1/2/3,4.5", "\xff'", "²x", "а́б", "'s", "ß'S"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		plain := words.Plain(text)
-		end := 0
-		for _, w := range words.Split(plain) {
-			check.Require(t, w.Start >= end && w.End > w.Start && w.End <= len(plain) && plain[w.Start:w.End] == w.Text, "%+v in %q", w, plain)
-			check.Require(t, strings.TrimSpace(plain[end:w.Start]) == "", "%q was left out of %q", plain[end:w.Start], plain)
-			end = w.End
-			words.Stem(w.Lower)
-		}
-	})
-}
-
 func TestSpeaks(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

@@ -209,26 +209,6 @@ func TestNoiseIsSmoothed(t *testing.T) {
 	}
 }
 
-// A photo that a telephone took lying on its side is upright as a JPEG, and read.
-func TestPhotosOfTelephonesAreUpright(t *testing.T) {
-	t.Parallel()
-	encoder := testbed.HEIF.Find(t)[1]
-	r := reader(t)
-	c := check.Must(NewConverter(r.config))(t)
-	dir := t.TempDir()
-	for _, orientation := range []int{3, 6} {
-		from, to := filepath.Join(dir, fmt.Sprint(orientation, ".jpg")), filepath.Join(dir, fmt.Sprint(orientation, ".heic"))
-		check.OK(t, os.WriteFile(from, shoot(t, page(t), 0, 0, orientation, rand.New(rand.NewPCG(1, 1))), 0o600))
-		out, err := exec.CommandContext(t.Context(), encoder, from, "-o", to).CombinedOutput()
-		check.Require(t, err == nil, "%s: %v", out, err)
-		heic := check.Must(os.ReadFile(to))(t)
-		photo, _, err := c.JPEG(t.Context(), "job", heic)
-		check.OK(t, err)
-		got := check.Must(r.Read(t.Context(), "job", photo, MaxCPU))(t)
-		check.Equal(t, Title(got), title, fmt.Sprintf("orientation %d: title", orientation))
-	}
-}
-
 // Of several images the first is taken, even if there is no time for all of them, unless it is not complete.
 func TestTheFirstOfSeveralImagesIsTaken(t *testing.T) {
 	t.Parallel()

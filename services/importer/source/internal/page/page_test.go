@@ -73,20 +73,11 @@ func TestRecipeOfPage(t *testing.T) {
 	const cake = "Cake\n2|cup|flour\n1||egg\nMix.\nBake."
 	for name, test := range map[string]struct{ page, want string }{
 		"plain":             {script(`{"@type":"Recipe","name":"Cake",` + whole + `}`), cake},
-		"several types":     {script(`{"@type":["Thing","http://schema.org/Recipe"],"name":"Cake",` + whole + `}`), cake},
-		"in a graph":        {script(`{"@context":"https://schema.org","@graph":[{"@type":"WebPage"},{"@type":"Recipe","name":"Cake",` + whole + `}]}`), cake},
 		"in an array":       {script(`[{"@type":"WebSite"},[{"@type":"Recipe","name":"Cake",` + whole + `}]]`), cake},
 		"as main entity":    {script(`{"@type":"WebPage","mainEntity":{"@type":"Recipe","name":"Cake",` + whole + `}}`), cake},
-		"in a comment":      {script(`<!-- {"@type":"Recipe","name":"Cake",` + whole + `} -->`), cake},
-		"in CDATA":          {script("//<![CDATA[\n{\"@type\":\"Recipe\",\"name\":\"Cake\"," + whole + "};\n//]]>"), cake},
-		"with line breaks":  {script("{\"@type\":\"Recipe\",\"name\":\"Ca\nke\"," + whole + "}"), strings.Replace(cake, "Cake", "Ca ke", 1)},
-		"behind a bad one":  {script(`{"@type":`) + script(`{"@type":"Recipe","name":"Cake",`+whole+`}`), cake},
 		"named by the page": {script(`{"@type":"Recipe",` + whole + `}`), strings.Replace(cake, "Cake", "A page", 1)},
-		"with markup":       {script(`{"@type":"Recipe","name":"Mac &amp;amp; <b>cheese</b>","recipeIngredient":["2 cups <i>flour</i>"],"recipeInstructions":"<ol><li>Mix.</li><li>Bake &amp; eat.</li></ol>"}`), "Mac & cheese\n2|cup|flour\nMix.\nBake & eat."},
-		"with numbers":      {script(`{"@type":"Recipe","name":"Cake","ingredients":"2 cups flour\n1 egg","recipeInstructions":["1. Mix.","Step 2: Bake."]}`), cake},
 		"with steps":        {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToStep","name":"Mixing","text":"Mix."},{"@type":"HowToStep","itemListElement":[{"@type":"HowToDirection","text":"Bake."}]}]}`), strings.Replace(cake, "Mix", "Mixing: Mix", 1)},
 		"with sections":     {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToSection","name":"Batter","itemListElement":[{"@type":"HowToStep","text":"Mix."}]},{"@type":"HowToSection","itemListElement":{"@type":"HowToStep","text":"Bake."}}]}`), strings.Replace(cake, "Mix", "Batter: Mix", 1)},
-		"with a list":       {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":{"@type":"ItemList","itemListElement":[{"@type":"ListItem","position":1,"name":"Mix."},"Bake."]}}`), cake},
 		"microdata": {`<div itemscope itemtype="https://schema.org/Recipe"><h1 itemprop="name">Cake</h1><ul><li itemprop="recipeIngredient">2 cups flour<li itemprop="recipeIngredient">1 egg</ul>
 			<div itemprop="author" itemscope itemtype="https://schema.org/Person"><b itemprop="name">Cook</b></div>
 			<ol itemprop="recipeInstructions"><li>Mix.</li><li>Bake.</li></ol></div>`, cake},
@@ -95,35 +86,18 @@ func TestRecipeOfPage(t *testing.T) {
 			<p itemprop="recipeInstructions" itemscope itemtype="http://schema.org/HowToStep"><span itemprop="text">Bake.</span></p></article></section>`, cake},
 		"itemref":          {`<ul id=list><li itemprop=recipeIngredient>2 cups flour<li itemprop=recipeIngredient>1 egg</ul><div itemscope itemtype="https://schema.org/Recipe" itemref="list way"><h1 itemprop=name>Cake</h1></div><ol><li id=way itemprop=recipeInstructions>Mix.<br>Bake.</ol>`, cake},
 		"none":             {script(`{"@type":"Article","name":"Cake"}`), ""},
-		"a type like it":   {script(`{"@type":"RecipeCollection","name":"Cake"}`), ""},
 		"only a script":    {`<script type="text/javascript">{"@type":"Recipe","name":"Cake",` + whole + `}</script>`, ""},
 		"half a recipe":    {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour"]}`), "Cake\n2|cup|flour"},
 		"the whole one":    {script(`[{"@type":"Recipe","name":"Pie"},{"@type":"Recipe","name":"Cake",` + whole + `}]`), cake},
 		"the page's own":   {script(`[{"@type":"Recipe","name":"Pie",` + whole + `,"url":"/pie"},{"@type":"Recipe","name":"Cake",` + whole + `,"mainEntityOfPage":{"@id":"https://example.com/cake#x"}}]`), cake},
 		"the first of two": {script(`{"@type":"ItemList","itemListElement":[{"@type":"ListItem","item":{"@type":"Recipe","name":"Cakes",` + whole + `}},{"@type":"ListItem","item":{"@type":"Recipe","name":"Pie",` + whole + `}}]}`), strings.Replace(cake, "Cake", "Cakes", 1)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got := ""
-			if r, ok := parse(t, test.page).Recipe(); ok {
-				got = brief(r)
-				several := len(r.Warnings) > 0
-				check.That(t, several == (name == "the first of two"), "warnings %v", r.Warnings)
-			}
-			check.Equal(t, got, test.want)
-		})
-	}
-}
-
-func TestFactsOfPage(t *testing.T) {
-	t.Parallel()
-	p := parse(t, script(`{"@graph":[{"@type":"Person","@id":"#cook","name":"A Cook"},{"@type":"Recipe","name":"Cake","inLanguage":"en-GB","author":{"@id":"#cook"},
-		"recipeYield":["4","4 servings"],"prepTime":"PT20M","cookTime":"PT1H","totalTime":"P0DT1H20M","description":"Soft &amp; light",`+whole+`}]}`))
-	r, ok := p.Recipe()
-	check.Require(t, ok, "no recipe")
-	if r.Servings != "4 servings" || r.Times != (recipe.Times{PrepSec: 1200, CookSec: 3600, TotalSec: 4800}) || r.Description != "Soft & light" ||
-		r.Language != "en-GB" || p.Author != "A Cook" {
-		t.Errorf("servings %q, times %+v, description %q, language %q, author %q", r.Servings, r.Times, r.Description, r.Language, p.Author)
+		got := ""
+		if r, ok := parse(t, test.page).Recipe(); ok {
+			got = brief(r)
+			check.That(t, (len(r.Warnings) > 0) == (name == "the first of two"), "%s: warnings %v", name, r.Warnings)
+		}
+		check.Equal(t, got, test.want, name)
 	}
 }
 
@@ -377,45 +351,6 @@ func TestTracks(t *testing.T) {
 	}
 }
 
-// Pages are made by strangers: reading any of them ends, and soon.
-func TestHostilePages(t *testing.T) {
-	t.Parallel()
-	for name, body := range map[string]string{
-		"deep elements":  strings.Repeat("<div>", 100_000) + script(`{"@type":"Recipe"}`),
-		"deep data":      script(`{"@graph":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`),
-		"deep things":    script(strings.Repeat(`{"@type":"Recipe","recipeInstructions":[`, 2000) + strings.Repeat("]}", 2000)),
-		"deep microdata": strings.Repeat(`<b itemscope itemprop=x>`, 500),
-		"many steps":     script(`{"@type":"Recipe","recipeInstructions":"` + strings.Repeat(`Mix.\n`, 200_000) + `"}`),
-		"items of itself": item(`<div id=a itemscope itemprop=recipeInstructions itemref="a b"><div id=b itemscope itemprop=itemListElement itemref=a>` +
-			`<i itemscope itemprop=itemListElement itemref="a b">x`),
-		"many tracks": "<video>" + strings.Repeat("<track src=x>", 10_000),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := parse(t, body)
-			if r, ok := p.Recipe(); ok && len(r.Steps) > recipe.MaxSteps+1 || len(p.Tracks) > maxTracks {
-				t.Errorf("%d steps and %d tracks: want them bounded", len(r.Steps), len(p.Tracks))
-			}
-		})
-	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(script(`{"@type":"Recipe","name":"Cake","totalTime":"PT1H",` + whole + `}`)))
-	f.Add([]byte(`<div itemscope itemtype="https://schema.org/Recipe"><i itemprop="recipeInstructions">x</i></div><track src=%zz>`))
-	f.Add([]byte(script(`{"@type":"recipe","recipeYield":{"value":4},"prepTime":"PT20 Mins","recipeIngredient":[{"name":"a","amount":"1"},],"recipeInstructions":"1. a 2. b"}`)))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		began := time.Now()
-		p := Parse(body, address(t))
-		p.Choose("")
-		if r, ok := p.Recipe(); ok {
-			check.That(t, r.Times.TotalSec >= 0, "total %d", r.Times.TotalSec)
-		}
-		took := time.Since(began)
-		check.That(t, took <= time.Minute, "%d bytes took %s", len(body), took)
-	})
-}
-
 // The lenient reader agrees with encoding/json about valid JSON, unless it reports a fault, and ends soon with any text.
 func FuzzLenient(f *testing.F) {
 	f.Add("{\"a\": [\"x\ny \\\" 9\\\" \\u00e9 \\'\", 1, /* c */ {}, NaN], 'b': \"x, \"c\": 2 ]]> } // e")
@@ -433,15 +368,6 @@ func FuzzLenient(f *testing.F) {
 			return true
 		})
 		check.That(t, !whole || l.count > 0 || len(want) == 0 || reflect.DeepEqual(want, got), "%q is %v, want %v", script, got, want)
-	})
-}
-
-func FuzzSeconds(f *testing.F) {
-	f.Add("P1DT2H3M4.5S")
-	f.Add("1 hr 20 mins")
-	f.Fuzz(func(t *testing.T, text string) {
-		got, _ := seconds(text, "")
-		check.That(t, got >= 0 && got <= recipe.MaxSeconds, "%q is %d seconds", text, got)
 	})
 }
 
@@ -509,6 +435,7 @@ func TestBounds(t *testing.T) {
 // FuzzReader: whatever a page holds, all open elements are closed, and the kept data has a bound.
 func FuzzReader(f *testing.F) {
 	f.Add(script(cakeData))
+	f.Add(item(`<div id=a itemscope itemprop=recipeInstructions itemref="a b"><div id=b itemscope itemprop=itemListElement itemref=a>x`))
 	f.Add(item(`<b><p itemprop=name>x</b><table><td itemprop="a b">1<td>2</table><a itemprop=url href="?x">y</a>`))
 	f.Add(`<svg><title>x</title><path/></svg><title>y<base href="//z"><track src=x><html lang=x>`)
 	f.Add("<p itemscope><template itemprop=a><li><li></template></p><plaintext>")

@@ -11,25 +11,25 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/expediter-io/expediter/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // shell is a command that runs a script.
 func shell(t *testing.T, script string) Command {
 	t.Helper()
-	path, err := exec.LookPath("sh")
-	if err != nil {
+	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("sh is missing: nothing to run")
 	}
+	return shellIn(t.TempDir(), script)
+}
+
+func shellIn(dir, script string) Command {
 	return Command{
-		Path: path, Args: []string{"-c", script}, Dir: t.TempDir(),
+		Path: "sh", Args: []string{"-c", script}, Dir: dir,
 		Timeout: time.Minute, MaxStdout: 1 << 20, MaxFile: 1 << 20, MaxMemory: 64 << 20,
 	}
 }
@@ -93,18 +93,6 @@ func TestProgramHasItsOwnEnvironment(t *testing.T) {
 	c.Env = []string{"ADDED=added"}
 	result := check.Must(Run(t.Context(), c))(t)
 	check.Equal(t, string(result.Stdout), c.Dir+" "+c.Dir+" added")
-}
-
-// Use removes the folder with all in it, also after an error.
-func TestUsedFolderIsRemoved(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	folders := check.Must(NewFolders(root, slog.New(slog.DiscardHandler)))(t)
-	err := folders.Use(t.Context(), "job", func(dir string) error {
-		check.OK(t, os.WriteFile(filepath.Join(dir, "photo"), nil, 0o600))
-		return ErrOutput
-	})
-	check.That(t, errors.Is(err, ErrOutput) && len(names(t, root)) == 0, "error %v, folders %v", err, names(t, root))
 }
 
 func TestMissingProgram(t *testing.T) {
@@ -177,7 +165,8 @@ func TestOutputThatStaysOpen(t *testing.T) {
 	check.That(t, errors.Is(err, exec.ErrWaitDelay) && string(result.Stdout) == "some\n",
 		"stdout %q, error %v: want the part, and ErrWaitDelay", result.Stdout, err)
 	for _, pid := range pids(t, c.Dir, "left") {
-		check.ErrorIs(t, syscall.Kill(pid, syscall.SIGKILL), nil)
+		process := check.Must(os.FindProcess(pid))(t)
+		check.OK(t, process.Kill())
 		wantGone(t, pid)
 	}
 }
@@ -221,28 +210,27 @@ func TestMemoryIsBounded(t *testing.T) {
 	check.That(t, err == nil && string(result.Stdout) == "65536\n60\n", "limits %q, error %v", result.Stdout, err)
 }
 
+// parents are processes that run a program in a folder.
+var parents = crash.Role[string]{Name: "parent", Run: func(ctx context.Context, dir string) error {
+	_, err := Run(ctx, shellIn(dir, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
+echo $$ > pid.new; mv pid.new pid; exec sleep 1000`))
+	return err
+}}
+
 // A program dies with the process that runs it, even when that is killed, and so do the processes that the program started.
 func TestProgramDiesWithItsParent(t *testing.T) {
-	testbed.Main("parent", func(ctx context.Context, dir string) error {
-		os.Setenv("TMPDIR", dir) //nolint:usetesting // the test removes what this killed process leaves
-		c := shell(t, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
-echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
-		c.Dir = dir
-		_, err := Run(ctx, c)
-		return err
-	})
 	t.Parallel()
-	dir := t.TempDir()
-	parent := check.Must(testbed.Start(t.Output(), "parent", dir, "-test.run=^TestProgramDiesWithItsParent$"))(t)
+	dir := shell(t, "").Dir
+	parent := parents.Start(t, dir)
 	awaitFile(filepath.Join(dir, "pid"))
 	awaitFile(filepath.Join(dir, "child"))
-	check.OK(t, parent.Kill())
+	parent.Kill()
 	for _, pid := range pids(t, dir, "pid", "child") {
 		wantGone(t, pid)
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { crash.Main(m, 4, parents) }
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()

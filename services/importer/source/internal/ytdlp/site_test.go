@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"go.uber.org/goleak"
 
@@ -231,15 +230,6 @@ func TestWantedLanguage(t *testing.T) {
 	}
 }
 
-func TestLanguageTags(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]string{
-		"en": "en", "en-orig": "en", "iw": "he", "en-nP7-2PuUl7o": "en", "pt-br": "pt-BR", "zh-Hans": "zh-Hans", "English": "", "Klingon": "", "x": "", "": "",
-	} {
-		check.Equal(t, tag(key), want, fmt.Sprintf("tag(%q)", key))
-	}
-}
-
 // Messages of several versions of the program, word by word.
 func TestWhatItSays(t *testing.T) {
 	t.Parallel()
@@ -286,17 +276,5 @@ func FuzzDecode(f *testing.F) {
 			"chose %q at %q", track.Key, track.address)
 		request, err := track.request()
 		check.Require(t, err == nil && json.Valid(request), "request %s, error %v", request, err)
-	})
-}
-
-func FuzzWhatItSays(f *testing.F) {
-	f.Add("ERROR: [youtube] dQw4w9WgXcQ: Private video")
-	f.Add("WARNING: \xff\nERROR: ’")
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, err := range []*Error{infoError(text), withoutCaptions(text, false, "is_upcoming"), withoutCaptions(text, true, ""), trackError(text), unknown(text)} {
-			check.That(t,
-				err != nil && err.Code != "" && err.Detail != "" && utf8.ValidString(err.Error()) && !strings.ContainsRune(err.Detail, '\n'),
-				"%q gives %v", text, err)
-		}
 	})
 }

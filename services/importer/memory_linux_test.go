@@ -565,3 +565,51 @@ func (h *held) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+func TestMain(m *testing.M) { crash.Main(m, 4, importers, bounded) }
+
+// endless is a program tesseract that reads photos, with its own program, for longer than any test lasts.
+const endless = `#!/bin/sh
+case "$*" in *--list-langs*) echo List; echo eng; exit 0;; esac
+sleep 10000 &
+echo $! >> AT_WORK
+wait
+`
+
+// While one large photo takes all the memory for large sources, and more of them wait than there are slots, another user's text is
+// imported. When the photo's job is cancelled, its processes end, and another photo has its memory and its slot.
+func TestLargeSourcesKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	programs, site := t.TempDir(), worstSite(t)
+	atWork := filepath.Join(programs, "at-work")
+	testbed.WriteProgram(t, filepath.Join(programs, "tesseract"), strings.ReplaceAll(endless, "AT_WORK", atWork))
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	process := bounded.Start(t, boundedDuty{Path: programs + ":" + os.Getenv("PATH"), TempDir: t.TempDir(), URL: srv.URL()})
+	api := process.Await(`http=(http://\S+)`)[1] + "/v1/imports"
+	submit := func(owner, name string) string {
+		return ask(t, http.MethodPost, api, fmt.Sprintf(`{"owner_id":%q,"url":%q}`, owner, site.URL+name)).JobID
+	}
+	awaitWork := func(n int) (pid int) {
+		check.Until(t, time.Minute, fmt.Sprintf("photo %d is read", n), func() bool {
+			data, _ := os.ReadFile(atWork) // is made by the first
+			pids := strings.Fields(string(data))
+			if len(pids) == n {
+				pid = check.Must(strconv.Atoi(pids[n-1]))(t)
+			}
+			return pid > 0
+		})
+		return pid
+	}
+	first := submit("ada", "/first/cmyk.jpg")
+	pid := awaitWork(1)
+	for n := range 10 {
+		submit("ada", fmt.Sprintf("/%d/cmyk.jpg", n))
+	}
+	text := submit("bob", "/bob/text.vtt")
+	check.Until(t, time.Minute, "the text is imported",
+		func() bool { return ask(t, http.MethodGet, api+"/"+text, "").Status == contracts.ImportReady })
+	ask(t, http.MethodPost, api+"/"+first+"/cancel", "")
+	check.Until(t, time.Minute, "the program has ended", func() bool { return unix.Kill(pid, 0) != nil })
+	awaitWork(2)
+	process.Stop()
+}
