@@ -182,31 +182,37 @@ func TestOneSidedPartition(t *testing.T) {
 			"everything is lost":           func(natstest.Frame) bool { return true },
 		} {
 			runInBubble(t, fmt.Sprintf("%s/%s", ttl, name), func(t *testing.T, b *bed) {
-				for range 10 {
-					testPartition(t, b, ttl, cut)
+				for i := range 12 {
+					testPartition(t, b, ttl, cut, i)
 				}
 			})
 		}
 	}
 }
 
-func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Frame) bool) {
+// testPartition is run i: with each number of lost answers when the lock is taken, with and without lost answers to renewals, and with the
+// cut at once and later.
+func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Frame) bool, i int) {
 	t.Helper()
-	holder, p := b.ProxiedLocker(t, kvlock.LockerConfig{TTL: ttl})
+	lost, renewalsLost, waits := i%3, i/3%2 == 1, i/6 == 1
+	holder, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second, TTL: ttl})
 	other := b.Locker(t, kvlock.LockerConfig{TTL: ttl})
 	var only alone
 	release(t, acquire(t, other, "l")) // it sees all that is written from now on
-	if rand.IntN(2) == 0 {
-		p.Hit(testbed.Writes("l"), natstest.ReplyLost, 1) // the lease counts from the first request, and is acknowledged a second later
+	if lost > 0 {
+		p.Hit(testbed.Writes("l"), natstest.ReplyLost, lost) // the lease counts from the first request, and is acknowledged later
 	}
 	lease := acquire(t, holder, "l")
 	only.took(t, lease)
-	if rand.IntN(2) == 0 {
+	if renewalsLost {
 		p.Hit(testbed.Writes("l"), natstest.ReplyLost, 2) // before the cut, renewals are applied without an acknowledgement
 	}
 	w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
-	if rand.IntN(2) == 0 {
-		pass(time.Duration(rand.Int64N(int64(2 * ttl))))
+	switch {
+	case waits && renewalsLost: // until the first renewal is acknowledged, two seconds later
+		pass(ttl/3 + 2100*time.Millisecond + rand.N(ttl/4))
+	case waits:
+		pass(rand.N(2 * ttl))
 	}
 	start := time.Now()
 	p.Filter(natstest.Losing(cut))

@@ -138,7 +138,10 @@ func TestAssets(t *testing.T) {
 	for _, name := range []string{"ENRICH_JOBS", "KV_enrich", "KV_jobs", "KV_requests"} {
 		check.ErrorContains(t, check.Err(Start(t.Context(), nc, cfg)), "stream "+name+" is missing")
 	}
-	check.OK(t, begin(t, nc, config()).Stop())
+	first := begin(t, nc, config())
+	request := contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A")}, WaitMS: 30_000}
+	check.OK(t, check.Err(first.Enrich(t.Context(), request))) // so its worker has made the consumer
+	check.OK(t, first.Stop())
 	changed := check.Must(js.Stream(t.Context(), "KV_requests"))(t).CachedInfo().Config
 	changed.MaxBytes = 12345678
 	check.OK(t, check.Err(js.UpdateStream(t.Context(), changed)))

@@ -28,8 +28,8 @@ import (
 
 func TestInboxOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	w := newWeb(t, p.start(&pigeon{}, listening))
+	p := newFixture(t, natstest.Server(t))
+	w := newHTTPClient(t, p.start(&provider{}, listening))
 	for i := range 5 {
 		p.publish(event(fmt.Sprintf("e%d", i), "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType, e.UserID = "CUSTOMER", "a/b" }))
 		p.settled(i + 1)
@@ -55,8 +55,7 @@ func TestInboxOverHTTP(t *testing.T) {
 	}
 	status, body := w.call(http.MethodPost, "/v1/users/a%2Fb/inbox?type=CUSTOMER", `{"state":"archived","events":["e0","e1","gone"]}`)
 	check.That(t, status == 200 && body == `{"counts":{"archived":2,"read":0,"unread":3},"marked":2}`+"\n", "%d %s", status, body)
-	status, body = w.call(http.MethodPost, "/v1/users/a%2Fb/inbox", `{"state":"read"}`)
-	check.That(t, status == 200 && strings.Contains(body, `"read":3,"unread":0},"marked":3`), "%d %s", status, body)
+	check.Contains(t, w.wants(200, http.MethodPost, "/v1/users/a%2Fb/inbox", `{"state":"read"}`), `"read":3,"unread":0},"marked":3`)
 	archived := get[page](w, "/v1/users/a%2Fb/inbox?state=archived")
 	check.That(t, len(archived.Items) == 2 && archived.Items[0].EventID == "e1", "%+v", archived)
 	other := get[page](w, "/v1/users/a/inbox")
@@ -67,19 +66,19 @@ func TestInboxOverHTTP(t *testing.T) {
 // changes that it has missed.
 func TestInboxIsLive(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	n := p.start(&pigeon{}, listening)
-	w := newWeb(t, n)
-	tell := func(id, user string) {
+	p := newFixture(t, natstest.Server(t))
+	n := p.start(&provider{}, listening)
+	w := newHTTPClient(t, n)
+	publish := func(id, user string) {
 		p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType, e.UserID = "CUSTOMER", user }))
 	}
-	tell("e0", "ada")
+	publish("e0", "ada")
 	p.settled(1)
 	first, end := w.listen("/v1/users/ada/inbox/events")
 	id, item, _ := first()
 	check.Require(t, item.EventID == "e0", "%+v", item)
-	tell("e1", "eve")
-	tell("e2", "ada")
+	publish("e1", "eve")
+	publish("e2", "ada")
 	_, item, _ = first()
 	check.Require(t, item.EventID == "e2", "%+v", item)
 	check.OK(t, check.Err(n.Inbox.Mark(t.Context(), "CUSTOMER", "ada", "e0", inapp.Read)))
@@ -96,7 +95,7 @@ func TestInboxIsLive(t *testing.T) {
 		t.Context(), w.base+"/v1/users/ada/inbox/ws?last_event_id="+id, &websocket.DialOptions{HTTPClient: w.client})
 	check.OK(t, err)
 	defer conn.CloseNow()
-	tell("e3", "ada")
+	publish("e3", "ada")
 	described := servicetest.Described(t, api.OpenAPI)
 	for _, want := range []string{"e2", "e0", "e3"} {
 		_, data, err := conn.Read(t.Context())
@@ -117,7 +116,7 @@ func TestInboxIsLive(t *testing.T) {
 }
 
 // listen reads server-sent events. more is false at the end of the stream.
-func (w *web) listen(path string, header ...string) (next func() (id string, item inapp.Item, more bool), end func()) {
+func (w *httpClient) listen(path string, header ...string) (next func() (id string, item inapp.Item, more bool), end func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	resp := w.request(ctx, http.MethodGet, path, "", header...)
@@ -162,7 +161,7 @@ func (f *follower) sees(want string) {
 func followEvents(t *testing.T, client *http.Client, base, secret string) *follower {
 	t.Helper()
 	f := &follower{T: t, events: make(chan string, 10)}
-	w := &web{T: t, base: base, client: client}
+	w := &httpClient{T: t, base: base, client: client}
 	next, end := w.listen("/v1/users/ada/inbox/events", "Authorization", "Bearer "+secret)
 	go func() {
 		defer close(f.events)
@@ -210,11 +209,11 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 			check.OK(t, err)
 		}
 		listener := servicetest.NewPipes()
-		p := newPlace(t, srv)
-		n := p.start(&pigeon{}, func(c *Config) { c.Keys, c.Listen, c.Listener = path, "", listener })
+		p := newFixture(t, srv)
+		n := p.start(&provider{}, func(c *Config) { c.Keys, c.Listen, c.Listener = path, "", listener })
 		client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 		t.Cleanup(client.CloseIdleConnections)
-		tell := func(id string) {
+		publish := func(id string) {
 			p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType, e.UserID = "CUSTOMER", "ada" }))
 		}
 		streams := map[string][]*follower{}
@@ -229,17 +228,17 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 				}
 			}
 		}
-		tell("e0")
+		publish("e0")
 		see("e0", "idle", "lasting", "revoked", "short")
 		check.OK(t, access.Revoke(path, "revoked"))
 		<-time.After(3 * time.Second) // a service has read the file
-		tell("e1")
+		publish("e1")
 		see("e1", "idle", "lasting", "short")
 		see("", "revoked")
 		check.OK(t, access.Revoke(path, "idle"))
 		see("", "idle") // with a heartbeat: no event comes
 		<-time.After(life)
-		tell("e2")
+		publish("e2")
 		see("e2", "lasting")
 		see("", "short")
 		check.ErrorIs(t, n.Stop(), nil)
@@ -247,23 +246,23 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 	})
 }
 
-// An event that cannot be planned says so, and why, until it is told again, or its letter is replayed. Another event under
+// An event that cannot be planned says so, and why, until it is told again, or its dead letter is replayed. Another event under
 // its id changes nothing about it.
 func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newFixture(t, natstest.Server(t))
 	p.directory(users("RESTAURANT_USER", 2)...)
 	file := writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp]}}}")
-	n := p.start(&pigeon{}, func(c *Config) { c.Rules, c.RulesEvery = file, time.Hour })
+	n := p.start(&provider{}, func(c *Config) { c.Rules, c.RulesEvery = file, time.Hour })
 	nobody := event("evt-001", "X")
-	refused := func(letters int) {
+	refused := func(deadLetters int) {
 		t.Helper()
-		p.until("it is dead-lettered", func() bool { return len(p.letters()) == letters })
+		p.until("it is dead-lettered", func() bool { return len(p.deadLetters()) == deadLetters })
 		e, err := n.Event(t.Context(), "evt-001")
 		check.Require(t, err == nil && e.State == plan.StateRefused && strings.Contains(e.Reason, "no user_id") &&
 			!strings.Contains(e.Reason, "cancelled"), "%+v: %v", e, err)
 	}
-	told := func(want Accepted) {
+	publish := func(want Accepted) {
 		t.Helper()
 		want.Duplicate, want.EventID = true, "evt-001"
 		got, err := n.Publish(t.Context(), nobody)
@@ -271,16 +270,16 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	}
 	p.publish(nobody) // without an id that the stream would know
 	refused(1)
-	told(Accepted{State: plan.StateSeen})
+	publish(Accepted{State: plan.StateSeen})
 	refused(2)
 	p.publish(event("evt-001", "X", func(e *recipient.Event) { e.Payload = json.RawMessage(`{"guests":5}`) }))
 	refused(3)
 	check.OK(t, os.WriteFile(file, []byte("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}"), 0o600))
 	n.rules.look(t.Context())
-	told(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
-	p.publish(nobody)                        // as a replay does
+	publish(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
+	p.publish(nobody)                           // as a replay does
 	e := p.expanded(n, "evt-001")
 	check.That(t, e.Reason == "" && e.Notifications == 2, "%+v", e)
-	told(Accepted{State: plan.StateExpanded})
+	publish(Accepted{State: plan.StateExpanded})
 	p.settled(2)
 }

@@ -3,10 +3,8 @@ package notifier
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +18,6 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	_ "github.com/expediter-io/expediter/internal/testbed/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -28,19 +25,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 2, notifiers, planner) }
+func TestMain(m *testing.M) { crash.Main(m, 2, notifiers) }
 
 // patience ends a test that waits in vain. No test's outcome depends on it otherwise.
 const patience = time.Minute
 
-// pigeon is a channel that counts its messages, by message id. By default it takes everything.
-type pigeon struct {
+// provider is a channel that counts its messages, by message id. By default it takes everything.
+type provider struct {
 	name string
 	send func(ctx context.Context, m channel.Message) (channel.Receipt, error)
 
@@ -48,14 +44,14 @@ type pigeon struct {
 	sent map[string][]channel.Message
 }
 
-func (p *pigeon) Name() string {
+func (p *provider) Name() string {
 	if p.name == "" {
-		return "pigeon"
+		return "push"
 	}
 	return p.name
 }
 
-func (p *pigeon) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+func (p *provider) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	p.mu.Lock()
 	if p.sent == nil {
 		p.sent = map[string][]channel.Message{}
@@ -69,7 +65,7 @@ func (p *pigeon) Send(ctx context.Context, m channel.Message) (channel.Receipt, 
 }
 
 // counts are how many different messages there were, and how many calls.
-func (p *pigeon) counts() (messages, calls int) {
+func (p *provider) counts() (messages, calls int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, all := range p.sent {
@@ -82,15 +78,15 @@ const testRules = `
 version: 1
 events:
   RESERVATION_REQUESTED:
-    RESTAURANT_USER: {channels: [inapp, pigeon], category: reservations, template: reservation.requested}
+    RESTAURANT_USER: {channels: [inapp, push], category: reservations, template: reservation.requested}
     CUSTOMER: {scope: user, channels: [inapp]}
   FOR_ALL:
     RESTAURANT_USER: {scope: all, channels: [inapp]}
     CUSTOMER: {scope: all, channels: [inapp]}
     AGENCY_USER: {scope: all, channels: [inapp]}
-    ADMIN: {scope: all, channels: [inapp, pigeon]}
+    ADMIN: {scope: all, channels: [inapp, push]}
   URGENT:
-    RESTAURANT_USER: {channels: [inapp, pigeon], category: reservations, priority: critical}
+    RESTAURANT_USER: {channels: [inapp, push], category: reservations, priority: critical}
 `
 
 func writeRules(t testing.TB, text string) string {
@@ -98,6 +94,19 @@ func writeRules(t testing.TB, text string) string {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
+}
+
+// writeTexts writes a folder with the parts of one template, of which those that are "" are left out.
+func writeTexts(t testing.TB, name, subject, text, html string) string {
+	t.Helper()
+	dir := t.TempDir()
+	check.OK(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	for part, content := range map[string]string{"subject": subject, "txt": text, "html": html} {
+		if content != "" {
+			check.OK(t, os.WriteFile(filepath.Join(dir, name, "default."+part), []byte(content), 0o600))
+		}
+	}
+	return dir
 }
 
 // config is that of a notifier that makes its streams, and has one channel beside the inbox, and no API.
@@ -108,8 +117,8 @@ func config(of channel.Channel, rules string) Config {
 	}
 }
 
-// place is a server with everything declared on it, and its own client.
-type place struct {
+// fixture is a server with everything declared on it, and its own client.
+type fixture struct {
 	*testing.T
 
 	as    []nats.Option // the options of notifiers' connections; with any, a notifier makes no streams
@@ -119,17 +128,17 @@ type place struct {
 	srv   *natsrun.Server
 }
 
-func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
+func newFixture(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *fixture {
 	t.Helper()
 	js, records := recordtest.Open(t, srv, opts...)
-	return &place{T: t, store: deliveries.New(records), js: js, nc: js.Conn(), srv: srv}
+	return &fixture{T: t, store: deliveries.New(records), js: js, nc: js.Conn(), srv: srv}
 }
 
 // start starts a notifier, which the test's end stops.
-func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
+func (p *fixture) start(of *provider, mutate ...func(*Config)) *Notifier {
 	p.Helper()
 	nc, _ := natstest.Connect(p.T, p.srv, p.as...)
-	cfg := config(pigeons, writeRules(p.T, testRules))
+	cfg := config(of, writeRules(p.T, testRules))
 	cfg.CreateAssets = p.as == nil
 	for _, m := range mutate {
 		m(&cfg)
@@ -142,7 +151,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 }
 
 // directory puts recipients into the directory: the users of restaurant 5, and the others by themselves.
-func (p *place) directory(users ...contracts.Recipient) *recipient.Directory {
+func (p *fixture) directory(users ...contracts.Recipient) *recipient.Directory {
 	p.Helper()
 	d := recipient.NewDirectory(p.js, recordtest.Client(p, p.js))
 	for _, r := range users {
@@ -169,8 +178,11 @@ func event(id, kind string, mutate ...func(*recipient.Event)) recipient.Event {
 	return e
 }
 
+// toStaff has an event notify the users of its restaurant.
+func toStaff(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
+
 // publish publishes an event, without a message id: the stream's window is not tested.
-func (p *place) publish(e recipient.Event) {
+func (p *fixture) publish(e recipient.Event) {
 	p.Helper()
 	data := check.Must(contracts.Encode(e))(p)
 	subject := check.Must(contracts.EventSubject(e.AggregateType, e.EventType))(p)
@@ -178,49 +190,21 @@ func (p *place) publish(e recipient.Event) {
 }
 
 // until waits for a condition, which it asks for again and again.
-func (p *place) until(condition string, met func() bool) {
+func (p *fixture) until(condition string, met func() bool) {
 	p.Helper()
 	check.Until(p, patience, condition, met)
 }
 
-// notifications are the subjects of all notifications that there are, and how often each was stored, or delivered without being stored.
-func (p *place) rows() map[string]uint64 {
-	p.Helper()
-	all := maps.Clone(p.stored())
-	for _, row := range p.atOnce() {
-		all[check.Must(keys.Send(&row))(p)]++
-	}
-	return all
-}
-
 // stored are the subjects of the notifications that are stored, and how often each was.
-func (p *place) stored() map[string]uint64 {
+func (p *fixture) stored() map[string]uint64 {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
 	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter("notify.send.>")))(p)
 	return info.State.Subjects
 }
 
-// atOnce are the notifications that were delivered without being stored.
-func (p *place) atOnce() (rows []contracts.Notification) {
-	p.Helper()
-	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketInbox))(p)
-	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(">")))(p)
-	for subject := range info.State.Subjects {
-		msg, err := stream.GetLastMsgForSubject(p.Context(), subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) { // removed in the meantime
-			continue
-		}
-		check.OK(p, err)
-		if row, _, ok := deliveries.RowAtOnce(kvrecord.Record{Data: msg.Data, Header: msg.Header, Revision: msg.Sequence, Subject: subject}); ok {
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
 // expanded waits until an event is known to have all its notifications, which is noted after the last of them is there to be sent.
-func (p *place) expanded(n *Notifier, id string) *plan.Event {
+func (p *fixture) expanded(n *Notifier, id string) *plan.Event {
 	p.Helper()
 	var known *plan.Event
 	p.until(id+" is expanded", func() bool {
@@ -232,16 +216,16 @@ func (p *place) expanded(n *Notifier, id string) *plan.Event {
 }
 
 // settled waits until n notifications of all events have ended.
-func (p *place) settled(n int) map[string]*deliveries.Delivery {
+func (p *fixture) settled(n int) map[string]*deliveries.Delivery {
 	p.Helper()
 	var all map[string]*deliveries.Delivery
 	var open []string
 	defer func() {
 		if p.Failed() {
-			p.Logf("%d rows, of which have not ended: %s", len(all), strings.Join(open, "; "))
+			p.Logf("%d notifications, of which have not ended: %s", len(all), strings.Join(open, "; "))
 		}
 	}()
-	p.until(fmt.Sprintf("%d rows settled", n), func() bool {
+	p.until(fmt.Sprintf("%d notifications settled", n), func() bool {
 		all, open = p.deliveries(), nil
 		for key, d := range all {
 			if !d.State.Ended() {
@@ -254,33 +238,33 @@ func (p *place) settled(n int) map[string]*deliveries.Delivery {
 }
 
 // deliveries are the records of all notifications, by key.
-func (p *place) deliveries() map[string]*deliveries.Delivery {
+func (p *fixture) deliveries() map[string]*deliveries.Delivery {
 	p.Helper()
 	all := map[string]*deliveries.Delivery{}
-	for subject := range p.rows() {
-		key, _, _ := keys.OfSubject(subject)
-		var err error
-		if all[key], err = p.store.Get(p.Context(), key); err != nil {
-			p.Fatal(err)
+	for _, scan := range []func(context.Context, uint64, int) ([]deliveries.Entry, int, uint64, error){p.store.Scan, p.store.ScanItems} {
+		entries, _, _, err := scan(p.Context(), 1, 10_000)
+		check.OK(p, err)
+		for _, entry := range entries {
+			all[entry.Key] = entry.Delivery
 		}
 	}
 	return all
 }
 
-// letters returns the dead letters.
-func (p *place) letters() []contracts.DeadLetter {
+// deadLetters returns the dead letters.
+func (p *fixture) deadLetters() []contracts.DeadLetter {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamDead))(p)
 	info := check.Must(stream.Info(p.Context()))(p)
-	var letters []contracts.DeadLetter
+	var deadLetters []contracts.DeadLetter
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		msg, err := stream.GetMsg(p.Context(), sequence)
 		if err != nil {
 			continue
 		}
-		if letter, err := worker.ParseDeadLetter(msg.Data); err == nil && letter.Subject != "" {
-			letters = append(letters, letter)
+		if deadLetter, err := worker.ParseDeadLetter(msg.Data); err == nil && deadLetter.Subject != "" {
+			deadLetters = append(deadLetters, deadLetter)
 		}
 	}
-	return letters
+	return deadLetters
 }

@@ -142,7 +142,7 @@ func results(ctx context.Context, t *testing.T, on *crash.Servers, all []contrac
 }
 
 // TestProof: while instances and servers fail, every client gets an answer about every place, once, and no place is looked up after a
-// client has been told of it.
+// client has received its answer.
 func TestProof(t *testing.T) { crash.Proof(t, "lookups", prove) }
 
 func prove(t *testing.T, on *crash.Servers, r *rand.Rand, until time.Time) crash.Result {

@@ -295,8 +295,7 @@ func TestRandomCalls(t *testing.T) {
 		for seldom() < enough && run < most && !t.Failed() {
 			rapid.Check(bubbled{t}, sequence)
 		}
-		t.Logf("%v in %d runs", totals, run)
-		check.That(t, seldom() >= enough, "too little happened")
+		check.That(t, seldom() >= enough, "too little happened: %v in %d runs", totals, run)
 	})
 }
 

@@ -107,17 +107,17 @@ func bubble(t *testing.T, name string, test func(s *server), mutate ...func(*pro
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s, pipes := &server{T: t, always: text(200, good)}, servicetest.NewPipes()
-			far := &httptest.Server{
+			remote := &httptest.Server{
 				Config:   &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute},
 				Listener: pipes,
 			}
-			far.Start()
-			cfg := provider.Config{Transport: &http.Transport{DialContext: pipes.DialContext, DisableKeepAlives: true}, URL: far.URL}
+			remote.Start()
+			cfg := provider.Config{Transport: &http.Transport{DialContext: pipes.DialContext, DisableKeepAlives: true}, URL: remote.URL}
 			for _, m := range mutate {
 				m(&cfg)
 			}
 			s.Client = check.Must(provider.New(cfg))(t)
-			defer far.Close()
+			defer remote.Close()
 			test(s)
 		})
 	})
@@ -169,9 +169,9 @@ func TestAPlaceIsPosted(t *testing.T) {
 		check.Equal(t, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"), "POST /venues application/json", "type")
 		text(200, good)(w, r)
 	}
-	far := httptest.NewServer(http.HandlerFunc(keep))
-	defer far.Close()
-	client := check.Must(provider.New(provider.Config{Key: "s3cr3t", Name: "other", URL: far.URL + "/venues"}))(t)
+	remote := httptest.NewServer(http.HandlerFunc(keep))
+	defer remote.Close()
+	client := check.Must(provider.New(provider.Config{Key: "s3cr3t", Name: "other", URL: remote.URL + "/venues"}))(t)
 	got := check.Must(client.Search(t.Context(), pizzaHouse))(t)
 	check.Equal(t, posted, pizzaHouse)
 	want := []provider.Venue{
@@ -253,11 +253,11 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	private := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the private address was called") }))
 	defer private.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		far := httptest.NewServer(http.RedirectHandler(private.URL, status))
-		client := check.Must(provider.New(provider.Config{Key: "s3cr3t", URL: far.URL + "/s3cr3t"}))(t)
+		remote := httptest.NewServer(http.RedirectHandler(private.URL, status))
+		client := check.Must(provider.New(provider.Config{Key: "s3cr3t", URL: remote.URL + "/s3cr3t"}))(t)
 		_, err := client.Search(t.Context(), pizzaHouse)
 		check.Contains(t, failure(t, err, provider.KindMisconfigured).Error(), "redirects are not followed")
-		far.Close()
+		remote.Close()
 		_, err = client.Search(t.Context(), pizzaHouse) // now that nobody listens there
 		failed := failure(t, err, provider.KindUnavailable)
 		check.That(t, !strings.Contains(failed.Error(), "s3cr3t"), "the error has the path of the URL: %v", failed)

@@ -153,7 +153,6 @@ func (s *run) everybodyTurns(healed int64) {
 		}
 		return len(left) == 0
 	})
-	s.t.Logf("everybody had a turn %s after the last fault", time.Duration(now()-healed).Round(time.Millisecond))
 }
 
 // readAll reads the guarded values, and the results that were accepted.

@@ -127,28 +127,3 @@ func TestTTLsAreWholeSeconds(t *testing.T) {
 		check.That(t, (err == nil) == ok, "%s: got %v, want ok %v", ttl, err, ok)
 	}
 }
-
-func TestLater(t *testing.T) {
-	t.Parallel()
-	at := time.Now()
-	type entry struct {
-		revision uint64
-		created  time.Time
-	}
-	tests := []struct {
-		name    string
-		e, last entry
-		want    bool
-	}{
-		{"later", entry{2, at}, entry{1, at}, true},
-		{"the same", entry{2, at}, entry{2, at}, false},
-		{"earlier, from a replica that lags", entry{1, at}, entry{2, at.Add(time.Second)}, false},
-		{"lower, of a recreated bucket", entry{1, at.Add(time.Second)}, entry{2, at}, true},
-		{"gone", entry{0, time.Time{}}, entry{2, at}, true},
-		{"still gone", entry{0, time.Time{}}, entry{0, time.Time{}}, false},
-		{"back", entry{3, at}, entry{0, time.Time{}}, true},
-	}
-	for _, tt := range tests {
-		check.Equal(t, Later(tt.e.revision, tt.e.created, tt.last.revision, tt.last.created), tt.want, tt.name)
-	}
-}

@@ -228,7 +228,7 @@ func TestDisconnects(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	srv := natstest.Server(t)
-	p := far{let: make(chan struct{}, nPlaces)}
+	p := fakeProvider{let: make(chan struct{}, nPlaces)}
 	o := options{Config: enrich.Config{Providers: []provider.Provider{p}}, heartbeat: 1e6, works: true}
 	instances := []*instance{start(t, srv, o), start(t, srv, o)}
 	instances[0].ask(t, contracts.EnrichRequest{RequestID: "req-1", Results: places(nPlaces)})
@@ -285,7 +285,7 @@ func follow(ctx context.Context, client *http.Client, base string, l *listener, 
 	}
 	var wrong error
 	err = events(resp.Body, func(e event) bool {
-		wrong = l.hear(e.id, e.kind, []byte(e.data))
+		wrong = l.take(e.id, e.kind, []byte(e.data))
 		return wrong == nil && !first
 	})
 	if wrong != nil || !errors.Is(err, errEnd) {

@@ -40,12 +40,12 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 // patience ends a test that waits in vain.
 const patience = 5 * time.Minute
 
-// far is a provider that answers each search when the test lets it.
-type far struct{ let chan struct{} }
+// fakeProvider is a provider that answers each search when the test lets it.
+type fakeProvider struct{ let chan struct{} }
 
-func (far) Name() string { return contracts.ProviderWolt }
+func (fakeProvider) Name() string { return contracts.ProviderWolt }
 
-func (f far) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+func (f fakeProvider) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	if f.let != nil {
 		select {
 		case <-f.let:
@@ -85,7 +85,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	o.Enabled, o.Deprecated = true, true
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, patience)
 	if o.Providers == nil {
-		o.Providers = []provider.Provider{far{}}
+		o.Providers = []provider.Provider{fakeProvider{}}
 	}
 	enricher := check.Must(enrich.New(t.Context(), js, o.Config))(t)
 	t.Cleanup(enricher.Close)
@@ -203,8 +203,8 @@ func newListener() *listener {
 	return &listener{states: map[string]contracts.ProviderState{}, told: map[string]int{}}
 }
 
-// hear takes one event in.
-func (l *listener) hear(id, kind string, data []byte) error {
+// take takes one event in.
+func (l *listener) take(id, kind string, data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = id

@@ -29,7 +29,7 @@ var one = contracts.Restaurant{PlaceID: "ChIJ123", Name: "Pizza House", Address:
 // begin starts an instance whose provider waits for let, and asks for one place.
 func begin(t *testing.T, o options) (i *instance, let func()) {
 	t.Helper()
-	p := far{let: make(chan struct{}, 10)}
+	p := fakeProvider{let: make(chan struct{}, 10)}
 	o.Providers, o.works = []provider.Provider{p}, true
 	i = start(t, natstest.Server(t), o)
 	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{one}})

@@ -44,7 +44,7 @@ func TestSharedClaims(t *testing.T) {
 		"late": {nil, "lock_held", contracts.StatusPending},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			i := newInstance(t, srv, &far{})
+			i := newInstance(t, srv, &fakeProvider{})
 			all, err := lookups(contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{place("Pizza House")}}, "r", i.names)
 			check.OK(t, err)
 			call, end := i.claims.join(all[0].key() + "\n" + all[0].fingerprint)
@@ -75,16 +75,16 @@ func TestSharedClaims(t *testing.T) {
 func TestTTL(t *testing.T) {
 	const week, day = 7 * 24 * time.Hour, 24 * time.Hour
 	for name, c := range map[string]struct {
-		far         *far
+		provider    *fakeProvider
 		least, most time.Duration
 	}{
-		"FOUND":     {&far{}, week * 9 / 10, week * 11 / 10},
-		"NOT_FOUND": {&far{search: noVenue}, day * 9 / 10, day * 11 / 10},
-		"AMBIGUOUS": {&far{search: twoVenues}, time.Minute, time.Minute},
-		"ERROR":     {&far{search: failTimes(1000, errFar)}, time.Minute, time.Minute},
+		"FOUND":     {&fakeProvider{}, week * 9 / 10, week * 11 / 10},
+		"NOT_FOUND": {&fakeProvider{search: noVenue}, day * 9 / 10, day * 11 / 10},
+		"AMBIGUOUS": {&fakeProvider{search: twoVenues}, time.Minute, time.Minute},
+		"ERROR":     {&fakeProvider{search: failTimes(1000, errBroken)}, time.Minute, time.Minute},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			i := newInstance(t, srv, c.far, func(cfg *Config) {
+			i := newInstance(t, srv, c.provider, func(cfg *Config) {
 				if c.least > time.Hour { // a memory asks for changes every second
 					cfg.MemoryBytes = -1
 				}
@@ -111,7 +111,7 @@ func TestTTL(t *testing.T) {
 		})
 	}
 	natstest.RunBubble(t, "claim", func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{})
+		i := newInstance(t, srv, &fakeProvider{})
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		entry, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
 		check.That(t, err == nil && entry.State == flight.Pending && entry.TTL == time.Minute, "claim is %+v, %v, want one of 60 s", entry, err)
@@ -141,7 +141,7 @@ func TestUnusableJobs(t *testing.T) {
 		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{}
+			p := &fakeProvider{}
 			i := newInstance(t, srv, p)
 			check.OK(t, check.Err(i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body)))
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
@@ -149,12 +149,12 @@ func TestUnusableJobs(t *testing.T) {
 			i.work(t)
 			states := i.outcomes(t, "req-1")
 			took := time.Since(began)
-			check.That(t, took <= time.Second, "told after %s, want at once", took)
+			check.That(t, took <= time.Second, "answered after %s, want at once", took)
 			got := states["id-Pizza-House"]
-			check.That(t, got.Reason == "provider_error", "told %+v of the place, want that there is no answer", got)
+			check.That(t, got.Reason == "provider_error", "got %+v of the place, want that there is no answer", got)
 			wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
-			letter := deadLetter(t, i)
-			check.That(t, letter.Reason == c.reason, "dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
+			dead := deadLetter(t, i)
+			check.That(t, dead.Reason == c.reason, "dead letter is %s (%s), want %s", dead.Reason, dead.Error, c.reason)
 			i.wantJobs(t, 2)
 			natstest.Pass(61 * time.Second)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
@@ -166,7 +166,7 @@ func TestUnusableJobs(t *testing.T) {
 // TestAbandonLeavesOthersAlone: a job is dead-lettered while somebody works on its place for another job, or has answered.
 func TestAbandonLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
 	claim := check.Must(i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{Fingerprint: "pizza house"}))(t)
 	i.Settled(settled)
@@ -198,7 +198,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 // A job is a CloudEvent under the id of its claim.
 func TestJobIsACloudEvent(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
 	check.OK(t, err)
@@ -378,12 +378,12 @@ func TestBacklogAtTheRate(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		natstest.RunBubble(t, fmt.Sprintf("dies=%t", dies), func(t *testing.T, srv *natsrun.Server) {
 			const gap, burst, total = 6250 * time.Millisecond, 2, 100
-			far := &counting{slow: 7900 * time.Millisecond}
+			remote := &counting{slow: 7900 * time.Millisecond}
 			var all []*instance
 			var stops []func()
 			var limit int
 			for n := range 3 {
-				client := far.client(t, float64(time.Second)/float64(gap))
+				client := remote.client(t, float64(time.Second)/float64(gap))
 				limit = client.Limits().Searches
 				i := newInstance(t, srv, client)
 				i.cutOff = dies && n == 1
@@ -400,25 +400,25 @@ func TestBacklogAtTheRate(t *testing.T) {
 			}
 			took := time.Since(began)
 			check.Require(t, took >= limitedFor, "took %s: there was no backlog", took)
-			far.check(t, gap, burst)
-			check.That(t, far.most <= limit && far.most >= limit-1, "%d calls were under way, want %d or one less", far.most, limit)
+			remote.check(t, gap, burst)
+			check.That(t, remote.most <= limit && remote.most >= limit-1, "%d calls were under way, want %d or one less", remote.most, limit)
 			var answers, searches int64
 			for n, i := range all {
 				stops[n]() // the subscriber may have the event before the worker has counted
 				answers, searches = answers+i.Stats().Outcomes[contracts.OutcomeNotFound], searches+i.Stats().ProviderCalls
 				check.Equal(t, len(i.log.events("wolt_provider_fail")), 0, "failures logged: nobody failed")
 			}
-			check.Equal(t, all[0].letters(t), 0, "dead letters: nobody failed")
+			check.Equal(t, all[0].deadLetters(t), 0, "dead letters: nobody failed")
 			if !dies {
-				check.That(t, answers == total && searches == total && len(far.came) == total && all[0].Stats().Jobs == total,
-					"%d answers by %d searches in %d calls of %d jobs, want %d each", answers, searches, len(far.came), all[0].Stats().Jobs, total)
+				check.That(t, answers == total && searches == total && len(remote.came) == total && all[0].Stats().Jobs == total,
+					"%d answers by %d searches in %d calls of %d jobs, want %d each", answers, searches, len(remote.came), all[0].Stats().Jobs, total)
 			}
 		})
 	}
 }
 
 // oneSearch is a provider that may be asked once at a time.
-type oneSearch struct{ *far }
+type oneSearch struct{ *fakeProvider }
 
 func (oneSearch) Limits() provider.Limits {
 	return provider.Limits{Burst: 1, Gap: time.Millisecond, Searches: 1}
@@ -429,7 +429,7 @@ func (oneSearch) Limits() provider.Limits {
 func TestPermitLostInMidSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		begun, ended := make(chan struct{}), make(chan error, 1)
-		p := oneSearch{&far{}}
+		p := oneSearch{&fakeProvider{}}
 		p.search = func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			if p.total() > 1 {
 				return venueOf(place)
@@ -455,8 +455,8 @@ func TestPermitLostInMidSearch(t *testing.T) {
 		check.Require(t, len(attempts) == 2 && p.total() == 2, "%d attempts asked %d times, want two", len(attempts), p.total())
 		first, second := <-attempts, <-attempts
 		check.That(t, first == 1 && second == 1, "attempts %d and %d, want the first twice", first, second)
-		if n := len(i.log.events("wolt_provider_fail")); n != 0 || i.letters(t) != 0 {
-			t.Errorf("%d failures logged, %d dead letters: the provider did nothing wrong", n, i.letters(t))
+		if n := len(i.log.events("wolt_provider_fail")); n != 0 || i.deadLetters(t) != 0 {
+			t.Errorf("%d failures logged, %d dead letters: the provider did nothing wrong", n, i.deadLetters(t))
 		}
 	})
 }
@@ -465,7 +465,7 @@ func TestPermitLostInMidSearch(t *testing.T) {
 // works. The place is queued once; the worker that comes at last adopts the latest claim, and asks the provider once.
 func TestBacklogLongerThanTheClaim(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
 		began := time.Now()

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 // patience ends a test that waits in vain. No test's outcome depends on it otherwise.
 const patience = time.Minute
 
-// far is a provider that counts, and answers as the test says: by default each place has one venue, its own.
-type far struct {
+// fakeProvider is a provider that counts, and answers as the test says: by default each place has one venue, its own.
+type fakeProvider struct {
 	name   string
 	search func(ctx context.Context, place match.Place) ([]provider.Venue, error)
 
@@ -40,14 +40,14 @@ type far struct {
 	calls map[string]int
 }
 
-func (f *far) Name() string {
+func (f *fakeProvider) Name() string {
 	if f.name == "" {
 		return contracts.ProviderWolt
 	}
 	return f.name
 }
 
-func (f *far) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+func (f *fakeProvider) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	f.mu.Lock()
 	if f.calls == nil {
 		f.calls = map[string]int{}
@@ -61,13 +61,13 @@ func (f *far) Search(ctx context.Context, place match.Place) ([]provider.Venue, 
 }
 
 // count returns how often a place was searched for.
-func (f *far) count(name string) int {
+func (f *fakeProvider) count(name string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[name]
 }
 
-func (f *far) total() (n int) {
+func (f *fakeProvider) total() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range f.calls {
@@ -92,7 +92,7 @@ func twoVenues(_ context.Context, place match.Place) ([]provider.Venue, error) {
 	return []provider.Venue{{Place: here, ID: "here", URL: linkOf("here")}, {Place: there, ID: "there", URL: linkOf("there")}}, nil
 }
 
-var errFar = errors.New("the provider is out of order")
+var errBroken = errors.New("the provider is out of order")
 
 // failTimes fails that many searches before it answers.
 func failTimes(n int, err error) func(context.Context, match.Place) ([]provider.Venue, error) {
@@ -190,16 +190,16 @@ func (i *instance) ask(t *testing.T, id string, results []contracts.Restaurant, 
 	return check.Must(i.Enrich(t.Context(), req))(t)
 }
 
-// outcomes is hear, which must not fail.
+// outcomes is follow, which must not fail.
 func (i *instance) outcomes(t *testing.T, id string) map[string]contracts.ProviderState {
 	t.Helper()
-	states, err := i.hear(t.Context(), id)
+	states, err := i.follow(t.Context(), id)
 	check.Require(t, err == nil, "request %s: %v", id, err)
 	return states
 }
 
-// hear follows a request to its end, and returns the last state of each place of wolt.
-func (i *instance) hear(ctx context.Context, id string) (map[string]contracts.ProviderState, error) {
+// follow follows a request to its end, and returns the last state of each place of wolt.
+func (i *instance) follow(ctx context.Context, id string) (map[string]contracts.ProviderState, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Hour) // in fake time that is soon; else the test binary ends first
 	defer cancel()
 	sub, err := i.Subscribe(ctx, id, "")
@@ -238,8 +238,8 @@ func (i *instance) wantJobs(t *testing.T, want uint64) {
 	check.Equal(t, ever, want, "jobs were queued")
 }
 
-// letters returns how many dead letters there are.
-func (i *instance) letters(t *testing.T) uint64 {
+// deadLetters returns how many dead letters there are.
+func (i *instance) deadLetters(t *testing.T) uint64 {
 	t.Helper()
 	_, now := streamCount(t, i.js, contracts.StreamDead)
 	return now
@@ -369,7 +369,7 @@ func TestSubscription(t *testing.T) {
 	t.Parallel()
 	held := newGate()
 	srv := natstest.Server(t)
-	p := &far{search: held.search}
+	p := &fakeProvider{search: held.search}
 	i, other := newInstance(t, srv, p), newInstance(t, srv, p)
 	i.work(t)
 	i.ask(t, "req-1", places(2))
@@ -422,7 +422,7 @@ func TestSubscription(t *testing.T) {
 func TestRequestGrows(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
-	i := newInstance(t, srv, &far{})
+	i := newInstance(t, srv, &fakeProvider{})
 	stop := i.work(t)
 	i.ask(t, "req-1", places(2))
 	sub := subscribe(t, i, "req-1", "")
@@ -451,7 +451,7 @@ func TestRequestGrows(t *testing.T) {
 // TestConcurrentRecords: requests with one id and different places, at the same moment, are all recorded.
 func TestConcurrentRecords(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	var all sync.WaitGroup
 	for n := range 6 {
 		all.Go(func() { i.ask(t, "req-1", places(6)[n:n+1]) })
@@ -467,8 +467,8 @@ func TestConcurrentRecords(t *testing.T) {
 func TestUnresolvedThenFound(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
-		answer := failTimes(3, errFar)
-		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		answer := failTimes(3, errBroken)
+		p := &fakeProvider{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			if place.Name == "Slow Kitchen" {
 				<-held.open
 				return venueOf(place)
@@ -499,7 +499,7 @@ func TestUnresolvedThenFound(t *testing.T) {
 // TestMaxSubscriptions: one more than allowed is refused, and a place is free again after Close and after a failure.
 func TestMaxSubscriptions(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{}, func(c *Config) { c.MaxSubscriptions = 2 })
+	i := newInstance(t, natstest.Server(t), &fakeProvider{}, func(c *Config) { c.MaxSubscriptions = 2 })
 	i.ask(t, "req-1", places(1))
 	a, b := subscribe(t, i, "req-1", ""), subscribe(t, i, "req-1", "")
 	defer b.Close()
@@ -512,7 +512,7 @@ func TestMaxSubscriptions(t *testing.T) {
 // TestCloseEndsSubscriptions that wait.
 func TestCloseEndsSubscriptions(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	i.ask(t, "req-1", places(1))
 	sub := subscribe(t, i, "req-1", "")
 	take(t, sub, 1)
@@ -526,7 +526,7 @@ func TestCloseEndsSubscriptions(t *testing.T) {
 // TestRequestTTL: a request is forgotten in time, also one that has grown.
 func TestRequestTTL(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{}, func(c *Config) { c.RequestTTL = 10 * time.Minute })
+		i := newInstance(t, srv, &fakeProvider{}, func(c *Config) { c.RequestTTL = 10 * time.Minute })
 		i.ask(t, "req-1", places(1))
 		i.ask(t, "req-2", places(1))
 		natstest.Pass(9 * time.Minute)
@@ -542,7 +542,7 @@ func TestRequestTTL(t *testing.T) {
 // TestUnreadableRecord: a record that cannot be read is nobody's request.
 func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	for _, value := range []string{"?", ""} {
 		check.OK(t, check.Err(i.js.Publish(t.Context(), i.requests.Key("req-1"), []byte(value))))
 		check.ErrorIs(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest, value)
@@ -554,7 +554,7 @@ func TestUnreadableRecord(t *testing.T) {
 // so far.
 func TestWait(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &fakeProvider{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 			switch place.Name {
 			case "Slow Kitchen":
 				natstest.Pass(20 * time.Second)
@@ -589,7 +589,7 @@ func TestWait(t *testing.T) {
 // TestWaitEndsWithItsCaller: a caller that has gone is not waited for.
 func TestWaitEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	ctx, cancel := context.WithCancel(t.Context())
 	i.ask(t, "req-1", places(1))
 	time.AfterFunc(10*time.Millisecond, cancel)

@@ -36,7 +36,7 @@ const answerTime = 2 * time.Second
 // TestStoreDown stops the server: everything is PENDING, in time.
 func TestStoreDown(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{})
+		i := newInstance(t, srv, &fakeProvider{})
 		i.ask(t, "req-0", places(1))
 		srv.Stop()
 		began := time.Now()
@@ -58,7 +58,7 @@ func TestStoreDown(t *testing.T) {
 // there is nothing to subscribe to.
 func TestRequestThatIsNotRecorded(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	check.OK(t, i.js.DeleteKeyValue(t.Context(), contracts.BucketRequests))
 	short := func(r *contracts.EnrichRequest) { r.WaitMS = 1 }
 	if resp := i.ask(t, "req-1", places(2), short); resp.Skipped != "store_down" || resp.Pending != 2 {
@@ -74,7 +74,7 @@ func TestRequestThatIsNotRecorded(t *testing.T) {
 // TestQueueUnavailable takes the queue away: the claim is given back, so that the next request queues the place.
 func TestQueueUnavailable(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{})
+		i := newInstance(t, srv, &fakeProvider{})
 		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		began := time.Now()
@@ -114,14 +114,14 @@ func TestSubscribersTryAgain(t *testing.T) {
 		},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{}
+			p := &fakeProvider{}
 			i := newInstance(t, srv, p)
 			bringBack := takeAway(t, i)
 			i.ask(t, "req-1", places(10))
 			outcome := make(chan map[string]contracts.ProviderState, 1)
 			failed := make(chan error, 1)
 			go func() {
-				states, err := i.hear(t.Context(), "req-1")
+				states, err := i.follow(t.Context(), "req-1")
 				outcome <- states
 				failed <- err
 			}()
@@ -133,7 +133,7 @@ func TestSubscribersTryAgain(t *testing.T) {
 			states := <-outcome
 			check.OK(t, <-failed)
 			took := time.Since(up)
-			check.That(t, took <= soon, "told after %s", took)
+			check.That(t, took <= soon, "answered after %s", took)
 			for _, r := range places(10) {
 				wantStatus(t, states[r.PlaceID], contracts.StatusFound)
 			}
@@ -154,7 +154,7 @@ func (i *instance) triesInVain() {
 // background, and the claim is its own.
 func TestSlowQueue(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{})
+		i := newInstance(t, srv, &fakeProvider{})
 		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		deaf, err := i.js.Conn().SubscribeSync(contracts.EnrichJobsSubjects) // takes jobs, acknowledges nothing
@@ -171,14 +171,14 @@ func TestSlowQueue(t *testing.T) {
 		i.work(t)
 		i.outcomes(t, "req-1")
 		took = time.Since(began)
-		check.That(t, took <= 10*time.Second, "told after %s: the claim had no job", took)
+		check.That(t, took <= 10*time.Second, "answered after %s: the claim had no job", took)
 	})
 }
 
 // TestGoneCaller: the caller goes away while its places are claimed. Each claim still gets its job.
 func TestGoneCaller(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	check.OK(t, check.Err(i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(20)})))
@@ -198,7 +198,7 @@ func TestCorruptEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := newInstance(t, natstest.Server(t), &far{})
+			i := newInstance(t, natstest.Server(t), &fakeProvider{})
 			corrupt(t, i)
 			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, state(t, resp, 0), contracts.StatusPending)
@@ -222,7 +222,7 @@ func put(t *testing.T, i *instance, value string) {
 // TestCorruptEntryWhileListening: a subscription has it looked up again too.
 func TestCorruptEntryWhileListening(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	claim := check.Must(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{}))(t)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	sub := check.Must(i.Subscribe(t.Context(), "req-1", ""))(t)
@@ -270,7 +270,7 @@ func TestDescriptionsOfAPlace(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			all := []contracts.Restaurant{described(func(*contracts.Restaurant) {}), described(c.change)}
 			for order := range 2 {
-				p := &far{}
+				p := &fakeProvider{}
 				i := newInstance(t, srv, p)
 				for _, r := range all {
 					r.PlaceID += fmt.Sprint(order)
@@ -297,7 +297,7 @@ func TestDescriptionsOfAPlace(t *testing.T) {
 // or poorer one.
 func TestNothingFoundIsNotShared(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{search: noVenue}
+		p := &fakeProvider{search: noVenue}
 		i := newInstance(t, srv, p)
 		i.work(t)
 		poor := described(func(r *contracts.Restaurant) { r.Phone, r.Location = "", nil })
@@ -314,7 +314,7 @@ func TestNothingFoundIsNotShared(t *testing.T) {
 // gets its own answer.
 func TestDescriptionsAreBounded(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, &far{})
+		i := newInstance(t, srv, &fakeProvider{})
 		i.work(t)
 		words := [2][]string{
 			strings.Fields("Amber Birch Cobalt Dragon Falcon Garnet Hazel"), strings.Fields("Lantern Meadow Orchard Pelican Quarry Spindle Thunder"),
@@ -337,7 +337,7 @@ func TestDescriptionsAreBounded(t *testing.T) {
 // TestJobOfAnotherDescription: the job of a claim that has expired does not answer the claim of another description.
 func TestJobOfAnotherDescription(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{described(func(r *contracts.Restaurant) { r.Name = "Burger Saloon" })})
 		natstest.Pass(61 * time.Second) // its claim has expired, its job waits
@@ -415,7 +415,7 @@ func callers(t *testing.T) [3]context.Context {
 // TestRequestOfAnotherCaller: only the caller that made a request adds places to it.
 func TestRequestOfAnotherCaller(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	for n, ctx := range callers(t) {
 		_, err := i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(2 * (n + 1))[2*n:]})
 		taken := n > 0
@@ -428,7 +428,7 @@ func TestRequestOfAnotherCaller(t *testing.T) {
 // TestRequestsAreBounded: a record takes no more places than it may have, also when its id is used again.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	all := places(maxRecorded + 1)
 	for from := 0; from < maxRecorded; from += 100 {
 		i.ask(t, "req-1", all[from:from+100])
@@ -445,7 +445,7 @@ func TestAnswerWhileTheConnectionHangs(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	proxy := natstest.NewProxy(t, srv)
-	i := newInstanceOn(t, srv, &far{}, []nats.Option{proxy.Through()}, func(cfg *Config) { cfg.StoreTimeout = time.Second })
+	i := newInstanceOn(t, srv, &fakeProvider{}, []nats.Option{proxy.Through()}, func(cfg *Config) { cfg.StoreTimeout = time.Second })
 	open := hang(proxy)
 	defer open()
 	began := time.Now()
@@ -490,7 +490,7 @@ func updateStream(t *testing.T, i *instance, name string, change func(*jetstream
 // TestEventsOfAMiss and, for another request, of the lock that the first one has.
 func TestEventsOfAMiss(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	place := contracts.Restaurant{PlaceID: "ChIJ123", Name: "Pizza House", CityText: "Tel Aviv"}
 	i.ask(t, "req_abc123", []contracts.Restaurant{place})
 	wantEvent(t, i, "wolt_cache_miss", map[string]string{
@@ -516,7 +516,7 @@ func TestEventsOfAMiss(t *testing.T) {
 func TestEventsOfAHit(t *testing.T) {
 	t.Parallel()
 	for _, status := range []contracts.ProviderStatus{contracts.StatusFound, contracts.StatusNotFound} {
-		p := &far{}
+		p := &fakeProvider{}
 		if status == contracts.StatusNotFound {
 			p.search = noVenue
 		}
@@ -540,7 +540,7 @@ func TestEventsOfAHit(t *testing.T) {
 // TestEventsOfALockError takes the claims' writes away and leaves the reads.
 func TestEventsOfALockError(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.Sealed = true })
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
@@ -553,7 +553,7 @@ func TestEventsOfALockError(t *testing.T) {
 
 func TestFlagDisabled(t *testing.T) {
 	t.Parallel()
-	p := &far{}
+	p := &fakeProvider{}
 	i := newInstance(t, natstest.Server(t), p, func(c *Config) { c.Enabled = false })
 	before := []contracts.Restaurant{place("Pizza House")}
 	resp := i.ask(t, "req-1", before)
@@ -566,7 +566,7 @@ func TestFlagDisabled(t *testing.T) {
 
 func TestNoResults(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
+	i := newInstance(t, natstest.Server(t), &fakeProvider{})
 	resp := i.ask(t, "", []contracts.Restaurant{})
 	check.That(t, resp.Skipped == "no_results" && resp.RequestID != "" && resp.Results != nil,
 		"answer is %+v, want no_results, a request id and an empty list", resp)
@@ -576,7 +576,7 @@ func TestNoResults(t *testing.T) {
 // TestPlaceTwice asks for one place twice in a request, and for two providers.
 func TestPlaceTwice(t *testing.T) {
 	t.Parallel()
-	wolt, yelp := &far{}, &far{name: "yelp", search: noVenue}
+	wolt, yelp := &fakeProvider{}, &fakeProvider{name: "yelp", search: noVenue}
 	i := newInstance(t, natstest.Server(t), wolt, func(c *Config) { c.Providers = append(c.Providers, yelp) })
 	i.work(t)
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
@@ -616,7 +616,7 @@ func reads(t *testing.T, srv *natsrun.Server) (count func() int) {
 // replaces a result: that is answered for at once. Without a memory every request reads.
 func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i, other := newInstance(t, srv, &far{}), newInstance(t, srv, &far{})
+		i, other := newInstance(t, srv, &fakeProvider{}), newInstance(t, srv, &fakeProvider{})
 		stop := i.work(t)
 		i.ask(t, "req-0", places(10))
 		i.outcomes(t, "req-0")
@@ -638,7 +638,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		resp := other.ask(t, "req-3", places(10))
 		wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 		wantStatus(t, state(t, resp, 1), contracts.StatusFound)
-		forgetful := newInstance(t, srv, &far{}, func(cfg *Config) { cfg.MemoryBytes = -1 })
+		forgetful := newInstance(t, srv, &fakeProvider{}, func(cfg *Config) { cfg.MemoryBytes = -1 })
 		before, sent := count(), forgetful.js.Conn().Stats().OutMsgs
 		for range 2 {
 			forgetful.ask(t, "req-4", places(10)[1:])
@@ -656,7 +656,7 @@ const soon = 30 * time.Second
 func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
-			slow := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+			slow := &fakeProvider{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 				natstest.Pass(8 * time.Second) // for as long as a provider may take by default
 				return venueOf(place)
 			}}

@@ -27,7 +27,7 @@ import (
 
 const pizzaKey = "wolt.id-Pizza-House"
 
-// deadLetter returns the only dead letter.
+// deadLetter returns the only dead dead.
 func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
 	t.Helper()
 	stream := check.Must(i.js.Stream(t.Context(), contracts.StreamDead))(t)
@@ -50,7 +50,7 @@ func panics(search func(context.Context, match.Place) ([]provider.Venue, error))
 
 // scriptOnce is a search whose first answer must not be stored: its URL is a script.
 func scriptOnce() func(context.Context, match.Place) ([]provider.Venue, error) {
-	first := failTimes(1, errFar)
+	first := failTimes(1, errBroken)
 	return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 		venues, err := first(ctx, place)
 		if err != nil {
@@ -62,11 +62,11 @@ func scriptOnce() func(context.Context, match.Place) ([]provider.Venue, error) {
 
 func TestProviderFailsThenAnswers(t *testing.T) {
 	for name, search := range map[string]func(context.Context, match.Place) ([]provider.Venue, error){
-		"error": failTimes(2, errFar),
-		"panic": panics(failTimes(2, errFar)),
+		"error": failTimes(2, errBroken),
+		"panic": panics(failTimes(2, errBroken)),
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{search: search}
+			p := &fakeProvider{search: search}
 			i := newInstance(t, srv, p)
 			i.work(t)
 			began := time.Now()
@@ -75,8 +75,8 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
 			took := time.Since(began)
 			check.That(t, took >= 4*time.Second && took <= 8*time.Second, "took %s, want two backoffs", took)
-			if p.total() != 3 || i.letters(t) != 0 {
-				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
+			if p.total() != 3 || i.deadLetters(t) != 0 {
+				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.deadLetters(t))
 			}
 			check.Equal(t, len(i.log.events("wolt_provider_fail")), 2, "failures were logged")
 		})
@@ -92,24 +92,24 @@ func TestProviderFailsForGood(t *testing.T) {
 		reason worker.Reason
 		stack  bool
 	}{
-		"error":     {failTimes(3, errFar), 3, worker.ReasonDiscarded, false},
-		"panic":     {panics(failTimes(3, errFar)), 3, worker.ReasonDiscarded, true},
+		"error":     {failTimes(3, errBroken), 3, worker.ReasonDiscarded, false},
+		"panic":     {panics(failTimes(3, errBroken)), 3, worker.ReasonDiscarded, true},
 		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonDiscarded, false},
 		"script":    {scriptOnce(), 1, worker.ReasonDiscarded, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			p := &far{search: c.search}
+			p := &fakeProvider{search: c.search}
 			i := newInstance(t, srv, p)
 			i.work(t)
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "provider_error" {
-				t.Errorf("told %+v, want PENDING because of the provider", got)
+				t.Errorf("got %+v, want PENDING because of the provider", got)
 			}
 			check.Equal(t, p.total(), c.calls, "asked, times")
 			natstest.Pass(time.Second) // the dead letter comes after the result
-			letter := deadLetter(t, i)
-			check.That(t, letter.Reason == c.reason && letter.Attempts == c.calls && (letter.Stack != "") == c.stack,
-				"dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
+			dead := deadLetter(t, i)
+			check.That(t, dead.Reason == c.reason && dead.Attempts == c.calls && (dead.Stack != "") == c.stack,
+				"dead letter is %s after %d attempts with a stack of %d bytes", dead.Reason, dead.Attempts, len(dead.Stack))
 			natstest.Pass(50 * time.Second)
 			resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			if got := state(t, resp, 0); got.Reason != "provider_error" || resp.Pending != 0 {
@@ -128,7 +128,7 @@ func TestRateLimited(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		var asked []time.Time
 		answer := failTimes(5, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 50 * time.Second})
-		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &fakeProvider{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			asked = append(asked, time.Now())
 			return answer(ctx, place)
 		}}
@@ -151,7 +151,7 @@ func TestRateLimited(t *testing.T) {
 func TestClaimLostInMidSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
-		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &fakeProvider{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			venues, err := held.search(ctx, place)
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
@@ -178,7 +178,7 @@ func TestClaimLostInMidSearch(t *testing.T) {
 func TestStoreAwayAfterTheSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
-		p := &far{search: held.search}
+		p := &fakeProvider{search: held.search}
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
@@ -199,7 +199,7 @@ func TestStoreAwayAfterTheSearch(t *testing.T) {
 func TestRedelivery(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
-		p := &far{search: held.search}
+		p := &fakeProvider{search: held.search}
 		first, second := newInstance(t, srv, p), newInstance(t, srv, p)
 		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		stream := check.Must(first.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
@@ -229,7 +229,7 @@ func TestRedelivery(t *testing.T) {
 // asks once more.
 func TestDeadWorker(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
@@ -252,7 +252,7 @@ func TestDeadWorker(t *testing.T) {
 func TestShutdownInMidSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		begun := make(chan struct{}, 1)
-		slow := &far{search: func(ctx context.Context, _ match.Place) ([]provider.Venue, error) {
+		slow := &fakeProvider{search: func(ctx context.Context, _ match.Place) ([]provider.Venue, error) {
 			begun <- struct{}{}
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
@@ -266,7 +266,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		check.That(t, err == nil && entry.State == flight.Pending && entry.HandOff,
 			"after the stop the entry is %+v, %v, want one that waits to be resumed", entry, err)
 		var attempt int
-		second := newInstance(t, srv, &far{})
+		second := newInstance(t, srv, &fakeProvider{})
 		began := time.Now()
 		second.work(t, func(c *worker.Config) { c.Hooks.Started = func(i worker.Info) { attempt = i.Attempt } })
 		wantStatus(t, second.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
@@ -353,7 +353,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			var searched match.Place
-			p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+			p := &fakeProvider{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 				searched = place
 				return venueOf(place)
 			}}
@@ -363,7 +363,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			began := time.Now()
 			wantStatus(t, outcome(t, i, asked), contracts.StatusFound)
 			took := time.Since(began)
-			check.That(t, took <= requeueTime, "told after %s, want within seconds", took)
+			check.That(t, took <= requeueTime, "answered after %s, want within seconds", took)
 			check.That(t, searched.Address == asked[0].Address && searched.Phone == asked[0].Phone && searched.Location != nil,
 				"searched for %+v, want the place as this request describes it", searched)
 			i.background.Wait() // the worker may be done before the acknowledgement of the queued job comes
@@ -379,7 +379,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 // TestPlaceAtWorkIsNotQueuedAgain: a listener who saw the place wait sees that it is worked on, for long.
 func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &fakeProvider{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 			natstest.Pass(25 * time.Second)
 			return venueOf(place)
 		}}
@@ -388,7 +388,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		outcome := make(chan error)
 		go func() {
-			_, err := i.hear(t.Context(), "req-1")
+			_, err := i.follow(t.Context(), "req-1")
 			outcome <- err
 		}()
 		natstest.Pass(time.Second)
@@ -402,7 +402,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 // makes sure once that the place is queued; nothing is queued, counted or searched for twice.
 func TestBacklogGetsNoSecondJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		sent := jobMessages(t, srv)
 		instances := []*instance{newInstance(t, srv, p), newInstance(t, srv, p)}
 		outcome := make(chan contracts.ProviderState)
@@ -411,7 +411,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 			i, id := instances[n%2], fmt.Sprintf("req-%d", n)
 			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
 			go func() {
-				states, err := i.hear(t.Context(), id)
+				states, err := i.follow(t.Context(), id)
 				check.ErrorIs(t, err, nil)
 				outcome <- states["id-Pizza-House"]
 			}()
@@ -442,7 +442,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 // there again.
 func TestRequeueWithoutAQueue(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{}
+		p := &fakeProvider{}
 		abandonClaim(t, srv, p)
 		sent := jobMessages(t, srv)
 		i := newInstance(t, srv, p)
@@ -454,7 +454,7 @@ func TestRequeueWithoutAQueue(t *testing.T) {
 			id := fmt.Sprintf("req-%d", n)
 			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
 			go func() {
-				_, err := i.hear(t.Context(), id)
+				_, err := i.follow(t.Context(), id)
 				done <- err
 			}()
 		}
@@ -526,7 +526,7 @@ func conformJob(n int) *nats.Msg {
 }
 
 func conformService(ctx context.Context, env workertest.Env) error {
-	recorded := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	recorded := &fakeProvider{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 		if err := env.Recorder.Reach(ctx, place.Name); err != nil {
 			return nil, err
 		}
@@ -554,7 +554,7 @@ func conformService(ctx context.Context, env workertest.Env) error {
 
 // conformEffects counts the places that have a link.
 func conformEffects(ctx context.Context, js jetstream.JetStream) (map[string]int, error) {
-	s, err := New(ctx, js, Config{Enabled: true, Providers: []provider.Provider{&far{}}})
+	s, err := New(ctx, js, Config{Enabled: true, Providers: []provider.Provider{&fakeProvider{}}})
 	if err != nil {
 		return nil, err
 	}
@@ -584,7 +584,7 @@ func TestOneJobForAPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, srv := &far{}, natstest.Server(t)
+			p, srv := &fakeProvider{}, natstest.Server(t)
 			var instances []*instance
 			for range c.instances {
 				instances = append(instances, newInstance(t, srv, p))

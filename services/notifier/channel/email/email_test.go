@@ -2,6 +2,7 @@ package email
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
 	"github.com/google/go-cmp/cmp"
+	gomail "github.com/wneessen/go-mail"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -65,7 +67,7 @@ func read(t *testing.T, raw []byte) (header mail.Header, parts map[string]string
 
 func TestSend(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
+	p := newMailServer(t)
 	long := strings.Repeat("-token_0", 40)
 	e := p.client(func(c *Config) {
 		c.From = "Экспедитор <notify@mail.example.com>"
@@ -80,10 +82,10 @@ func TestSend(t *testing.T) {
 	check.Require(t, err == nil && !receipt.Delivered && receipt.ID != "", "%v %v", receipt, err)
 	m.Attempt++
 	check.OK(t, check.Err(e.Send(t.Context(), m)))
-	letters, conns := p.taken()
-	check.Require(t, len(letters) == 2 && conns == 1 && lines(letters[0].raw) == lines(letters[1].raw),
-		"%d mails over %d connections, want the same one twice, over one", len(letters), conns)
-	got := letters[0]
+	mails, conns := p.taken()
+	check.Require(t, len(mails) == 2 && conns == 1 && lines(mails[0].raw) == lines(mails[1].raw),
+		"%d mails over %d connections, want the same one twice, over one", len(mails), conns)
+	got := mails[0]
 	check.That(t, got.from == "notify@mail.example.com" && got.to == "ada@example.org" && got.secure && got.user == "expediter", "%+v", got)
 	header, parts := read(t, got.raw)
 	decoder := &mime.WordDecoder{}
@@ -110,10 +112,10 @@ func TestSend(t *testing.T) {
 
 func TestWithoutHTMLNorUnsubscribe(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
+	p := newMailServer(t)
 	check.OK(t, check.Err(p.client().Send(t.Context(), message(func(m *channel.Message) { m.Template = "plain" }))))
-	letters, _ := p.taken()
-	header, parts := read(t, letters[0].raw)
+	mails, _ := p.taken()
+	header, parts := read(t, mails[0].raw)
 	diff := cmp.Diff(map[string]string{"text/plain": "text\r\n"}, parts)
 	check.That(t, diff == "" && header.Get("List-Unsubscribe") == "", "%v %v", diff, header)
 }
@@ -121,7 +123,7 @@ func TestWithoutHTMLNorUnsubscribe(t *testing.T) {
 // Nothing of an event, nor of a user, becomes its own header, or another recipient.
 func TestHeadersCannotBeInjected(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
+	p := newMailServer(t)
 	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "{{.Payload.v}}", "{{.Payload.v}}") })
 	sent := 0
 	for _, evil := range []string{"x\r\nBcc: eve@evil.example", "x\nBcc: eve@evil.example\n\nbody", "x\rBcc: eve@evil.example", "x\r\n.\r\nMAIL FROM:<eve@evil.example>"} {
@@ -136,9 +138,9 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 			check.That(t, channel.Of("email", err).Kind == channel.KindBounced, "%q: %v", address, err)
 		}
 	}
-	letters, _ := p.taken()
-	check.Equal(t, len(letters), sent, "mails")
-	for _, l := range letters {
+	mails, _ := p.taken()
+	check.Equal(t, len(mails), sent, "mails")
+	for _, l := range mails {
 		header, _ := read(t, l.raw)
 		check.That(t, header.Get("Bcc") == "" && header.Get("Subject") != "" && l.to == "ada@example.org", "%s", l.raw)
 	}
@@ -147,7 +149,7 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 // TestEncodedWordsStayText: what looks like encoded words in a text or a name is shown as it is, and not decoded by the reader.
 func TestEncodedWordsStayText(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
+	p := newMailServer(t)
 	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "text", "") })
 	_, err := New(Config{Address: "localhost:25", From: `"=?utf-8?q?Bank?=" <a@example.org>`, Templates: texts(t, "x", "x", "")})
 	check.ErrorContains(t, err, "From is")
@@ -158,10 +160,10 @@ func TestEncodedWordsStayText(t *testing.T) {
 		payload := check.Must(json.Marshal(map[string]string{"v": word}))(t)
 		to := strconv.Quote(word) + " <ada@example.org>"
 		check.OK(t, check.Err(e.Send(t.Context(), message(func(m *channel.Message) { m.Address, m.Payload = to, payload }))))
-		letters, _ := p.taken()
-		header, _ := read(t, letters[i].raw)
+		mails, _ := p.taken()
+		header, _ := read(t, mails[i].raw)
 		name, err := (&mime.WordDecoder{}).DecodeHeader(header.Get("To"))
-		check.That(t, err == nil && letters[i].to == "ada@example.org" && header.Get("Bcc") == "" &&
+		check.That(t, err == nil && mails[i].to == "ada@example.org" && header.Get("Bcc") == "" &&
 			strings.NewReplacer(`"`, "", " <ada@example.org>", "").Replace(name) == word, "%q is read as %q: %v", word, name, err)
 		subject, err := (&mime.WordDecoder{}).DecodeHeader(header.Get("Subject"))
 		check.That(t, err == nil && subject == word, "%q is read as %q: %v", word, subject, err)
@@ -182,25 +184,25 @@ func TestAddressesWithOtherLetters(t *testing.T) {
 		"ada@bü\u202echer.example":   "",
 		"ada@" + "ü" + ".-x.example": "",
 	} {
-		p := newPost(t, func(s *smtp.Server) { s.EnableSMTPUTF8 = !strings.HasPrefix(address, "ada") })
+		p := newMailServer(t, func(s *smtp.Server) { s.EnableSMTPUTF8 = !strings.HasPrefix(address, "ada") })
 		_, err := p.client(func(c *Config) { c.From = "notify@пример.example" }).Send(t.Context(), message(func(m *channel.Message) { m.Address = address }))
-		letters, _ := p.taken()
+		mails, _ := p.taken()
 		if want == "" {
-			check.That(t, channel.Of("email", err).Kind == channel.KindBounced && len(letters) == 0, "%s: %v", address, err)
+			check.That(t, channel.Of("email", err).Kind == channel.KindBounced && len(mails) == 0, "%s: %v", address, err)
 			continue
 		}
-		check.Require(t, err == nil && len(letters) == 1, "%s: %v", address, err)
-		check.Equal(t, letters[0].to, want, address)
+		check.Require(t, err == nil && len(mails) == 1, "%s: %v", address, err)
+		check.Equal(t, mails[0].to, want, address)
 	}
-	p := newPost(t)
+	p := newMailServer(t)
 	check.OK(t, check.Err(p.client().Send(t.Context(), message())))
-	letters, _ := p.taken()
-	check.Equal(t, letters[0].to, "ada@example.org", "to a server that has SMTPUTF8")
+	mails, _ := p.taken()
+	check.Equal(t, mails[0].to, "ada@example.org", "to a server that has SMTPUTF8")
 }
 
 func TestNoText(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
+	p := newMailServer(t)
 	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "", "") })
 	for name, test := range map[string]struct {
 		mutate func(*channel.Message)
@@ -227,50 +229,16 @@ func TestConfigIsCheckedAtOnce(t *testing.T) {
 	check.ErrorContains(t, err, "Address", "From", "User and Password", "Security", "Templates")
 }
 
-// FuzzCompose: whatever the user's address and the text are, there is one recipient, and no header that is not ours.
-func FuzzCompose(f *testing.F) {
-	f.Add("ada@example.org", "hello")
-	f.Add(`"a\r\nBcc: b" <ada@example.org>`, "x\r\nBcc: eve@evil.example\r\n\r\n")
-	set, err := template.Parse(fstest.MapFS{"x/default.subject": {Data: []byte("{{.Payload.v}}")}, "x/default.txt": {Data: []byte("{{.Payload.v}}")}}, template.Config{})
-	check.OK(f, err)
-	e := check.Must(New(Config{Address: "127.0.0.1:1", From: "notify@example.com", Templates: set}))(f)
-	f.Fuzz(func(t *testing.T, address, text string) {
-		to, err := parseAddress(address)
-		payload, jsonErr := json.Marshal(map[string]string{"v": text})
-		if err != nil || jsonErr != nil {
-			t.Skip()
-		}
-		m := message(func(m *channel.Message) { m.Payload = payload })
-		rendered, err := set.Render(m, "email", "")
-		if err != nil {
-			t.Skip()
-		}
-		msg := check.Must(e.compose(m, to, rendered, ""))(t)
-		var raw bytes.Buffer
-		check.OK(t, check.Err(msg.WriteTo(&raw)))
-		rcpts, err := msg.GetRecipients()
-		check.That(t, err == nil && len(rcpts) == 1 && !strings.ContainsAny(rcpts[0], "\r\n"), "%q to %q (%v)", address, rcpts, err)
-		header, _ := read(t, raw.Bytes())
-		for name := range header {
-			switch name {
-			case "Auto-Submitted", "Content-Transfer-Encoding", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To":
-			default:
-				t.Errorf("%q: header %s", address, name)
-			}
-		}
-	})
-}
-
-// letter is a mail that the server has taken.
-type letter struct {
+// takenMail is a mail that the server has taken.
+type takenMail struct {
 	from, to string
 	raw      []byte
 	secure   bool
 	user     string
 }
 
-// post is a mail server.
-type post struct {
+// mailServer is a mail server.
+type mailServer struct {
 	*testing.T
 
 	address string
@@ -281,9 +249,9 @@ type post struct {
 	rcpt    error
 	roots   *x509.CertPool
 
-	mu      sync.Mutex
-	conns   map[string]bool
-	letters []letter
+	mu    sync.Mutex
+	conns map[string]bool
+	mails []takenMail
 }
 
 // quiet is a log that nobody reads.
@@ -293,17 +261,17 @@ func (quiet) Printf(string, ...any) {}
 func (quiet) Println(...any)        {}
 
 type session struct {
-	*post
+	*mailServer
 
-	conn   *smtp.Conn
-	letter letter
-	utf8   bool
+	conn      *smtp.Conn
+	takenMail takenMail
+	utf8      bool
 }
 
-// newPost starts a server, with TLS at hand.
-func newPost(t *testing.T, mutate ...func(*smtp.Server)) *post {
+// newMailServer starts a server, with TLS at hand.
+func newMailServer(t *testing.T, mutate ...func(*smtp.Server)) *mailServer {
 	t.Helper()
-	p := &post{T: t, conns: map[string]bool{}, roots: x509.NewCertPool()}
+	p := &mailServer{T: t, conns: map[string]bool{}, roots: x509.NewCertPool()}
 	certified := httptest.NewTLSServer(nil)
 	certified.Close()
 	p.roots.AddCert(certified.Certificate())
@@ -329,7 +297,7 @@ func newPost(t *testing.T, mutate ...func(*smtp.Server)) *post {
 	return p
 }
 
-func (p *post) NewSession(c *smtp.Conn) (smtp.Session, error) { //nolint:ireturn // the library's
+func (p *mailServer) NewSession(c *smtp.Conn) (smtp.Session, error) { //nolint:ireturn // the library's
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns[c.Conn().RemoteAddr().String()] = true
@@ -338,7 +306,7 @@ func (p *post) NewSession(c *smtp.Conn) (smtp.Session, error) { //nolint:ireturn
 			return nil, err
 		}
 	}
-	return &session{post: p, conn: c}, nil
+	return &session{mailServer: p, conn: c}, nil
 }
 
 func (s *session) AuthMechanisms() []string { return []string{sasl.Plain} }
@@ -348,19 +316,19 @@ func (s *session) Auth(string) (sasl.Server, error) { //nolint:ireturn // the li
 		if password != "sesame" {
 			return &smtp.SMTPError{Code: 535, EnhancedCode: smtp.EnhancedCode{5, 7, 8}, Message: "no"}
 		}
-		s.letter.user = user
+		s.takenMail.user = user
 		return nil
 	}), nil
 }
 
 func (s *session) Mail(from string, o *smtp.MailOptions) error {
-	s.letter.from, s.utf8 = from, o.UTF8
+	s.takenMail.from, s.utf8 = from, o.UTF8
 	return s.mail
 }
 
 func (s *session) Rcpt(to string, _ *smtp.RcptOptions) error {
-	if s.letter.to = to; s.utf8 {
-		s.letter.to += " UTF8"
+	if s.takenMail.to = to; s.utf8 {
+		s.takenMail.to += " UTF8"
 	}
 	return s.rcpt
 }
@@ -377,9 +345,9 @@ func (s *session) Data(r io.Reader) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.letter.raw = raw
-	_, s.letter.secure = s.conn.TLSConnectionState()
-	s.letters = append(s.letters, s.letter)
+	s.takenMail.raw = raw
+	_, s.takenMail.secure = s.conn.TLSConnectionState()
+	s.mails = append(s.mails, s.takenMail)
 	return nil
 }
 
@@ -393,10 +361,10 @@ func (s *session) Logout() error {
 }
 
 // taken are the mails that the server has, and how many connections there were.
-func (p *post) taken() (letters []letter, conns int) {
+func (p *mailServer) taken() (mails []takenMail, conns int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.letters, len(p.conns)
+	return p.mails, len(p.conns)
 }
 
 func texts(t *testing.T, subject, text, html string) *template.Set {
@@ -410,7 +378,7 @@ func texts(t *testing.T, subject, text, html string) *template.Set {
 }
 
 // client returns a channel to the server.
-func (p *post) client(mutate ...func(*Config)) *Email {
+func (p *mailServer) client(mutate ...func(*Config)) *Email {
 	p.Helper()
 	cfg := Config{
 		Address: p.address, From: "Expediter <notify@example.com>", RootCAs: p.roots,
@@ -434,4 +402,225 @@ func message(mutate ...func(*channel.Message)) channel.Message {
 		f(&m)
 	}
 	return m
+}
+
+// TestRepliesAreKeptWithoutAddresses: the error of a mail goes into logs.
+func TestRepliesAreKeptWithoutAddresses(t *testing.T) {
+	t.Parallel()
+	for address, reply := range map[string]string{
+		"ada@example.org":         "<ADA@example.org>: no such user, see postmaster@example.org",
+		"ada@localhost":           "ada@localhost: no such user",
+		`"ada l"@example.org`:     `<"ada l"@example.org>... user unknown`,
+		"Ada <ada@xn--p1ai.test>": "no mailbox for ada@xn--p1ai.test",
+	} {
+		p := newMailServer(t)
+		p.rcpt = &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: reply}
+		_, err := p.client().Send(t.Context(), message(func(m *channel.Message) { m.Address = address }))
+		failed := channel.Of("email", err)
+		check.That(t, failed.Kind == channel.KindBounced && !strings.Contains(strings.ToLower(err.Error()), "ada") && strings.Contains(failed.Detail, "5.1.1"),
+			"%s: %v", address, err)
+	}
+}
+
+func refused(code int, enhanced ...int) error {
+	out := &smtp.SMTPError{Code: code, EnhancedCode: smtp.NoEnhancedCode, Message: "no"}
+	if len(enhanced) == 3 {
+		out.EnhancedCode = smtp.EnhancedCode{enhanced[0], enhanced[1], enhanced[2]}
+	}
+	return out
+}
+
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		mail, rcpt, data error
+		kind             channel.Kind
+		status           int
+	}{
+		"no such user":                {rcpt: refused(550, 5, 1, 1), kind: channel.KindBounced, status: 550},
+		"no such user, without words": {rcpt: refused(550), kind: channel.KindBounced, status: 550},
+		"no such user, told late":     {data: refused(550, 5, 1, 1), kind: channel.KindBounced, status: 550},
+		"mailbox is closed":           {rcpt: refused(550, 5, 2, 1), kind: channel.KindBounced, status: 550},
+		"mailbox is full":             {rcpt: refused(552, 5, 2, 2), kind: channel.KindRejected, status: 552},
+		"policy":                      {rcpt: refused(550, 5, 7, 1), kind: channel.KindRejected, status: 550},
+		"greylisted":                  {rcpt: refused(451, 4, 7, 1), kind: channel.KindRateLimited, status: 451},
+		"too many":                    {rcpt: refused(450, 4, 7, 28), kind: channel.KindRateLimited, status: 450},
+		"mailbox is busy":             {rcpt: refused(450, 4, 2, 1), kind: channel.KindUnavailable, status: 450},
+		"disk is full":                {mail: refused(452, 4, 3, 1), kind: channel.KindUnavailable, status: 452},
+		"sender is refused":           {mail: refused(550, 5, 7, 1), kind: channel.KindMisconfigured, status: 550},
+		"too big":                     {mail: refused(552, 5, 3, 4), kind: channel.KindRejected, status: 552},
+		"log in first":                {mail: refused(530, 5, 7, 0), kind: channel.KindMisconfigured, status: 530},
+		"spam":                        {data: refused(554, 5, 7, 1), kind: channel.KindRejected, status: 554},
+		"cannot keep it now":          {data: refused(451, 4, 3, 0), kind: channel.KindUnavailable, status: 451},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newMailServer(t)
+			p.mail, p.rcpt, p.data = test.mail, test.rcpt, func(*smtp.Conn) error { return test.data }
+			e := p.client()
+			for range 2 {
+				_, err := e.Send(t.Context(), message())
+				failed := channel.Of("email", err)
+				check.That(t, failed.Kind == test.kind && failed.Status == test.status, "%v, want %s", err, test.kind)
+			}
+			mails, conns := p.taken()
+			check.That(t, len(mails) == 0 && (test.mail != nil || conns == 1), "%d mails over %d connections", len(mails), conns)
+		})
+	}
+	for enhanced, want := range map[string]channel.Kind{"5.1.7": channel.KindMisconfigured, "5.1.8": channel.KindMisconfigured, "5.1.10": channel.KindBounced} {
+		check.Equal(t, judge(gomail.ErrSMTPRcptTo, 550, enhanced), want, enhanced)
+	}
+}
+
+// When the connection breaks, it depends on when.
+func TestBrokenConnections(t *testing.T) {
+	t.Parallel()
+	t.Run("after the mail, on a new connection and on one that was kept", func(t *testing.T) {
+		t.Parallel()
+		p := newMailServer(t)
+		calls := 0
+		p.data = func(c *smtp.Conn) error {
+			if calls++; calls != 2 {
+				return c.Conn().Close()
+			}
+			return nil
+		}
+		e := p.client()
+		for i, want := range []channel.Kind{channel.KindUnknown, "", channel.KindUnknown} {
+			if _, err := e.Send(t.Context(), message()); want == "" {
+				check.OK(t, err)
+			} else {
+				check.Equal(t, channel.Of("email", err).Kind, want, "mail", i)
+			}
+		}
+		mails, conns := p.taken()
+		check.That(t, len(mails) <= 3 && conns == 2, "%d mails over %d connections, want none tried again", len(mails), conns)
+	})
+	for name, test := range map[string]struct {
+		cause error
+		kind  channel.Kind
+	}{"late": {context.DeadlineExceeded, channel.KindTimeout}, "stopped": {context.Canceled, channel.KindInterrupted}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newMailServer(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			gone := make(chan struct{})
+			p.data = func(*smtp.Conn) error {
+				cancel(test.cause)
+				<-gone
+				return nil
+			}
+			_, err := p.client().Send(ctx, message())
+			close(gone)
+			check.That(t, channel.Of("email", err).Kind == test.kind, "%v", err)
+		})
+	}
+	for name, spoil := range map[string]func(p *mailServer){
+		"before the mail": func(p *mailServer) { p.fresh = func(c *smtp.Conn) error { return c.Conn().Close() } },
+		"nobody there":    func(p *mailServer) { p.address = "127.0.0.1:1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newMailServer(t)
+			spoil(p)
+			check.Equal(t, channel.Of("email", check.Err(p.client().Send(t.Context(), message()))).Kind, channel.KindUnavailable)
+		})
+	}
+}
+
+// A connection that the server has closed while nobody used it costs no try.
+func TestStaleConnections(t *testing.T) {
+	t.Parallel()
+	p := newMailServer(t)
+	var last *smtp.Conn
+	p.fresh = func(c *smtp.Conn) error {
+		last = c
+		return nil
+	}
+	e := p.client()
+	for i := range 3 {
+		_, err := e.Send(t.Context(), message())
+		check.Require(t, err == nil, "mail %d: %v", i+1, err)
+		p.mu.Lock()
+		last.Conn().Close()
+		p.mu.Unlock()
+	}
+	mails, conns := p.taken()
+	check.That(t, len(mails) == 3 && conns == 3, "%d mails over %d connections", len(mails), conns)
+}
+
+func TestConnectionsAreBoundedAndKept(t *testing.T) {
+	t.Parallel()
+	p := newMailServer(t)
+	e := p.client()
+	var all sync.WaitGroup
+	for range 40 {
+		all.Go(func() {
+			check.ErrorIs(t, check.Err(e.Send(t.Context(), message())), nil)
+		})
+	}
+	all.Wait()
+	mails, conns := p.taken()
+	check.That(t, len(mails) == 40 && conns <= connections, "%d mails over %d connections", len(mails), conns)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range connections {
+		e.pool.slots <- struct{}{}
+	}
+	_, err := e.Send(ctx, message())
+	check.That(t, channel.Of("email", err).Kind == channel.KindUnavailable, "no connection is free: %v", err)
+}
+
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
+	p := newMailServer(t)
+	p.left = make(chan struct{}, 10)
+	e := p.client(func(c *Config) { c.Security = Plain })
+	e.pool.timeout = time.Nanosecond
+	for range 2 {
+		check.OK(t, check.Err(e.Send(t.Context(), message())))
+		e.pool.background.Wait()
+		<-p.left
+	}
+	_, conns := p.taken()
+	check.That(t, conns == 2, "%d connections, want 2", conns)
+}
+
+func TestSecurity(t *testing.T) {
+	t.Parallel()
+	bare := func(s *smtp.Server) { s.TLSConfig = nil }
+	insecure := func(s *smtp.Server) { s.TLSConfig, s.AllowInsecureAuth = nil, true }
+	login := func(c *Config) { c.User, c.Password = "expediter", "sesame" }
+	for name, test := range map[string]struct {
+		server func(*smtp.Server)
+		client func(*Config)
+		kind   channel.Kind
+		secure bool
+	}{
+		"STARTTLS":                          {nil, func(*Config) {}, "", true},
+		"a server without it":               {bare, func(*Config) {}, channel.KindMisconfigured, false},
+		"in the clear, when allowed":        {bare, func(c *Config) { c.Security = Plain }, "", false},
+		"a certificate that nobody knows":   {nil, func(c *Config) { c.RootCAs = nil }, channel.KindUnavailable, false},
+		"no password in the clear":          {insecure, func(c *Config) { login(c); c.Security = Plain }, channel.KindMisconfigured, false},
+		"a wrong password":                  {nil, func(c *Config) { c.User, c.Password = "expediter", "guess" }, channel.KindMisconfigured, false},
+		"TLS to a server that waits for it": {nil, func(c *Config) { c.Security = TLS }, channel.KindUnavailable, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mutate []func(*smtp.Server)
+			if test.server != nil {
+				mutate = append(mutate, test.server)
+			}
+			p := newMailServer(t, mutate...)
+			_, err := p.client(test.client).Send(t.Context(), message())
+			mails, _ := p.taken()
+			if test.kind == "" {
+				check.That(t, err == nil && len(mails) == 1 && mails[0].secure == test.secure, "%+v %v", mails, err)
+				return
+			}
+			if channel.Of("email", err).Kind != test.kind || len(mails) != 0 || strings.Contains(err.Error(), "guess") || strings.Contains(err.Error(), "sesame") {
+				t.Errorf("%v, want %s", err, test.kind)
+			}
+		})
+	}
 }

@@ -265,16 +265,6 @@ func TestConfigIsCheckedAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzParseSubscription: whatever the directory holds, it is read or refused.
-func FuzzParseSubscription(f *testing.F) {
-	f.Add(`{"endpoint":"https://push.example","keys":{"p256dh":"BA","auth":"AA"}}`)
-	f.Add(`{"keys":5}`)
-	f.Fuzz(func(t *testing.T, address string) {
-		s, err := parseSubscription(address)
-		check.That(t, err != nil || s.browser != nil && len(s.auth) == authSize, "half a subscription")
-	})
-}
-
 func unb64(t *testing.T, text string) []byte {
 	t.Helper()
 	return check.Must(b64.DecodeString(text))(t)

@@ -31,8 +31,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// storedRow is a notification that a test stored.
-type storedRow struct {
+// stored is a notification that a test stored.
+type stored struct {
 	contracts.Notification
 
 	state    deliveries.State // "" without a record
@@ -45,13 +45,13 @@ func name(event, channel string, kind contracts.RecipientType, user, address str
 	return fmt.Sprintf("%s %s %s %s %s %s", event, channel, kind, user, address, state)
 }
 
-// place is a stream of notifications, and the notifications that were stored in it.
-type place struct {
+// fixture is a stream of notifications, and the notifications that were stored in it.
+type fixture struct {
 	*testing.T
 
 	js     jetstream.JetStream
 	random *rand.Rand
-	rows   []storedRow
+	all    []stored
 	store  *deliveries.Store
 }
 
@@ -61,43 +61,34 @@ const (
 	lostPlan = "e4"
 )
 
-func (p *place) put(subject string, err error, body any) {
+// put stores a message.
+func (p *fixture) put(subject string, body any) {
 	p.Helper()
-	data, encodeErr := json.Marshal(body)
-	if err == nil && encodeErr == nil {
-		_, err = p.js.Publish(p.Context(), subject, data)
-	}
-	if err != nil || encodeErr != nil {
-		p.Fatal(err, encodeErr)
-	}
+	check.OK(p, check.Err(p.js.Publish(p.Context(), subject, check.Must(json.Marshal(body))(p))))
 }
 
-// putKey stores a record in the bucket of deliveries.
-func (p *place) putKey(key string, err error, body any) {
-	p.Helper()
-	p.put("$KV."+contracts.BucketDeliveries+"."+key, err, body)
-}
+// records begins the subjects of the bucket of deliveries.
+const records = "$KV." + contracts.BucketDeliveries + "."
 
 // record stores the record of a notification.
-func (p *place) record(n contracts.Notification, d *deliveries.Delivery) {
+func (p *fixture) record(n contracts.Notification, d *deliveries.Delivery) {
 	p.Helper()
-	key := check.Must(keys.Of(&n))(p)
-	check.OK(p, p.store.Put(p.Context(), key, d))
+	check.OK(p, p.store.Put(p.Context(), check.Must(keys.Of(&n))(p), d))
 }
 
 // notification stores a notification, and a record of most: of all when recorded. Of some there is nothing but the item.
-func (p *place) row(n contracts.Notification, recorded bool) {
+func (p *fixture) notification(n contracts.Notification, recorded bool) {
 	p.Helper()
 	if n.Channel == deliveries.Inbox && p.random.IntN(4) == 0 {
 		p.record(n, &deliveries.Delivery{
 			AtOnce: true, Attempts: []deliveries.Attempt{{Worker: "w"}}, Item: json.RawMessage(`{"id":"ntf_"}`), State: deliveries.Delivered,
 		})
-		p.rows = append(p.rows, storedRow{Notification: n, state: deliveries.Delivered, unstored: true})
+		p.all = append(p.all, stored{Notification: n, state: deliveries.Delivered, unstored: true})
 		return
 	}
-	stored := storedRow{Notification: n, missing: n.Address != "" && p.random.IntN(2) == 0} // its split has died, or not begun
-	if subject, err := keys.Send(&n); !stored.missing {
-		p.put(subject, err, n)
+	is := stored{Notification: n, missing: n.Address != "" && p.random.IntN(2) == 0} // its split has died, or not begun
+	if !is.missing {
+		p.put(check.Must(keys.Send(&n))(p), n)
 	}
 	if recorded || p.random.IntN(4) > 0 {
 		states := []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Deferred, deliveries.Split}
@@ -110,17 +101,17 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 		} else if d.State == deliveries.Split {
 			d.Addresses = []string{"b", "main"}
 		}
-		stored.state = d.State
+		is.state = d.State
 		p.record(n, &d)
 		for _, n.Address = range d.Addresses {
-			p.row(n, recorded)
+			p.notification(n, recorded)
 		}
 	}
-	p.rows = append(p.rows, stored)
+	p.all = append(p.all, is)
 }
 
 // event stores the plan of an event, and some of its notifications: it may be on its way, and falls back for some.
-func (p *place) event(id string) {
+func (p *fixture) event(id string) {
 	p.Helper()
 	route := rules.Route{Channels: []string{"inapp"}, Fallback: []string{"email", "sms"}}
 	e := plan.Plan{
@@ -139,54 +130,50 @@ func (p *place) event(id string) {
 		e.Entries = entries
 	} else {
 		for some := range slices.Chunk(entries, 1+p.random.IntN(5)) {
-			subject, err := keys.Page(id, e.Attempt, e.Pages)
-			p.put(subject, err, map[string]any{"entries": some})
+			p.put(check.Must(keys.Page(id, e.Attempt, e.Pages))(p), map[string]any{"entries": some})
 			e.Pages++
 		}
 	}
 	if id != lostPlan {
-		subject, err := keys.Plan(id)
-		p.put(subject, err, e)
+		p.put(check.Must(keys.Plan(id))(p), e)
 	}
-	key, err := keys.Event(id)
-	p.putKey(key, err, plan.Event{State: plan.StateExpanded})
+	p.put(records+check.Must(keys.Event(id))(p), plan.Event{State: plan.StateExpanded})
 	for _, entry := range entries {
 		for _, channel := range slices.Concat(route.Channels, route.Fallback) {
 			if p.random.IntN(3) > 0 {
-				p.row(e.Notification(entry, channel), id == lostPlan)
+				p.notification(e.Notification(entry, channel), id == lostPlan)
 			}
 		}
 	}
 }
 
 // digest stores the digests of some users, who are not those of any event.
-func (p *place) digest(id string) {
+func (p *fixture) digest(id string) {
 	p.Helper()
 	for u := range 5 {
 		n := contracts.Notification{
 			Channel: "email", Collected: true, CreatedAt: time.Unix(1, 0).UTC(), EventID: id, EventType: "DIGEST",
 			RecipientType: "AGENCY_USER", UserID: fmt.Sprintf("u/%d", u),
 		}
-		p.row(n, false)
-		key, err := keys.Digest(id, n.Channel, n.RecipientType, n.UserID)
-		p.putKey(key, err, map[string]any{"items": []any{}, "members": ""})
+		p.notification(n, false)
+		key := check.Must(keys.Digest(id, n.Channel, n.RecipientType, n.UserID))(p)
+		p.put(records+key, map[string]any{"items": []any{}, "members": ""})
 	}
 }
 
 // others stores messages that are no notifications.
-func (p *place) others() {
+func (p *fixture) others() {
 	p.Helper()
-	replay, err := keys.Replay(&contracts.Notification{Channel: "inapp", RecipientType: "CUSTOMER", UserID: "u/1", EventID: "e1"}, 1)
-	p.put(replay, err, contracts.Notification{})
-	key, err := keys.CancelledUser("e1", "CUSTOMER", "u/1")
-	p.putKey(key, err, map[string]any{})
-	p.put("notify.send.inapp.CUSTOMER.someone.e1", nil, "not a row")
-	p.putKey("/endpoint.inapp.abc", nil, map[string]any{})
+	of := &contracts.Notification{Channel: "inapp", RecipientType: "CUSTOMER", UserID: "u/1", EventID: "e1"}
+	p.put(check.Must(keys.Replay(of, 1))(p), contracts.Notification{})
+	p.put(records+check.Must(keys.CancelledUser("e1", "CUSTOMER", "u/1"))(p), map[string]any{})
+	p.put("notify.send.inapp.CUSTOMER.someone.e1", "not a notification")
+	p.put(records+"/endpoint.inapp.abc", map[string]any{})
 }
 
-func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
+func newFixture(t *testing.T, js jetstream.JetStream, seed uint64) *fixture {
 	t.Helper()
-	p := &place{T: t, js: js, random: rand.New(rand.NewPCG(seed, 0)), store: deliveries.New(recordtest.Client(t, js))}
+	p := &fixture{T: t, js: js, random: rand.New(rand.NewPCG(seed, 0)), store: deliveries.New(recordtest.Client(t, js))}
 	for e := range 5 {
 		p.event(fmt.Sprint("e", e))
 	}
@@ -198,7 +185,7 @@ func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
 }
 
 // query is any that can be asked.
-func (p *place) query() api.Query {
+func (p *fixture) query() api.Query {
 	q := api.Query{}
 	some := func(of int) bool { return p.random.IntN(of) == 0 }
 	if some(2) {
@@ -223,9 +210,9 @@ func (p *place) query() api.Query {
 }
 
 // want are the names of the notifications that a query is to find, in alphabetical order.
-func (p *place) want(q api.Query) []string {
+func (p *fixture) want(q api.Query) []string {
 	names := []string{}
-	for _, r := range p.rows {
+	for _, r := range p.all {
 		state := cmp.Or(r.state, deliveries.Pending)
 		byRecord := q.EventID == "" && q.UserID == "" && q.State != ""
 		switch {
@@ -244,13 +231,13 @@ func (p *place) want(q api.Query) []string {
 }
 
 // got are the names of the notifications that a query finds in pages of a size, in their order.
-func (p *place) got(d *api.API, q api.Query) []string {
+func (p *fixture) got(d *api.API, q api.Query) []string {
 	p.Helper()
 	names := []string{}
 	for {
 		page, err := d.Notifications(p.Context(), q)
 		check.Require(p, err == nil && len(page.Notifications) <= q.Limit+2, // those of addresses stay with the one that was split
-			"%+v: a page of %d rows: %v", q, len(page.Notifications), err)
+			"%+v: a page of %d notifications: %v", q, len(page.Notifications), err)
 		for _, n := range page.Notifications {
 			names = append(names, name(n.EventID, n.Channel, n.RecipientType, n.UserID, n.Address, n.State))
 		}
@@ -263,18 +250,18 @@ func (p *place) got(d *api.API, q api.Query) []string {
 }
 
 // Any query finds the notifications that it selects, each once and always in the same order, in pages of any size.
-func TestAQueryFindsItsRowsOnceInPagesOfAnySize(t *testing.T) {
+func TestAQueryFindsItsNotificationsOnceInPagesOfAnySize(t *testing.T) {
 	t.Parallel()
 	seed := crash.Seed(t)
 	js, _ := recordtest.Open(t, natstest.Server(t))
-	p := newPlace(t, js, seed)
+	p := newFixture(t, js, seed)
 	d := openAPI(t, js)
 	for range 150 {
 		q := p.query()
 		q.Limit = api.MaxLimit
 		all := p.got(d, q)
 		if want, got := p.want(q), slices.Sorted(slices.Values(all)); !slices.Equal(want, got) {
-			t.Fatalf("seed %d: %+v finds %d rows, want %d:\n%s\nwant\n%s", seed, q, len(got), len(want), strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Fatalf("seed %d: %+v finds %d notifications, want %d:\n%s\nwant\n%s", seed, q, len(got), len(want), strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		for _, q.Limit = range []int{1, 2, 7} {
 			if got := p.got(d, q); !slices.Equal(all, got) {
@@ -291,7 +278,7 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 	seed := crash.Seed(t)
 	srv := natstest.Server(t)
 	direct, _ := recordtest.Open(t, srv)
-	p := newPlace(t, direct, seed)
+	p := newFixture(t, direct, seed)
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
 	d := openAPI(t, js)
@@ -328,7 +315,7 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	t.Parallel()
 	js, _ := recordtest.Open(t, natstest.Server(t))
-	newPlace(t, js, 1)
+	newFixture(t, js, 1)
 	d := openAPI(t, js)
 	// "1" and "zz" are revisions, which were cursors for events before their notifications came in the order of the plan.
 	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "i-", "i-0", "1", "zz"} {

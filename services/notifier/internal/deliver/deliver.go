@@ -53,9 +53,6 @@ const (
 	PointSealed = "deliver.sealed" // the digest takes no more events
 )
 
-// PointUnread is passed when a user has not read the event of a notification in the inbox.
-const PointUnread = "deliver.unread"
-
 // PointGranted is passed when a throttle has let a notification through.
 const PointGranted = "deliver.granted"
 
@@ -334,7 +331,6 @@ func (s *Sender) seen(ctx context.Context, n *notification, d *deliveries.Delive
 	if seen {
 		return true, s.end(ctx, n, d, deliveries.Suppressed, deliveries.ReasonRead, nil)
 	}
-	s.cfg.Passed(PointUnread)
 	return false, nil
 }
 

@@ -4,28 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-func TestARowIsSentOnce(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := &bird{}
-		s := n.sender("a", b, profile{Addresses: map[string]string{"bird": "nest 7"}, Locale: "he"})
-		n.work(s)
+func TestANotificationIsSentOnce(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		b := &provider{}
+		s := n.sender("a", b, profile{Addresses: map[string]string{"push": "tel 7"}, Locale: "he"})
+		n.startWorker(s)
 		n.store()
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "sent")
-		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "nest 7" && b.sent[0].Locale == "he" && b.sent[0].Attempt == 1 &&
-			string(b.sent[0].Payload) == `{"from":"plan"}` && b.sent[0].ID == deliveries.MessageID(rowKey),
+		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "tel 7" && b.sent[0].Locale == "he" && b.sent[0].Attempt == 1 &&
+			string(b.sent[0].Payload) == `{"from":"plan"}` && b.sent[0].ID == deliveries.MessageID(theKey),
 			"%+v", b.sent)
 		d := n.record()
 		check.That(t, d.ProviderID == "r" && d.Attempts[0].Worker == "a", "%+v", d)
@@ -35,12 +42,12 @@ func TestARowIsSentOnce(t *testing.T) {
 // Each kind of failure of a channel, and the outcome of the notification.
 func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct {
-		kind    channel.Kind
-		once    bool
-		state   deliveries.State
-		reason  string
-		calls   int
-		letters uint64
+		kind        channel.Kind
+		once        bool
+		state       deliveries.State
+		reason      string
+		calls       int
+		deadLetters uint64
 	}{
 		"bounced":            {channel.KindBounced, false, deliveries.Bounced, "bounced", 1, 0},
 		"gone":               {channel.KindGone, false, deliveries.Bounced, "gone", 1, 0},
@@ -56,9 +63,9 @@ func TestFailures(t *testing.T) {
 		"once, unknown":      {channel.KindUnknown, true, deliveries.Failed, "unknown_outcome", 1, 1},
 		"once, rate limited": {channel.KindRateLimited, true, deliveries.Failed, "exhausted", 6, 1},
 	} {
-		runInNest(t, name, func(n *nest) {
-			b := &bird{fly: fails(test.kind)}
-			n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+		runWithFixture(t, name, func(n *fixture) {
+			b := &provider{answer: fails(test.kind)}
+			n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) {
 				c.AtMostOnce, c.Retries = test.once, slices.Repeat([]time.Duration{time.Second}, 5)
 			}))
 			n.store()
@@ -68,9 +75,9 @@ func TestFailures(t *testing.T) {
 				outcomes[i] = string(test.kind)
 			}
 			n.want(test.state, test.reason, outcomes...)
-			check.That(t, len(b.sent) == test.calls && n.letters() == test.letters, "%d calls, %d dead letters", len(b.sent), n.letters())
+			check.That(t, len(b.sent) == test.calls && n.deadLetters() == test.deadLetters, "%d calls, %d dead letters", len(b.sent), n.deadLetters())
 			for i, m := range b.sent {
-				check.That(t, m.ID == deliveries.MessageID(rowKey) && m.Attempt == i+1 && m.FirstAttempt.Equal(b.at[0]), "call %d: %+v", i, m)
+				check.That(t, m.ID == deliveries.MessageID(theKey) && m.Attempt == i+1 && m.FirstAttempt.Equal(b.at[0]), "call %d: %+v", i, m)
 			}
 		})
 	}
@@ -78,8 +85,8 @@ func TestFailures(t *testing.T) {
 
 // The waits are those of the schedule, or those that the provider asked for when these are longer.
 func TestRetriesKeepToTheSchedule(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
+	withFixture(t, func(n *fixture) {
+		b := &provider{answer: func(_ context.Context, call int) (channel.Receipt, error) {
 			switch call {
 			case 1:
 				return channel.Receipt{}, &channel.Error{Kind: channel.KindUnavailable}
@@ -90,7 +97,7 @@ func TestRetriesKeepToTheSchedule(t *testing.T) {
 			}
 			return channel.Receipt{Delivered: true}, nil
 		}}
-		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Minute, time.Minute, 10 * time.Minute} }))
+		n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Minute, time.Minute, 10 * time.Minute} }))
 		n.store()
 		elapse(90 * time.Minute)
 		n.want(deliveries.Delivered, "", "unavailable", "rate_limited", "unknown", "sent")
@@ -122,12 +129,12 @@ func TestADeadCaller(t *testing.T) {
 		"once, after the call":  {deliver.PointSent, true, 1, deliveries.Failed},
 		"once, when all was":    {deliver.PointRecorded, true, 1, deliveries.Sent},
 	} {
-		runInNest(t, name, func(n *nest) {
-			b := &bird{}
+		runWithFixture(t, name, func(n *fixture) {
+			b := &provider{}
 			mode := func(c *deliver.Config) { c.AtMostOnce = test.once }
 			n.dead(b, test.at, 1, mode)
 			n.store()
-			n.work(n.sender("b", b, profile{}, mode))
+			n.startWorker(n.sender("b", b, profile{}, mode))
 			elapse(time.Minute)
 			d := n.record()
 			check.That(t, len(b.sent) == test.calls && d.State == test.state, "%d calls, %+v", len(b.sent), d)
@@ -140,9 +147,9 @@ func TestADeadCaller(t *testing.T) {
 }
 
 // While one worker calls the channel, another that gets the notification waits.
-func TestARowIsNotSentTwiceAtATime(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := takes(10*time.Second, arrives)
+func TestANotificationIsNotSentTwiceAtATime(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		b := slow(10*time.Second, accepts)
 		done := n.begin("a", b, 1)
 		elapse(time.Second)
 		for _, deliveries := range []int{1, 2} {
@@ -155,21 +162,21 @@ func TestARowIsNotSentTwiceAtATime(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatStopsGivesTheRowBack(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := &bird{fly: func(ctx context.Context, call int) (channel.Receipt, error) {
+func TestAWorkerThatStopsGivesTheNotificationBack(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		b := &provider{answer: func(ctx context.Context, call int) (channel.Receipt, error) {
 			if call == 1 {
 				<-ctx.Done()
 				return channel.Receipt{}, ctx.Err()
 			}
 			return channel.Receipt{}, nil
 		}}
-		stop := n.work(n.sender("a", b, profile{}))
+		stop := n.startWorker(n.sender("a", b, profile{}))
 		n.store()
 		elapse(time.Second)
 		stop()
 		n.want(deliveries.Pending, "interrupted", "interrupted")
-		n.work(n.sender("b", b, profile{}))
+		n.startWorker(n.sender("b", b, profile{}))
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "interrupted", "sent")
 	})
@@ -190,9 +197,9 @@ func TestWhatTheUserWants(t *testing.T) {
 		calls    int // after half an hour
 	}{
 		"all":                 {profile{}, "", false, deliveries.Sent, "", 1},
-		"not this category":   {profile{OptOut: map[string][]string{"c": {"bird"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
+		"not this category":   {profile{OptOut: map[string][]string{"c": {"push"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
 		"not on any channel":  {profile{OptOut: map[string][]string{"c": {"*"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
-		"not on this channel": {profile{OptOut: map[string][]string{"*": {"bird"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
+		"not on this channel": {profile{OptOut: map[string][]string{"*": {"push"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
 		"others not":          {profile{OptOut: map[string][]string{"*": {"x"}, "d": {"*"}}}, "", false, deliveries.Sent, "", 1},
 		"critical":            {profile{OptOut: map[string][]string{"*": {"*"}}, QuietHours: night}, "critical", false, deliveries.Sent, "", 1},
 		"muted":               {profile{Mute: until(10 * time.Minute)}, "", false, deliveries.Suppressed, "muted", 0},
@@ -206,9 +213,9 @@ func TestWhatTheUserWants(t *testing.T) {
 		"morning there":       {profile{QuietHours: night, TimeZone: "Asia/Tokyo"}, "", false, deliveries.Sent, "", 1},
 		"a zone that is none": {profile{QuietHours: night, TimeZone: "Mars/Olympus"}, "", false, deliveries.Sent, "", 1},
 	} {
-		runInNest(t, name, func(n *nest) {
-			b := &bird{}
-			n.work(n.sender("a", b, test.profile, mayBeQuiet(b, test.silent)))
+		runWithFixture(t, name, func(n *fixture) {
+			b := &provider{}
+			n.startWorker(n.sender("a", b, test.profile, maybeSilent(b, test.silent)))
 			n.store(func(row *contracts.Notification) { row.Priority = test.priority })
 			elapse(time.Minute)
 			d := n.record()
@@ -226,17 +233,17 @@ func TestWhatTheUserWants(t *testing.T) {
 
 // Fields of the event replace those of the directory, except that the opt-outs of both count.
 func TestWhatThePlanKnows(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := n.flock(profile{Addresses: map[string]string{"bird": "old"}, Locale: "en"})
+	withFixture(t, func(n *fixture) {
+		b := n.startSending(profile{Addresses: map[string]string{"push": "old"}, Locale: "en"})
 		n.store(func(row *contracts.Notification) {
 			row.Locale = "he"
-			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Addresses: map[string]string{"bird": "new"}}
+			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Addresses: map[string]string{"push": "new"}}
 		})
 		elapse(time.Minute)
 		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "new" && b.sent[0].Locale == "he", "%+v", b.sent)
 	})
-	inNest(t, func(n *nest) {
-		n.flock(profile{OptOut: map[string][]string{"c": {"*"}}})
+	withFixture(t, func(n *fixture) {
+		n.startSending(profile{OptOut: map[string][]string{"c": {"*"}}})
 		n.store(func(row *contracts.Notification) {
 			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", TimeZone: "Asia/Tokyo"}
 		})
@@ -244,8 +251,8 @@ func TestWhatThePlanKnows(t *testing.T) {
 		n.want(deliveries.Suppressed, "opt_out")
 	})
 	for _, plan := range []time.Duration{-time.Hour, time.Hour} { // the later one counts
-		inNest(t, func(n *nest) {
-			n.work(n.sender("a", &bird{}, profile{Mute: until(-plan)}))
+		withFixture(t, func(n *fixture) {
+			n.startWorker(n.sender("a", &provider{}, profile{Mute: until(-plan)}))
 			n.store(func(row *contracts.Notification) {
 				row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Mute: until(plan)}
 			})
@@ -256,38 +263,38 @@ func TestWhatThePlanKnows(t *testing.T) {
 }
 
 // A notification that the worker dead-letters without having worked it has an end in its record too.
-func TestADeadLetteredRowHasAnEnd(t *testing.T) {
-	inNest(t, func(n *nest) {
-		n.work(n.sender("a", &bird{}, profile{}))
-		check.OK(t, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", []byte("no row"))))
+func TestADeadLetteredNotificationHasAnEnd(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		n.startWorker(n.sender("a", &provider{}, profile{}))
+		check.OK(t, check.Err(n.js.Publish(n.Context(), "notify.send.push.CUSTOMER.u.e", []byte("no row"))))
 		elapse(time.Minute)
 		n.want(deliveries.Failed, "exhausted")
-		check.Equal(t, n.letters(), 1, "dead letters")
+		check.Equal(t, n.deadLetters(), 1, "dead letters")
 	})
 }
 
 // A channel that panics each time ends as one that fails each time does.
 func TestAChannelThatPanics(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := &bird{fly: func(context.Context, int) (channel.Receipt, error) { panic("broken") }}
-		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Second} }))
+	withFixture(t, func(n *fixture) {
+		b := &provider{answer: func(context.Context, int) (channel.Receipt, error) { panic("broken") }}
+		n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Second} }))
 		n.store()
 		elapse(5 * time.Minute)
 		n.want(deliveries.Failed, "exhausted", "unknown", "unknown")
-		check.Equal(t, n.letters(), 1, "dead letters")
+		check.Equal(t, n.deadLetters(), 1, "dead letters")
 	})
 }
 
 // An address that asks never to be used again is dropped, and no other; the notification has ended either way.
 func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 	for kind, want := range map[channel.Kind]int{channel.KindGone: 1, channel.KindBounced: 0, channel.KindRejected: 0} {
-		inNest(t, func(n *nest) {
-			o := owns(contracts.MainEndpoint)
-			o.Addresses["fish"], o.away = "pond", errors.New("the store is away")
+		withFixture(t, func(n *fixture) {
+			o := userWith(contracts.MainEndpoint)
+			o.Addresses["email"], o.away = "x@example.com", errors.New("the store is away")
 			n.store()
-			n.work(n.sender("a", &bird{fly: fails(kind)}, profile{}, func(c *deliver.Config) { c.Profiles = o }))
+			n.startWorker(n.sender("a", &provider{answer: fails(kind)}, profile{}, func(c *deliver.Config) { c.Profiles = o }))
 			elapse(1e9)
-			check.That(n, len(o.dropped) == want && (want != 1 || o.dropped[0] == "CUSTOMER u bird nest main"),
+			check.That(n, len(o.dropped) == want && (want != 1 || o.dropped[0] == "CUSTOMER u push tel main"),
 				"%s: dropped %q", kind, o.dropped)
 			if kind == channel.KindGone {
 				n.want(deliveries.Bounced, "gone", "gone")
@@ -299,22 +306,188 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 // Nothing is sent to a user whose data was erased, however critical it is and whatever address the plan has, and no record
 // of the notification comes to be.
 func TestNothingIsSentToTheForgotten(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := n.flock(profile{}, func(c *deliver.Config) {
+	withFixture(t, func(n *fixture) {
+		b := n.startSending(profile{}, func(c *deliver.Config) {
 			c.Profiles = finds(func(string) (r contracts.Recipient, err error) {
 				return r, fmt.Errorf("profile: %w", recipient.ErrForgotten)
 			})
 		})
 		n.store(func(r *contracts.Notification) {
 			r.Priority = channel.UrgencyCritical
-			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"bird": "nest 7"}}
+			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"push": "tel 7"}}
 		})
 		elapse(time.Hour)
 		stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
-		consumer := check.Must(n.js.Consumer(n.Context(), contracts.StreamNotifications, "bird"))(n)
+		consumer := check.Must(n.js.Consumer(n.Context(), contracts.StreamNotifications, "push"))(n)
 		info := consumer.CachedInfo()
-		if len(b.sent) > 0 || n.letters() > 0 || stream.CachedInfo().State.Msgs > 0 || info.NumAckPending > 0 || info.AckFloor.Stream != 1 {
-			n.Errorf("%d calls, %d letters, %d records, %+v", len(b.sent), n.letters(), stream.CachedInfo().State.Msgs, info)
+		if len(b.sent) > 0 || n.deadLetters() > 0 || stream.CachedInfo().State.Msgs > 0 || info.NumAckPending > 0 || info.AckFloor.Stream != 1 {
+			n.Errorf("%d calls, %d dead letters, %d records, %+v", len(b.sent), n.deadLetters(), stream.CachedInfo().State.Msgs, info)
 		}
+	})
+}
+
+// slow is a channel whose calls take a while, whatever their contexts say, and end by then.
+func slow(d time.Duration, then func(context.Context, int) (channel.Receipt, error)) *provider {
+	return &provider{answer: func(ctx context.Context, call int) (channel.Receipt, error) {
+		elapse(d)
+		return then(ctx, call)
+	}}
+}
+
+func accepts(context.Context, int) (channel.Receipt, error) { return channel.Receipt{}, nil }
+
+// begin has a sender of this name work the notification, which is delivered for the n-th time. done is closed after its error, if it
+// lives.
+func (n *fixture) begin(name string, b *provider, delivered int, mutate ...func(*deliver.Config)) (done <-chan error) {
+	n.Helper()
+	s, ended := n.sender(name, b, profile{}, mutate...), make(chan error, 1)
+	go func() {
+		defer close(ended)
+		ended <- s.Work(n.Context(), n.job(delivered))
+	}()
+	return ended
+}
+
+// diesAfterCall has the goroutine end that has called the channel.
+func diesAfterCall(c *deliver.Config) {
+	c.Passed = func(point string) {
+		if point == deliver.PointSent {
+			runtime.Goexit()
+		}
+	}
+}
+
+// A caller that is taken for dead, and given up at most once, and is not: its outcome is recorded all the same.
+func TestACallerThatIsLate(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		b := slow(time.Minute, accepts)
+		once := func(c *deliver.Config) { c.AtMostOnce = true }
+		late := n.begin("late", b, 1, once)
+		elapse(30 * time.Second)
+		check.That(t, n.sender("other", b, profile{}, once).Work(n.Context(), n.job(2)) != nil, "the other has not given it up")
+		n.want(deliveries.Failed, "unknown_outcome", "unknown")
+		check.ErrorIs(t, <-late, nil)
+		n.want(deliveries.Sent, "", "sent")
+	})
+}
+
+// A caller that is taken for dead, and is not, writes its outcome while its successor calls. Sent stays sent, with an unknown outcome of the
+// successor, which may have died. A failure leaves the notification to the successor: it, and the one of the next channel, would be lost if
+// the job ended.
+func TestACallerThatIsLateAndItsSuccessor(t *testing.T) {
+	dies := diesAfterCall
+	for name, test := range map[string]struct {
+		late, other channel.Kind // "" for sent
+		then        func(*deliver.Config)
+		between     deliveries.State
+		second      string // outcome of the successor by then
+		end         deliveries.State
+	}{
+		"sent, dies":              {"", "", dies, deliveries.Sent, "unknown", deliveries.Sent},
+		"sent, sent":              {"", "", asIs, deliveries.Sent, "unknown", deliveries.Sent},
+		"no address, dies":        {channel.KindNoAddress, "", dies, deliveries.Sending, "", deliveries.Sending},
+		"refused, dies":           {channel.KindRejected, "", dies, deliveries.Sending, "", deliveries.Sending},
+		"no answer, unavailable":  {channel.KindTimeout, channel.KindUnavailable, asIs, deliveries.Sending, "", deliveries.Pending},
+		"no answer, bounces":      {channel.KindTimeout, channel.KindBounced, asIs, deliveries.Sending, "", deliveries.Bounced},
+		"no answer, refused":      {channel.KindTimeout, channel.KindRejected, asIs, deliveries.Sending, "", deliveries.Failed},
+		"no answer, and is taken": {channel.KindTimeout, "", asIs, deliveries.Sending, "", deliveries.Sent},
+	} {
+		runWithFixture(t, name, func(n *fixture) {
+			calls := func(kind channel.Kind) (b *provider, outcome string) {
+				if kind == "" {
+					return slow(40*time.Second, accepts), "sent"
+				}
+				return slow(40*time.Second, fails(kind)), string(kind)
+			}
+			first, outcome := calls(test.late)
+			second, then := calls(test.other)
+			late := n.begin("late", first, 1)
+			elapse(30 * time.Second)
+			other := n.begin("other", second, 2, test.then)
+			err := <-late
+			check.That(t, (err == nil) == (test.late == ""), "the job of the late one: %v", err)
+			n.want(test.between, "", outcome, test.second)
+			<-other
+			if name == "sent, dies" || test.end == deliveries.Sending {
+				then = test.second
+			}
+			n.want(test.end, string(test.other), outcome, then)
+		})
+	}
+}
+
+// A notification whose callers died, or were stopped, waits after its channel's first failure as any other does: the waits of the
+// schedule count failures of the provider only.
+func TestDeadCallersDoNotMakeANotificationWaitForLonger(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		now := time.Now().UTC()
+		d := &deliveries.Delivery{State: deliveries.Sending, Until: now, Attempts: []deliveries.Attempt{
+			{At: now, Worker: "dead", Outcome: deliveries.OutcomeUnknown},
+			{At: now, Worker: "stopped", Outcome: string(channel.KindInterrupted), Detail: "push: interrupted"},
+			{At: now, Worker: "dead, too"},
+		}}
+		check.OK(t, n.deliveries.Put(n.Context(), theKey, d))
+		s := n.sender("a", &provider{answer: fails(channel.KindUnknown)}, profile{})
+		for i, most := range []time.Duration{6 * time.Second, 72 * time.Second} { // 5 s and 1 min, +20 %
+			err := s.Work(n.Context(), n.job(2+i))
+			retry, ok := errors.AsType[*worker.RetryError](err)
+			check.That(t, ok && retry.After <= most, "failure %d: %v, want a wait of at most %s", i+1, err, most)
+		}
+	})
+}
+
+// A store that does not answer is not the notification's fault: it uses no attempt, and the notification comes back after a second.
+func TestAnOutcomeThatCannotBeWrittenDownPutsANotificationOffForASecond(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		proxy := natstest.NewProxy(n.T, n.srv)
+		_, js := natstest.Connect(n.T, n.srv, proxy.Through())
+		s := n.sender("a", &provider{answer: fails(channel.KindRejected)}, profile{}, func(c *deliver.Config) {
+			c.Deliveries, c.Passed = deliveries.New(recordtest.Client(n, js)), func(point string) {
+				if point == deliver.PointSent {
+					proxy.Partition()
+				}
+			}
+		})
+		ctx, cancel := context.WithTimeout(n.Context(), s.Policy().Timeout)
+		defer cancel()
+		check.Equal(t, snoozed(s.Work(ctx, n.job(1))), time.Second, "put off for")
+	})
+}
+
+// A notification whose failure may be its own or its worker's is tried again within seconds, however often its workers died.
+func TestNoBackoffIsLong(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		p := n.sender("a", &provider{}, profile{}).Policy()
+		check.Require(t, p.Backoff != nil, "it is the worker's: up to 15 minutes")
+		for attempt := range p.MaxAttempts {
+			wait := p.Backoff(attempt + 1)
+			check.That(t, wait <= 15*time.Second, "after attempt %d it waits %s", attempt+1, wait)
+		}
+	})
+}
+
+// A notification that may try whether an endpoint is back, and does not call it after all, holds up no other notification.
+func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		known := n.healthStore()
+		for range 3 {
+			call := &health.Call{Address: "at u", Channel: "push", Slots: 100, Timeout: time.Second}
+			known.Admit(call)
+			known.Called(n.Context(), call, channel.Message{}, &channel.Error{Kind: channel.KindTimeout})
+		}
+		elapse(10 * time.Second)
+		b := &provider{}
+		s := n.sender("a", b, profile{}, func(c *deliver.Config) {
+			c.Health, c.Logger = known, slog.New(slog.DiscardHandler)
+			overtakes := sync.OnceFunc(func() {
+				check.ErrorIs(t, n.deliveries.Put(n.Context(), theKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
+			})
+			c.Profiles = finds(func(user string) (contracts.Recipient, error) {
+				overtakes()
+				return addressOfUser(user)
+			})
+		})
+		check.ErrorIs(t, s.Work(n.Context(), n.job(1)), nil)
+		n.want(deliveries.Sent, "", "sent")
 	})
 }

@@ -5,24 +5,99 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"pgregory.net/rapid"
 
 	"github.com/expediter-io/expediter/internal/natsotel"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
 )
+
+// bench is a server on which events are planned and expanded by processes that die.
+type bench struct {
+	expander *deliver.Expander
+	js       jetstream.JetStream
+	reader   *plan.Reader
+	records  *kvrecord.Client
+	rules    *rules.Rules
+	stream   jetstream.Stream
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	js, records := recordtest.Open(t, natstest.Server(t))
+	b := &bench{js: js, records: records}
+	b.reader = plan.NewReader(b.records)
+	var err error
+	b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications)
+	check.OK(t, err)
+	b.expander = deliver.NewExpander(b.records, nil)
+	b.rules, err = rules.Parse([]byte(`
+version: 1
+events:
+  X:
+    CUSTOMER: {scope: all, channels: [inapp, email]}
+    ADMIN: {scope: all, channels: [inapp]}
+`), []string{"inapp", "email"})
+	check.OK(t, err)
+	return b
+}
+
+// process runs a process, which dies at the n-th point that it passes; 0 is none.
+func process(death int, run func(passed func(point string)) error) error {
+	type killed struct{}
+	defer func() {
+		if r := recover(); r != nil && r != any(killed{}) {
+			panic(r)
+		}
+	}()
+	return run(func(string) {
+		if death--; death == 0 { //nolint:gocritic // counts the points
+			panic(killed{})
+		}
+	})
+}
+
+// plan has a process plan an event.
+func (b *bench) plan(ctx context.Context, e recipient.Event, r recipient.Resolver, death int) error {
+	return process(death, func(passed func(string)) error {
+		p := plan.New(b.records, plan.Config{PageBytes: 200, Passed: passed, Resolver: r, Rules: func() *rules.Rules { return b.rules }})
+		return check.Err(p.Plan(ctx, e))
+	})
+}
+
+// expand has a process expand the plan of an event, if there is one.
+func (b *bench) expand(ctx context.Context, id string, death int) error {
+	p, err := b.reader.Get(ctx, id)
+	if errors.Is(err, plan.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return process(death, func(passed func(string)) error {
+		return check.Err(deliver.NewExpander(b.records, passed).Expand(ctx, p))
+	})
+}
 
 // planned returns the plan of an event for n customers, each notified on two channels.
 func (b *bench) planned(t *testing.T, n int) *plan.Plan {
@@ -31,35 +106,98 @@ func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 	for i := range n {
 		e.Recipients = append(e.Recipients, contracts.Recipient{RecipientType: "CUSTOMER", UserID: fmt.Sprint("u/", i)})
 	}
-	check.OK(t, check.Err(b.plan(t.Context(), e, recipient.Carried(nil), 0)))
+	check.OK(t, b.plan(t.Context(), e, recipient.Carried(nil), 0))
 	return check.Must(b.reader.Get(t.Context(), "e"))(t)
 }
 
-// Two expand the same plan at the same time, and one does afterwards: each notification is stored once.
-func TestRowsAreStoredOnce(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	p := b.planned(t, 2000)
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var sum deliver.Stored
-	expand := func(e *deliver.Expander) {
-		stored, err := e.Expand(t.Context(), p)
-		check.ErrorIs(t, err, nil)
-		mu.Lock()
-		defer mu.Unlock()
-		sum.New, sum.Old = sum.New+stored.New, sum.Old+stored.Old
+// notifications returns the notifications of an event as they are stored, by subject.
+func (b *bench) rows(ctx context.Context, id string) (map[string]string, error) {
+	info, err := b.stream.Info(ctx, jetstream.WithSubjectFilter("notify.send.*.*.*."+id))
+	if err != nil {
+		return nil, err
 	}
-	another := deliver.NewExpander(b.records, nil)
-	all.Go(func() { expand(another) })
-	all.Go(func() { expand(b.expander) })
-	all.Wait()
-	expand(another)
-	rows, err := b.rows(t.Context(), "e")
-	check.That(t, err == nil && len(rows) == 4000 && sum.New == 4000 && sum.Old == 8000, "%d rows, %+v: %v", len(rows), sum, err)
+	rows := map[string]string{}
+	for subject := range info.State.Subjects {
+		msg, err := b.stream.GetLastMsgForSubject(ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		rows[subject] = string(msg.Data)
+	}
+	return rows, nil
 }
 
-func TestARowSaysWhatItIs(t *testing.T) {
+// changingDirectory is a directory that returns other users each time that it is asked, and remembers its answers.
+type changingDirectory struct{ answers [][]string }
+
+func (c *changingDirectory) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		if q.Type == "ADMIN" {
+			c.answers = append(c.answers, nil)
+		}
+		round := len(c.answers) - 1
+		for i := range 7 + round%5 {
+			r := contracts.Recipient{RecipientType: q.Type, UserID: fmt.Sprintf("user-%d-%d", i, (i*round)%3)}
+			c.answers[round] = append(c.answers[round], string(r.RecipientType)+"/"+r.UserID)
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Whichever process dies, in any order: the plan is one answer of the directory, it never changes once it is there, and the
+// notifications are those of the plan, each stored once.
+func TestAnyOrderOfCrashesGivesTheNotificationsOfThePlan(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	run := 0
+	rapid.Check(t, func(r *rapid.T) {
+		run++
+		e := recipient.Event{EventID: fmt.Sprint("e", run), EventType: "X", AggregateType: "Y"}
+		var c changingDirectory
+		committed := ""
+		for range rapid.IntRange(0, 8).Draw(r, "steps") {
+			death := rapid.IntRange(0, 40).Draw(r, "death")
+			if rapid.Bool().Draw(r, "expand") {
+				check.OK(t, b.expand(t.Context(), e.EventID, death))
+			} else {
+				check.OK(t, b.plan(t.Context(), e, &c, death))
+			}
+			p, err := b.reader.Get(t.Context(), e.EventID)
+			if committed != "" && (err != nil || p.Attempt != committed) {
+				r.Fatalf("the plan changed: %s, then %+v, %v", committed, p, err)
+			}
+			if err == nil {
+				committed = p.Attempt
+			}
+		}
+		check.OK(t, b.plan(t.Context(), e, &c, 0))
+		check.OK(t, b.expand(t.Context(), e.EventID, 0))
+		p := check.Must(b.reader.Get(t.Context(), e.EventID))(t)
+		var users []string
+		want := map[string]string{}
+		for n, err := range b.reader.Notifications(t.Context(), p) {
+			check.OK(t, err)
+			want[check.Must(keys.Send(&n))(t)] = string(check.Must(contracts.Encode(n))(t))
+			if n.Channel == "inapp" {
+				users = append(users, string(n.RecipientType)+"/"+n.UserID)
+			}
+		}
+		if diff := cmp.Diff(want, check.Must(b.rows(t.Context(), e.EventID))(t)); diff != "" {
+			r.Errorf("-notifications of the plan +notifications that are there\n%s", diff)
+		}
+		if !slices.ContainsFunc(c.answers, func(said []string) bool { return slices.Equal(said, users) }) ||
+			len(users) != p.Recipients || len(want) != p.Notifications {
+			r.Errorf("the plan says %d recipients and %d notifications, and has %v", p.Recipients, p.Notifications, users)
+		}
+		if state := check.Must(b.stream.Info(t.Context()))(t).State; state.Msgs != state.LastSeq {
+			r.Errorf("%d messages were stored and %d are there: something was replaced", state.LastSeq, state.Msgs)
+		}
+	})
+}
+
+func TestANotificationSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	check.OK(t, check.Err(b.expander.Expand(t.Context(), b.planned(t, 1))))
@@ -72,25 +210,29 @@ func TestARowSaysWhatItIs(t *testing.T) {
 	check.Equal(t, msg.Header.Get(worker.HeaderID), event.ID, "the job")
 }
 
-// An expansion that is interrupted says so, and does not say that the notifications are there.
+// An expansion that is interrupted, while it reads the plan or while the inbox delivers, or that misses a page, is an error and no end.
 func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p := b.planned(t, 100)
+	p := b.planned(t, 2000)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	check.ErrorIs(t, check.Err(b.expander.Expand(ctx, p)), context.Canceled)
-	kept, err := b.reader.Event(t.Context(), "e")
-	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
+	b.expander.Direct = &fakeInbox{deliver: func(string) (deliver.Outcome, error) {
+		cancel()
+		return deliver.Held, fmt.Errorf("interrupted: %w", ctx.Err())
+	}}
+	for range 2 {
+		check.ErrorIs(t, check.Err(b.expander.Expand(ctx, p)), context.Canceled)
+	}
+	b.expander.Direct = nil
 	p.Pages++ // one that is not there
 	check.That(t, check.Err(b.expander.Expand(t.Context(), p)) != nil, "a page that is missing was taken for none")
-	kept, err = b.reader.Event(t.Context(), "e")
+	kept, err := b.reader.Event(t.Context(), "e")
 	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 }
 
 // A stream that is full takes no more notifications: the plan is not expanded then, and goes on where it was when there is room. The
 // notifications that it took are counted.
-func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
+func TestANotificationThatIsNotTakenIsNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
@@ -114,24 +256,7 @@ func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	check.Contains(t, page.Body.String(), fmt.Sprint("messaging_client_sent_messages_total{", labels, first.New+stored.New, "\n"))
 	check.Contains(t, page.Body.String(), `messaging_client_sent_messages_total{error_type="error",`+labels+"1\n")
 	rows, err := b.rows(t.Context(), "e")
-	check.That(t, err == nil && len(rows) == 1000, "%d rows: %v", len(rows), err)
-}
-
-// The server restarts in the middle: notifications whose answers are lost are written again, until each is there.
-func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	p := b.planned(t, 1000)
-	sent := 0
-	b.expander.Passing(func(point string) {
-		if sent++; point == deliver.PointRow && sent == 700 { //nolint:gocritic // counts the notifications
-			check.ErrorIs(t, b.srv.Restart(t.Context()), nil)
-		}
-	})
-	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, err == nil && stored.New+stored.Old == 2000, "%+v: %v", stored, err)
-	rows, err := b.rows(t.Context(), "e")
-	check.That(t, err == nil && len(rows) == 2000, "%d rows: %v", len(rows), err)
+	check.That(t, err == nil && len(rows) == 1000, "%d notifications: %v", len(rows), err)
 }
 
 // An event that is cancelled while its notifications are being stored stays cancelled, and its plan is not expanded again.
@@ -139,30 +264,30 @@ func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.planned(t, 3)
-	b.expander.Passing(func(point string) {
+	expander := deliver.NewExpander(b.records, func(point string) {
 		if point == deliver.PointRows {
 			check.ErrorIs(t, check.Err(b.reader.Cancel(t.Context(), "e")), nil)
 		}
 	})
 	for _, want := range []deliver.Stored{{New: 6}, {}} {
-		stored, err := b.expander.Expand(t.Context(), p)
+		stored, err := expander.Expand(t.Context(), p)
 		check.That(t, err == nil && stored == want, "%+v, want %+v: %v", stored, want, err)
 		kept, err := b.reader.Event(t.Context(), "e")
 		check.That(t, err == nil && kept.State == plan.StateCancelled, "%+v: %v", kept, err)
 	}
 }
 
-// box is an inbox that does as the test says.
-type box struct {
+// fakeInbox is an inbox that does as the test says.
+type fakeInbox struct {
 	deliver func(user string) (deliver.Outcome, error)
 
 	mu  sync.Mutex
 	got map[string]int // how often it was given the notification of each user
 }
 
-func (*box) Immediate(n *contracts.Notification) bool { return n.Channel == "inapp" }
+func (*fakeInbox) Immediate(n *contracts.Notification) bool { return n.Channel == "inapp" }
 
-func (b *box) Deliver(_ context.Context, n contracts.Notification, _ json.RawMessage) (deliver.Outcome, error) {
+func (b *fakeInbox) Deliver(_ context.Context, n contracts.Notification, _ json.RawMessage) (deliver.Outcome, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.got == nil {
@@ -181,83 +306,36 @@ func (b *bench) wantStored(t *testing.T, channel string, want int) {
 			have++
 		}
 	}
-	check.Equal(t, have, want, "rows of "+channel)
+	check.Equal(t, have, want, "notifications of "+channel)
 }
 
-// A notification that the inbox has delivered, now or before, is not stored, and every other one is.
-func TestRowsThatAreDeliveredAreNotStored(t *testing.T) {
+// A notification that the inbox has delivered, now or before, is not stored, and every other one is. An inbox that does not answer is
+// not asked for the rest of the plan. A panic is of one notification, whose worker is to meet it.
+func TestNotificationsThatAreDeliveredAreNotStored(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	p := b.planned(t, 1000)
-	in := &box{deliver: func(user string) (deliver.Outcome, error) {
-		return map[byte]deliver.Outcome{'7': deliver.Sent, '8': deliver.Known}[user[len(user)-1]], nil
-	}}
-	b.expander.Direct = in
-	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, err == nil && stored == deliver.Stored{Delivered: 100, New: 1900, Old: 100}, "%+v: %v", stored, err)
-	check.Equal(t, len(in.got), 1000, "rows given to the inbox")
-	b.wantStored(t, "inapp", 800)
-	b.wantStored(t, "email", 1000)
-}
-
-// An inbox that does not answer is not asked for the rest of the plan, whose notifications are stored.
-func TestADirectDeliveryWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	p := b.planned(t, 2000)
-	in := &box{deliver: func(string) (deliver.Outcome, error) { return deliver.Held, errors.New("no answer") }}
-	b.expander.Direct = in
-	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, err == nil && stored == deliver.Stored{New: 4000}, "%+v: %v", stored, err)
-	check.That(t, len(in.got) < 1000, "the inbox was asked for %d rows", len(in.got))
-	b.wantStored(t, "inapp", 2000)
-	b.wantStored(t, "email", 2000)
-}
-
-// A panic is of one notification, which is stored for its worker to meet it.
-func TestAPanicOfTheInbox(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	p := b.planned(t, 1)
-	b.expander.Direct = &box{deliver: func(string) (deliver.Outcome, error) { panic("a bad notification") }}
-	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, err == nil && stored == deliver.Stored{New: 2}, "%+v: %v", stored, err)
-	b.wantStored(t, "inapp", 1)
-}
-
-// An expansion that is interrupted while the inbox delivers says so, and ends.
-func TestAnExpansionThatIsInterruptedAtTheInbox(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	p := b.planned(t, 2000)
-	ctx, cancel := context.WithCancel(t.Context())
-	b.expander.Direct = &box{deliver: func(string) (deliver.Outcome, error) {
-		cancel()
-		return deliver.Held, fmt.Errorf("interrupted: %w", ctx.Err())
-	}}
-	check.ErrorIs(t, check.Err(b.expander.Expand(ctx, p)), context.Canceled)
-	kept, err := b.reader.Event(t.Context(), "e")
-	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
-}
-
-// A notification that is neither delivered nor stored is an error, and the plan is not expanded then.
-func TestARowThatNeitherTakes(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	e := recipient.Event{EventID: "e", EventType: "X", AggregateType: "Y"} // for one channel
-	for i := range 10 {
-		e.Recipients = append(e.Recipients, contracts.Recipient{RecipientType: "ADMIN", UserID: fmt.Sprint("u/", i)})
+	for name, test := range map[string]struct {
+		deliver func(user string) (deliver.Outcome, error)
+		users   int
+		asked   int // of these users at most
+		stored  deliver.Stored
+		inapp   int // notifications that are stored
+	}{
+		"some": {func(user string) (deliver.Outcome, error) {
+			return map[byte]deliver.Outcome{'7': deliver.Sent, '8': deliver.Known}[user[len(user)-1]], nil
+		}, 1000, 1000, deliver.Stored{Delivered: 100, New: 1900, Old: 100}, 800},
+		"no answer": {func(string) (deliver.Outcome, error) { return deliver.Held, errors.New("no answer") }, 2000, 1000, deliver.Stored{New: 4000}, 2000},
+		"a panic":   {func(string) (deliver.Outcome, error) { panic("a bad notification") }, 1, 1, deliver.Stored{New: 2}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			in := &fakeInbox{deliver: test.deliver}
+			b.expander.Direct = in
+			stored, err := b.expander.Expand(t.Context(), b.planned(t, test.users))
+			check.That(t, err == nil && stored == test.stored, "%+v: %v", stored, err)
+			check.That(t, len(in.got) <= test.asked, "the inbox was asked for %d notifications", len(in.got))
+			b.wantStored(t, "inapp", test.inapp)
+			b.wantStored(t, "email", test.users)
+		})
 	}
-	check.OK(t, check.Err(b.plan(t.Context(), e, recipient.Carried(nil), 0)))
-	p := check.Must(b.reader.Get(t.Context(), "e"))(t)
-	b.expander.Direct = &box{deliver: func(user string) (deliver.Outcome, error) {
-		return map[bool]deliver.Outcome{true: deliver.Held, false: deliver.Sent}[user == "u/7"], nil
-	}}
-	config := b.stream.CachedInfo().Config
-	config.MaxMsgs, config.Discard = 1, jetstream.DiscardNew
-	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
-	stored, err := b.expander.Expand(t.Context(), p)
-	check.That(t, errors.Is(err, kvrecord.ErrFull), "%+v: %v", stored, err)
-	kept, err := b.reader.Event(t.Context(), "e")
-	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 }

@@ -24,32 +24,32 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// quiet is a channel that disturbs nobody, as the inbox does.
-type quiet struct{ *bird }
+// silentProvider is a channel that disturbs nobody, as the inbox does.
+type silentProvider struct{ *provider }
 
-func (q quiet) Item(m channel.Message) (json.RawMessage, error) {
+func (q silentProvider) Item(m channel.Message) (json.RawMessage, error) {
 	_, err := q.Send(context.Background(), m)
 	return json.RawMessage("{}"), err
 }
 
-// mayBeQuiet has a sender deliver to a quiet bird.
-func mayBeQuiet(b *bird, is bool) func(*deliver.Config) {
+// maybeSilent has a sender deliver to a quiet provider.
+func maybeSilent(b *provider, is bool) func(*deliver.Config) {
 	return func(c *deliver.Config) {
 		if is {
-			c.Channel = quiet{b}
+			c.Channel = silentProvider{b}
 		}
 	}
 }
 
 // box is an inbox, and into has a sender deliver there.
-func (n *nest) box() (box *inapp.Inbox, into func(*deliver.Config)) {
+func (n *fixture) box() (box *inapp.Inbox, into func(*deliver.Config)) {
 	n.Helper()
 	box = inapp.New(n.js, recordtest.Client(n.T, n.js), nil)
 	return box, func(c *deliver.Config) { c.Channel = box }
 }
 
 // writes is how often something was written into a bucket.
-func (n *nest) writes(bucket string) int {
+func (n *fixture) writes(bucket string) int {
 	n.Helper()
 	stream := check.Must(n.js.Stream(n.Context(), "KV_"+bucket))(n)
 	info := stream.CachedInfo()
@@ -59,18 +59,18 @@ func (n *nest) writes(bucket string) int {
 // itemKey is the key of a notification of the inbox, and itemJob that notification as it is delivered for the n-th time.
 const itemKey = "e.inapp.CUSTOMER.u"
 
-func (n *nest) itemJob(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
+func (n *fixture) itemJob(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
 	return n.job(delivered, append([]func(*contracts.Notification){ofC, func(row *contracts.Notification) { row.Channel = "inapp" }}, mutate...)...)
 }
 
 // planned is that notification as the expander has it.
-func (n *nest) planned(mutate ...func(*contracts.Notification)) contracts.Notification {
+func (n *fixture) planned(mutate ...func(*contracts.Notification)) contracts.Notification {
 	n.Helper()
 	return n.itemJob(1, mutate...).Args
 }
 
 // wantItem wants the notification of the inbox in a state, after attempts with outcomes and so many writes.
-func (n *nest) wantItem(writes int, state deliveries.State, reason string, outcomes ...string) *deliveries.Delivery {
+func (n *fixture) wantItem(writes int, state deliveries.State, reason string, outcomes ...string) *deliveries.Delivery {
 	n.Helper()
 	d := check.Must(n.deliveries.Get(n.Context(), itemKey))(n)
 	n.wantDelivery(d, state, reason, outcomes)
@@ -83,32 +83,32 @@ func (n *nest) wantItem(writes int, state deliveries.State, reason string, outco
 // An item is its notification's attempt, and in its record: whoever delivers the notification, one after the other or all at once,
 // there is one write, one item and one attempt. It says so after the user has marked it, too.
 func TestAnItemIsTheAttempt(t *testing.T) {
-	for name, by := range map[string]func(n *nest, s *deliver.Sender, delivered int) error{
-		"a worker": func(n *nest, s *deliver.Sender, delivered int) error {
+	for name, by := range map[string]func(n *fixture, s *deliver.Sender, delivered int) error{
+		"a worker": func(n *fixture, s *deliver.Sender, delivered int) error {
 			return s.Work(n.Context(), n.itemJob(delivered))
 		},
-		"the expander": func(n *nest, s *deliver.Sender, _ int) error {
+		"the expander": func(n *fixture, s *deliver.Sender, _ int) error {
 			return check.Err(s.Deliver(n.Context(), n.planned(), nil))
 		},
 	} {
-		runInNest(t, name, func(n *nest) {
+		runWithFixture(t, name, func(n *fixture) {
 			box, into := n.box()
 			begun := time.Now()
-			check.OK(n, by(n, n.sender("a", &bird{}, profile{}, into), 1))
+			check.OK(n, by(n, n.sender("a", &provider{}, profile{}, into), 1))
 			elapse(time.Hour)
 			check.OK(n, check.Err(box.Mark(n.Context(), "CUSTOMER", "u", "e", inapp.Read)))
-			check.OK(n, by(n, n.sender("b", &bird{}, profile{}, into), 2))
+			check.OK(n, by(n, n.sender("b", &provider{}, profile{}, into), 2))
 			d := n.wantItem(2, deliveries.Delivered, "", "sent")
 			a := d.Attempts[0]
 			check.That(n, a.Worker == "a" && a.At.Equal(begun) && d.UpdatedAt.Equal(begun) && d.ProviderID == deliveries.MessageID(itemKey),
 				"%+v", d)
 		})
 	}
-	inNest(t, func(n *nest) {
+	withFixture(t, func(n *fixture) {
 		_, into := n.box()
 		var all sync.WaitGroup
 		for i := range 8 {
-			s := n.sender(fmt.Sprint("worker-", i), &bird{}, profile{}, into)
+			s := n.sender(fmt.Sprint("worker-", i), &provider{}, profile{}, into)
 			all.Go(func() { check.OK(n, s.Work(n.Context(), n.itemJob(1+i/4))) })
 			all.Go(func() { check.OK(n, check.Err(s.Deliver(n.Context(), n.planned(), nil))) })
 		}
@@ -121,9 +121,9 @@ func TestAnItemIsTheAttempt(t *testing.T) {
 
 // A notification whose item was removed was delivered, and gets no other one.
 func TestAnItemThatIsRemoved(t *testing.T) {
-	inNest(t, func(n *nest) {
+	withFixture(t, func(n *fixture) {
 		_, into := n.box()
-		s := n.sender("a", &bird{}, profile{}, into)
+		s := n.sender("a", &provider{}, profile{}, into)
 		check.OK(n, s.Work(n.Context(), n.itemJob(1)))
 		check.OK(n, check.Must(n.js.KeyValue(n.Context(), contracts.BucketInbox))(n).Delete(n.Context(), "CUSTOMER.u.e"))
 		check.OK(n, s.Work(n.Context(), n.itemJob(2)))
@@ -136,11 +136,11 @@ func TestAnItemThatIsRemoved(t *testing.T) {
 }
 
 // The item of a worker that died counts as sent, whatever the user wants by then, and whenever the next worker finds it: before it
-// begins, or not before it ends the notification. So it does when the notification is dead-lettered. The next channel is not called then.
+// begins, or not before it ends the notification. The next channel is not called then.
 func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
-	var cancelled gone
-	cancelled.are("e")
-	falls := func(row *contracts.Notification) { row.Fallback = []string{"bird"} }
+	var cancelled cancellations
+	cancelled.set("e")
+	falls := func(row *contracts.Notification) { row.Fallback = []string{"push"} }
 	for name, then := range map[string]struct {
 		wants  profile
 		mutate func(*deliver.Config)
@@ -152,14 +152,14 @@ func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 		"unreadable":  {profile{}, func(*deliver.Config) {}, &recipient.Error{Permanent: true}},
 	} {
 		for _, late := range []bool{false, true} {
-			runInNest(t, fmt.Sprintf("%s, late %v", name, late), func(n *nest) {
+			runWithFixture(t, fmt.Sprintf("%s, late %v", name, late), func(n *fixture) {
 				_, into := n.box()
-				brings := n.sender("a", &bird{}, profile{}, into)
+				brings := n.sender("a", &provider{}, profile{}, into)
 				bring := sync.OnceFunc(func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) })
 				if !late {
 					bring()
 				}
-				next := n.sender("b", &bird{}, profile{}, into, then.mutate, func(c *deliver.Config) {
+				next := n.sender("b", &provider{}, profile{}, into, then.mutate, func(c *deliver.Config) {
 					c.Profiles = finds(func(string) (contracts.Recipient, error) {
 						bring()
 						return contracts.Recipient(then.wants), then.fails
@@ -168,34 +168,14 @@ func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 				})
 				check.OK(n, next.Work(n.Context(), n.itemJob(2, falls)))
 				n.wantItem(1, deliveries.Delivered, "", "sent")
-				check.Equal(n, n.followed(), 0, "rows of the next channel")
+				check.Equal(n, n.followed(), 0, "notifications of the next channel")
 			})
 		}
-	}
-	for _, late := range []bool{false, true} {
-		runInNest(t, fmt.Sprintf("dead letter, late %v", late), func(n *nest) {
-			_, into := n.box()
-			brings := n.sender("a", &bird{}, profile{}, into)
-			bring := sync.OnceFunc(func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) })
-			proxy := natstest.NewProxy(n.T, n.srv)
-			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-				if at := map[bool]string{true: "$KV.inbox.", false: "$JS.API.DIRECT.GET.KV_inbox."}[late]; f.FromClient && strings.HasPrefix(f.Subject, at) {
-					bring()
-				}
-				return natstest.Relay
-			})
-			_, js := natstest.Connect(n.T, n.srv, proxy.Through())
-			s := n.sender("b", &bird{}, profile{}, into, func(c *deliver.Config) { c.Deliveries = deliveries.New(recordtest.Client(n, js)) })
-			data := check.Must(contracts.Encode(n.planned(falls)))(n)
-			check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Subject: "notify.send.inapp.CUSTOMER.u.e", Payload: data}))
-			n.wantItem(1, deliveries.Delivered, "", "sent")
-			check.Equal(n, n.followed(), 0, "rows of the next channel")
-		})
 	}
 }
 
 // followed is how many notifications have been stored that follow another one.
-func (n *nest) followed() int {
+func (n *fixture) followed() int {
 	n.Helper()
 	return int(check.Must(n.js.Stream(n.Context(), contracts.StreamNotifications))(n).CachedInfo().State.Msgs)
 }
@@ -217,9 +197,9 @@ func (d *during) Covers(ctx context.Context, row *contracts.Notification, sure b
 
 // Of a notification that is delivered and cancelled at the same time by many, all learn the same, and lists have its item or do not.
 func TestAnItemIsCancelledOrThere(t *testing.T) {
-	inNest(t, func(n *nest) {
+	withFixture(t, func(n *fixture) {
 		box, into := n.box()
-		s := n.sender("a", &bird{}, profile{}, into)
+		s := n.sender("a", &provider{}, profile{}, into)
 		for i := range 50 {
 			event := fmt.Sprint("e", i)
 			row := n.planned(func(row *contracts.Notification) { row.EventID = event })
@@ -252,9 +232,9 @@ func TestAnItemIsCancelledOrThere(t *testing.T) {
 
 // A notification of the inbox that is put off is not visible until it is delivered, and keeps its record.
 func TestAnItemThatIsPutOff(t *testing.T) {
-	inNest(t, func(n *nest) {
+	withFixture(t, func(n *fixture) {
 		box, into := n.box()
-		s := n.sender("a", &bird{}, profile{}, into)
+		s := n.sender("a", &provider{}, profile{}, into)
 		later := func(row *contracts.Notification) { row.NotBefore = start.Add(time.Hour) }
 		check.Equal(n, snoozed(s.Work(n.Context(), n.itemJob(1, later))), time.Hour, "put off for")
 		n.wantItem(1, deliveries.Deferred, deliveries.ReasonNotBefore)
@@ -272,9 +252,9 @@ func TestAnItemThatIsPutOff(t *testing.T) {
 
 // A message that the inbox never takes fails its notification for good, with the attempt. Sent again, the notification has all attempts.
 func TestAnItemThatIsRefused(t *testing.T) {
-	inNest(t, func(n *nest) {
+	withFixture(t, func(n *fixture) {
 		_, into := n.box()
-		s := n.sender("a", &bird{}, profile{}, into)
+		s := n.sender("a", &provider{}, profile{}, into)
 		bad := func(row *contracts.Notification) { row.Payload = []byte(`"` + strings.Repeat("x", 2<<20) + `"`) }
 		outcome, err := s.Deliver(n.Context(), n.planned(bad), nil)
 		check.That(n, outcome == deliver.Held && err == nil, "%v, %v", outcome, err)
@@ -291,11 +271,11 @@ func TestAnItemThatIsRefused(t *testing.T) {
 // An inbox that does not answer, or not in time, is an error of the expander, for the item may have come. A worker puts the
 // notification off.
 func TestAnInboxThatDoesNotAnswer(t *testing.T) {
-	inNest(t, func(n *nest) {
+	withFixture(t, func(n *fixture) {
 		_, into := n.box()
 		silent := natstest.NewProxy(n.T, n.srv)
 		_, js := natstest.Connect(n.T, n.srv, silent.Through())
-		s := n.sender("a", &bird{}, profile{}, into, func(c *deliver.Config) {
+		s := n.sender("a", &provider{}, profile{}, into, func(c *deliver.Config) {
 			c.Deliveries, c.Timeout = deliveries.New(recordtest.Client(n, js)), time.Second
 		})
 		silent.Cut()
@@ -309,31 +289,28 @@ func TestAnInboxThatDoesNotAnswer(t *testing.T) {
 
 // A notification that nothing holds is delivered with the payload of its event. When the expander got no answer, the notification is
 // stored too: then its record says that.
-func TestARowIsDeliveredAtOnce(t *testing.T) {
-	inNest(t, func(n *nest) {
+func TestANotificationIsDeliveredAtOnce(t *testing.T) {
+	withFixture(t, func(n *fixture) {
 		box, into := n.box()
-		s := n.sender("a", &bird{}, profile{}, into)
+		s := n.sender("a", &provider{}, profile{}, into)
 		row := n.planned()
 		check.That(n, s.Immediate(&row), "it is not immediate")
 		for _, want := range []deliver.Outcome{deliver.Sent, deliver.Known} {
-			outcome, err := s.Deliver(n.Context(), row, []byte(`{"of":"event"}`))
-			check.That(n, err == nil && outcome == want, "%v, %v", outcome, err)
+			check.Equal(n, check.Must(s.Deliver(n.Context(), row, []byte(`{"of":"event"}`)))(n), want)
 		}
-		item := check.Must(box.Get(n.Context(), "CUSTOMER", "u", "e"))(n)
-		check.Equal(n, string(item.Payload), `{"of":"event"}`, "the payload")
+		check.Equal(n, string(check.Must(box.Get(n.Context(), "CUSTOMER", "u", "e"))(n).Payload), `{"of":"event"}`, "the payload")
 		check.That(n, n.wantItem(1, deliveries.Delivered, "", "sent").AtOnce, "a stream should have it")
 		check.Equal(n, s.Came()[deliver.Standing{State: deliveries.Delivered}], 1, "counted")
 		check.OK(n, s.Work(n.Context(), n.itemJob(1)))
 		check.That(n, !n.wantItem(2, deliveries.Delivered, "", "sent").AtOnce, "no stream should have it")
-		check.Equal(n, check.Must(box.Get(n.Context(), "CUSTOMER", "u", "e"))(n).ID, item.ID, "the item")
 	})
 }
 
 // A notification that may have to wait, or that another follows, is not immediate.
-func TestRowsThatAreNotImmediate(t *testing.T) {
-	inNest(t, func(n *nest) {
+func TestNotificationsThatAreNotImmediate(t *testing.T) {
+	withFixture(t, func(n *fixture) {
 		_, into := n.box()
-		s := n.sender("a", &bird{}, profile{}, into)
+		s := n.sender("a", &provider{}, profile{}, into)
 		for name, mutate := range map[string]func(*contracts.Notification){
 			"channel":     func(r *contracts.Notification) { r.Channel = "email" },
 			"digest's id": func(r *contracts.Notification) { r.EventID = hold.DigestIDPrefix + "c:2026-01-01T00:00:00Z" },
@@ -350,33 +327,33 @@ func TestRowsThatAreNotImmediate(t *testing.T) {
 
 // A notification that its user, a cancellation or an operator holds is not delivered at once. What disturbs nobody is held for fewer
 // reasons.
-func TestARowThatIsHeldIsNotDeliveredAtOnce(t *testing.T) {
+func TestANotificationThatIsHeldIsNotDeliveredAtOnce(t *testing.T) {
 	soon := time.Now().Add(100 * 365 * 24 * time.Hour)
 	for name, test := range map[string]struct {
 		of      profile
 		outcome deliver.Outcome
-		mutate  func(n *nest, c *deliver.Config)
+		mutate  func(n *fixture, c *deliver.Config)
 	}{
 		"opt out": {of: profile{OptOut: map[string][]string{"c": {"inapp"}}}},
 		"others": {outcome: deliver.Sent, of: profile{
 			Digest: map[string]string{"c": "1h"}, Endpoints: map[string]map[string]contracts.Endpoint{"inapp": {"b": {Address: "b"}}},
 			Mute: map[string]time.Time{"c": soon}, QuietHours: &contracts.QuietHours{From: "22:00", To: "21:00"}, TimeZone: "UTC",
 		}},
-		"paused": {mutate: func(_ *nest, c *deliver.Config) {
+		"paused": {mutate: func(_ *fixture, c *deliver.Config) {
 			c.Paused = func(subject string) bool { return subject == "notify.send.inapp.CUSTOMER.u.e" }
 		}},
-		"cancelled": {mutate: func(_ *nest, c *deliver.Config) {
-			var cancelled gone
-			cancelled.are("e")
+		"cancelled": {mutate: func(_ *fixture, c *deliver.Config) {
+			var cancelled cancellations
+			cancelled.set("e")
 			c.Cancelled = &cancelled
 		}},
-		"under way": {mutate: func(n *nest, _ *deliver.Config) {
+		"under way": {mutate: func(n *fixture, _ *deliver.Config) {
 			check.OK(n, n.deliveries.Put(n.Context(), itemKey, &deliveries.Delivery{State: deliveries.Deferred}))
 		}},
 	} {
-		runInNest(t, name, func(n *nest) {
+		runWithFixture(t, name, func(n *fixture) {
 			_, into := n.box()
-			s := n.sender("a", &bird{}, test.of, into, func(c *deliver.Config) {
+			s := n.sender("a", &provider{}, test.of, into, func(c *deliver.Config) {
 				if test.mutate != nil {
 					test.mutate(n, c)
 				}
@@ -394,9 +371,9 @@ func TestDigestsInTheInbox(t *testing.T) {
 	const id = "digest:c:2000-01-01T01:00:00Z"
 	for _, events := range [][]string{{"e"}, {"e", "f"}} {
 		for _, dies := range []string{"", deliver.PointSent} {
-			runInNest(t, fmt.Sprintf("%d events, dies at %q", len(events), dies), func(n *nest) {
+			runWithFixture(t, fmt.Sprintf("%d events, dies at %q", len(events), dies), func(n *fixture) {
 				box, into := n.box()
-				s := n.sender("a", &bird{}, profile{}, into)
+				s := n.sender("a", &provider{}, profile{}, into)
 				for _, event := range events {
 					check.OK(n, s.Work(n.Context(), n.itemJob(1, hourly, func(r *contracts.Notification) { r.EventID = event })))
 				}
@@ -410,7 +387,7 @@ func TestDigestsInTheInbox(t *testing.T) {
 					mutate, left := diesAt(dies, 1)
 					func() {
 						defer func() { check.That(n, recover() != nil && left.Load() == 0, "it did not die") }()
-						check.OK(n, n.sender("dead", &bird{}, profile{}, into, mutate).Work(n.Context(), whole(1)))
+						check.OK(n, n.sender("dead", &provider{}, profile{}, into, mutate).Work(n.Context(), whole(1)))
 					}()
 				}
 				check.OK(n, s.Work(n.Context(), whole(2)))
@@ -430,33 +407,20 @@ func TestDigestsInTheInbox(t *testing.T) {
 
 // A store that is full holds notifications up, for however long, and costs them neither attempts nor their message.
 func TestAFullBucketLosesNothing(t *testing.T) {
-	for _, bucket := range []string{contracts.BucketDeliveries, contracts.BucketInbox} {
-		runInNest(t, bucket, func(n *nest) {
-			size := func(bytes int64) {
-				stream := check.Must(n.js.Stream(n.Context(), "KV_"+bucket))(n)
-				cfg := stream.CachedInfo().Config
-				cfg.MaxBytes = bytes
-				check.OK(n, check.Err(n.js.UpdateStream(n.Context(), cfg)))
-			}
-			size(1)
-			_, into := n.box()
-			mutate := func(*contracts.Notification) {}
-			if bucket == contracts.BucketInbox {
-				mutate = func(r *contracts.Notification) { r.Channel = "inapp" }
-			} else {
-				into = func(*deliver.Config) {}
-			}
-			n.work(n.sender("a", &bird{}, profile{}, into))
-			n.store(mutate)
-			elapse(10 * time.Minute) // hundreds of tries
-			row := aRow("e", "u", mutate)
-			key := check.Must(keys.Of(&row))(n)
-			d := check.Must(n.deliveries.Get(n.Context(), key))(n)
-			check.That(t, d.State == deliveries.Pending && len(d.Attempts) == 0 && n.letters() == 0, "%+v, %d dead letters", d, n.letters())
-			size(1 << 20)
-			elapse(time.Minute)
-			d = check.Must(n.deliveries.Get(n.Context(), key))(n)
-			check.That(t, (d.State == deliveries.Sent || d.State == deliveries.Delivered) && len(d.Attempts) == 1, "%+v", d)
-		})
-	}
+	withFixture(t, func(n *fixture) {
+		size := func(bytes int64) {
+			cfg := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n).CachedInfo().Config
+			cfg.MaxBytes = bytes
+			check.OK(n, check.Err(n.js.UpdateStream(n.Context(), cfg)))
+		}
+		size(1)
+		n.startWorker(n.sender("a", &provider{}, profile{}))
+		n.store()
+		elapse(10 * time.Minute) // hundreds of tries
+		n.want(deliveries.Pending, "")
+		size(1 << 20)
+		elapse(time.Minute)
+		n.want(deliveries.Sent, "", "sent")
+		check.Equal(n, n.deadLetters(), 0, "dead letters")
+	})
 }

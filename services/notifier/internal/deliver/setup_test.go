@@ -31,32 +31,32 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bird is a channel that does as the test says, by the number of the call, from 1.
-type bird struct {
-	fly func(ctx context.Context, call int) (channel.Receipt, error)
+// provider is a channel that does as the test says, by the number of the call, from 1.
+type provider struct {
+	answer func(ctx context.Context, call int) (channel.Receipt, error)
 
 	mu   sync.Mutex
 	at   []time.Time
 	sent []channel.Message
 }
 
-func (*bird) Name() string { return "bird" }
+func (*provider) Name() string { return "push" }
 
-func (b *bird) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+func (b *provider) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	b.mu.Lock()
 	b.sent = append(b.sent, m)
 	b.at = append(b.at, time.Now())
 	call := len(b.sent)
 	b.mu.Unlock()
-	if b.fly == nil {
+	if b.answer == nil {
 		return channel.Receipt{ID: "r"}, nil
 	}
-	return b.fly(ctx, call)
+	return b.answer(ctx, call)
 }
 
 func fails(kind channel.Kind) func(context.Context, int) (channel.Receipt, error) {
 	return func(context.Context, int) (channel.Receipt, error) {
-		return channel.Receipt{}, &channel.Error{Channel: "bird", Kind: kind, Detail: "no"}
+		return channel.Receipt{}, &channel.Error{Channel: "push", Kind: kind, Detail: "no"}
 	}
 }
 
@@ -83,8 +83,8 @@ func (finds) Drop(context.Context, contracts.RecipientType, string, string, stri
 	return false, nil
 }
 
-// nest is one notification on a server, and the workers that send it.
-type nest struct {
+// fixture is one notification on a server, and the workers that send it.
+type fixture struct {
 	*testing.T
 
 	deliveries *deliveries.Store
@@ -95,30 +95,30 @@ type nest struct {
 	rows       *kvrecord.Stream
 }
 
-const rowKey = "e.bird.CUSTOMER.u"
+const theKey = "e.push.CUSTOMER.u"
 
-// runInNest is inNest as a subtest.
-func runInNest(t *testing.T, name string, f func(n *nest)) {
+// runWithFixture is withFixture as a subtest.
+func runWithFixture(t *testing.T, name string, f func(n *fixture)) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) { inNest(t, f) })
+	t.Run(name, func(t *testing.T) { withFixture(t, f) })
 }
 
-// inNest runs a test under fake time, which starts at midnight UTC.
-func inNest(t *testing.T, f func(n *nest)) {
+// withFixture runs a test under fake time, which starts at midnight UTC.
+func withFixture(t *testing.T, f func(n *fixture)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		js, records := recordtest.Open(t, srv)
-		f(&nest{
+		f(&fixture{
 			T: t, deliveries: deliveries.New(records), digs: hold.NewDigests(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
 			thro: hold.NewThrottles(records),
 		})
 	})
 }
 
-// aRow is a notification of an event for a user.
-func aRow(event, user string, mutate ...func(*contracts.Notification)) contracts.Notification {
+// aNotification is a notification of an event for a user.
+func aNotification(event, user string, mutate ...func(*contracts.Notification)) contracts.Notification {
 	row := contracts.Notification{
-		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now().UTC(),
+		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "push", EventType: "X", CreatedAt: time.Now().UTC(),
 	}
 	for _, m := range mutate {
 		m(&row)
@@ -127,25 +127,25 @@ func aRow(event, user string, mutate ...func(*contracts.Notification)) contracts
 }
 
 // put stores a notification.
-func (n *nest) put(row contracts.Notification) {
+func (n *fixture) put(row contracts.Notification) {
 	n.Helper()
 	data := check.Must(contracts.Encode(row))(n)
 	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(keys.Send(&row))(n), data)))
 }
 
 // store stores the notification.
-func (n *nest) store(mutate ...func(*contracts.Notification)) {
+func (n *fixture) store(mutate ...func(*contracts.Notification)) {
 	n.Helper()
-	n.put(aRow("e", "u", append([]func(*contracts.Notification){ofC}, mutate...)...))
+	n.put(aNotification("e", "u", append([]func(*contracts.Notification){ofC}, mutate...)...))
 }
 
 // ofC is a notification of the category c.
 func ofC(row *contracts.Notification) { row.Category = "c" }
 
-func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
+func (n *fixture) sender(name string, b *provider, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
 	cfg := deliver.Config{
-		Cancelled: &gone{}, Paused: func(string) bool { return false }, Preferences: func(contracts.RecipientType, string) string { return "" },
+		Cancelled: &cancellations{}, Paused: func(string) bool { return false }, Preferences: func(contracts.RecipientType, string) string { return "" },
 		Read:    func(context.Context, *contracts.Notification) (bool, error) { return false, nil },
 		Channel: b, Digests: n.digs, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p, Notifications: n.rows, Throttles: n.thro, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
@@ -156,13 +156,13 @@ func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.C
 	return check.Must(deliver.New(cfg))(n)
 }
 
-// work has a process send notifications until stop, or the end of the test.
-func (n *nest) work(s *deliver.Sender) (stop func()) {
+// startWorker has a process send notifications until stop, or the end of the test.
+func (n *fixture) startWorker(s *deliver.Sender) (stop func()) {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
 	w, err := worker.New(js, worker.Config{
 		AckWait:    30 * time.Second, // heartbeats of days of fake time take long
-		AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "bird",
+		AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "push",
 		Logger: slog.New(slog.DiscardHandler), SoftStop: -1, Stream: contracts.StreamNotifications,
 	})
 	if err == nil {
@@ -172,16 +172,16 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 	return natstest.Background(n, w.Run)
 }
 
-// flock has the process "a" send notifications by a bird that takes everything, and returns the bird.
-func (n *nest) flock(p profile, mutate ...func(*deliver.Config)) *bird {
+// startSending has the process "a" send notifications by a provider that takes everything, and returns the provider.
+func (n *fixture) startSending(p profile, mutate ...func(*deliver.Config)) *provider {
 	n.Helper()
-	b := &bird{}
-	n.work(n.sender("a", b, p, mutate...))
+	b := &provider{}
+	n.startWorker(n.sender("a", b, p, mutate...))
 	return b
 }
 
 // dead leaves the notification as a process leaves it that dies at a point when it is delivered for the n-th time.
-func (n *nest) dead(b *bird, at string, delivered int, mutate ...func(*deliver.Config)) {
+func (n *fixture) dead(b *provider, at string, delivered int, mutate ...func(*deliver.Config)) {
 	n.Helper()
 	type killed struct{}
 	s := n.sender("dead", b, profile{}, append(mutate, func(c *deliver.Config) {
@@ -214,29 +214,29 @@ func diesAt(point string, nth int32) (mutate func(*deliver.Config), left *atomic
 }
 
 // record returns the notification's record in the store of deliveries.
-func (n *nest) record() *deliveries.Delivery {
+func (n *fixture) record() *deliveries.Delivery {
 	n.Helper()
-	return check.Must(n.deliveries.Get(n.Context(), rowKey))(n)
+	return check.Must(n.deliveries.Get(n.Context(), theKey))(n)
 }
 
 // want wants the notification in a state, after attempts with outcomes.
-func (n *nest) want(state deliveries.State, reason string, outcomes ...string) {
+func (n *fixture) want(state deliveries.State, reason string, outcomes ...string) {
 	n.Helper()
 	n.wantDelivery(n.record(), state, reason, outcomes)
 }
 
-func (n *nest) wantDelivery(d *deliveries.Delivery, state deliveries.State, reason string, outcomes []string) {
+func (n *fixture) wantDelivery(d *deliveries.Delivery, state deliveries.State, reason string, outcomes []string) {
 	n.Helper()
 	var got []string
 	for _, a := range d.Attempts {
 		got = append(got, a.Outcome)
 	}
 	check.That(n, d.State == state && d.Reason == reason && slices.Equal(got, outcomes),
-		"the row is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
+		"the notification is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
 }
 
-// letters is how many dead letters there are.
-func (n *nest) letters() uint64 {
+// deadLetters is how many dead letters there are.
+func (n *fixture) deadLetters() uint64 {
 	n.Helper()
 	stream := check.Must(n.js.Stream(n.Context(), contracts.StreamDead))(n)
 	info := check.Must(stream.Info(n.Context(), jetstream.WithSubjectFilter(contracts.DeadSubjects)))(n)
@@ -257,8 +257,8 @@ func elapse(d time.Duration) {
 var errOdd = errors.New("not an error of a channel")
 
 // job is the notification as it is delivered for the n-th time.
-func (n *nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
-	job := &worker.Job[contracts.Notification]{Args: aRow("e", "u", mutate...)}
+func (n *fixture) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
+	job := &worker.Job[contracts.Notification]{Args: aNotification("e", "u", mutate...)}
 	job.Deliveries, job.Subject = delivered, check.Must(keys.Send(&job.Args))(n)
 	return job
 }

@@ -2,25 +2,27 @@ package deliver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// owner is a directory of one user with several nests, which may change.
-type owner struct {
+// userOf is a directory of one user with several ids, which may change.
+type userOf struct {
 	profile
 
 	mu      sync.Mutex
@@ -28,104 +30,104 @@ type owner struct {
 	away    error // of the store, when an address is dropped
 }
 
-func owns(nests ...string) *owner {
-	o := &owner{profile: profile{Addresses: map[string]string{}, Endpoints: map[string]map[string]contracts.Endpoint{"bird": {}}}}
-	for _, id := range nests {
-		o.set(id, contracts.Endpoint{Address: "nest " + id})
+func userWith(ids ...string) *userOf {
+	o := &userOf{profile: profile{Addresses: map[string]string{}, Endpoints: map[string]map[string]contracts.Endpoint{"push": {}}}}
+	for _, id := range ids {
+		o.set(id, contracts.Endpoint{Address: "tel " + id})
 	}
 	return o
 }
 
 // set puts an address there, "" for none.
-func (o *owner) set(id string, e contracts.Endpoint) {
+func (o *userOf) set(id string, e contracts.Endpoint) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if id == contracts.MainEndpoint {
-		o.Addresses["bird"], e.Address = e.Address, ""
+		o.Addresses["push"], e.Address = e.Address, ""
 	}
-	o.Endpoints["bird"][id] = e
+	o.Endpoints["push"][id] = e
 }
 
-func (o *owner) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
+func (o *userOf) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := contracts.Recipient(o.profile)
 	r.Addresses = maps.Clone(o.Addresses)
-	r.Endpoints = map[string]map[string]contracts.Endpoint{"bird": {}}
-	maps.Copy(r.Endpoints["bird"], o.Endpoints["bird"])
+	r.Endpoints = map[string]map[string]contracts.Endpoint{"push": {}}
+	maps.Copy(r.Endpoints["push"], o.Endpoints["push"])
 	return r, true, nil
 }
 
-func (o *owner) Drop(_ context.Context, kind contracts.RecipientType, user, name, address string) (bool, error) {
+func (o *userOf) Drop(_ context.Context, kind contracts.RecipientType, user, name, address string) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dropped = append(o.dropped, fmt.Sprint(kind, " ", user, " ", name, " ", address))
 	return true, o.away
 }
 
-func (o *owner) config(c *deliver.Config) { c.Profiles = o }
+func (o *userOf) config(c *deliver.Config) { c.Profiles = o }
 
-// flights are the calls, as "<address> <state of its notification>", in order of addresses. No two notifications have an id in common.
-func (n *nest) flights(b *bird, nests ...string) string {
+// calls are the calls, as "<address> <state of its notification>", in order of addresses. No two notifications have an id in common.
+func (n *fixture) calls(b *provider, ids ...string) string {
 	n.Helper()
 	var all []string
-	ids := map[string]string{}
+	known := map[string]string{}
 	for _, m := range b.sent {
 		all = append(all, m.Address)
-		if other, known := ids[m.ID]; known && other != m.Address {
+		if other := known[m.ID]; other != "" && other != m.Address {
 			n.Errorf("%s and %s have the id %s", other, m.Address, m.ID)
 		}
-		ids[m.ID] = m.Address
+		known[m.ID] = m.Address
 	}
 	slices.Sort(all)
-	for _, id := range nests {
-		d := n.ofNest(id)
+	for _, id := range ids {
+		d := n.ofAddress(id)
 		all = append(all, fmt.Sprintf("%s is %s %s", id, d.State, d.Reason))
 	}
 	return strings.Join(all, ", ")
 }
 
-func (n *nest) ofNest(id string) *deliveries.Delivery {
+func (n *fixture) ofAddress(id string) *deliveries.Delivery {
 	n.Helper()
-	return check.Must(n.deliveries.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u"))(n)
+	return check.Must(n.deliveries.Get(n.Context(), "e.push./"+id+".CUSTOMER.u"))(n)
 }
 
 // A notification is split when the user has several addresses that take it, and never otherwise: then nothing more is written than ever
 // was.
-func TestARowIsSplit(t *testing.T) {
-	off := contracts.Endpoint{Address: "nest off", Disabled: true}
+func TestANotificationIsSplit(t *testing.T) {
+	off := contracts.Endpoint{Address: "tel off", Disabled: true}
 	for name, test := range map[string]struct {
-		owner  *owner
+		of     *userOf
 		set    map[string]contracts.Endpoint
 		state  deliveries.State
 		reason string
 		want   string
 		writes int
 	}{
-		"one":             {owns("main"), nil, deliveries.Sent, "", "nest main", 2},
-		"another":         {owns("a"), nil, deliveries.Sent, "", "nest a", 2},
-		"one is disabled": {owns("main"), map[string]contracts.Endpoint{"off": off}, deliveries.Sent, "", "nest main", 2},
-		"all":             {owns("main", "a"), nil, deliveries.Split, "", "nest a, nest main", 5},
+		"one":             {userWith("main"), nil, deliveries.Sent, "", "tel main", 2},
+		"another":         {userWith("a"), nil, deliveries.Sent, "", "tel a", 2},
+		"one is disabled": {userWith("main"), map[string]contracts.Endpoint{"off": off}, deliveries.Sent, "", "tel main", 2},
+		"all":             {userWith("main", "a"), nil, deliveries.Split, "", "tel a, tel main", 5},
 		"some": {
-			owns("a", "b"),
+			userWith("a", "b"),
 			map[string]contracts.Endpoint{"off": off, "c": {Address: "c", Events: []string{"Y"}}, "d": {Address: "d", Events: []string{"Y", "*"}}},
-			deliveries.Split, "", "d, nest a, nest b", 7,
+			deliveries.Split, "", "d, tel a, tel b", 7,
 		},
-		"none takes it":    {owns(), map[string]contracts.Endpoint{"c": {Address: "c", Events: []string{"Y"}}}, deliveries.Suppressed, "no_address", "", 1},
-		"all are disabled": {owns(), map[string]contracts.Endpoint{"off": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
-		"main is disabled": {owns(), map[string]contracts.Endpoint{"main": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
-		"settings of none": {owns(), map[string]contracts.Endpoint{"main": {Name: "none"}}, deliveries.Suppressed, "no_address", "", 1},
+		"none takes it":    {userWith(), map[string]contracts.Endpoint{"c": {Address: "c", Events: []string{"Y"}}}, deliveries.Suppressed, "no_address", "", 1},
+		"all are disabled": {userWith(), map[string]contracts.Endpoint{"off": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
+		"main is disabled": {userWith(), map[string]contracts.Endpoint{"main": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
+		"settings of none": {userWith(), map[string]contracts.Endpoint{"main": {Name: "none"}}, deliveries.Suppressed, "no_address", "", 1},
 	} {
-		runInNest(t, name, func(n *nest) {
+		runWithFixture(t, name, func(n *fixture) {
 			for id, e := range test.set {
-				test.owner.set(id, e)
+				test.of.set(id, e)
 			}
-			b := n.flock(profile{}, test.owner.config)
+			b := n.startSending(profile{}, test.of.config)
 			n.store()
 			elapse(time.Second)
 			check.Equal(n, string(n.record().State)+" "+n.record().Reason, string(test.state)+" "+test.reason, "state")
 			check.Equal(n, n.writes(contracts.BucketDeliveries), test.writes, "writes")
-			check.Equal(n, n.flights(b), test.want, "calls")
+			check.Equal(n, n.calls(b), test.want, "calls")
 		})
 	}
 }
@@ -134,51 +136,51 @@ func TestARowIsSplit(t *testing.T) {
 // addresses.
 func TestACrashInASplit(t *testing.T) {
 	for _, point := range []string{deliver.PointSplit, deliver.PointSpread} {
-		runInNest(t, point, func(n *nest) {
-			o := owns("main", "a", "b")
+		runWithFixture(t, point, func(n *fixture) {
+			o := userWith("main", "a", "b")
 			n.store()
-			n.dead(&bird{}, point, 1, o.config)
-			o.set("late", contracts.Endpoint{Address: "nest late"})
+			n.dead(&provider{}, point, 1, o.config)
+			o.set("late", contracts.Endpoint{Address: "tel late"})
 			o.set("b", contracts.Endpoint{})
 			o.Digest = map[string]string{contracts.Anything: "4h"}
-			b := n.flock(profile{}, o.config)
+			b := n.startSending(profile{}, o.config)
 			elapse(time.Minute)
-			check.Equal(n, n.flights(b, "a", "b"), "nest a, nest main, a is sent , b is suppressed no_address", "calls")
+			check.Equal(n, n.calls(b, "a", "b"), "tel a, tel main, a is sent , b is suppressed no_address", "calls")
 			check.Equal(n, strings.Join(n.record().Addresses, " "), "a b main", "addresses")
 		})
 	}
 }
 
 // A notification that was tried stays with its address, which knows it by its id, until that is gone.
-func TestATriedRowIsNotSplit(t *testing.T) {
+func TestATriedNotificationIsNotSplit(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(o *owner)
+		change func(o *userOf)
 		want   string
 		state  deliveries.State
 	}{
-		"one more": {func(o *owner) { o.set("b", contracts.Endpoint{Address: "nest b"}) }, "nest a, nest a", deliveries.Sent},
-		"main":     {func(o *owner) { o.set("main", contracts.Endpoint{Address: "nest main"}) }, "nest a, nest a", deliveries.Sent},
-		"another":  {func(o *owner) { o.set("a", contracts.Endpoint{}); o.set("b", contracts.Endpoint{Address: "nest b"}) }, "nest a, nest b", deliveries.Split},
-		"others for it": {func(o *owner) {
+		"one more": {func(o *userOf) { o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel a", deliveries.Sent},
+		"main":     {func(o *userOf) { o.set("main", contracts.Endpoint{Address: "tel main"}) }, "tel a, tel a", deliveries.Sent},
+		"another":  {func(o *userOf) { o.set("a", contracts.Endpoint{}); o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel b", deliveries.Split},
+		"others for it": {func(o *userOf) {
 			o.set("a", contracts.Endpoint{})
-			o.set("b", contracts.Endpoint{Address: "nest b"})
-			o.set("c", contracts.Endpoint{Address: "nest c"})
-		}, "nest a, nest b, nest c", deliveries.Split},
-		"disabled": {func(o *owner) { o.set("a", contracts.Endpoint{Address: "nest a", Disabled: true}) }, "nest a", deliveries.Suppressed},
+			o.set("b", contracts.Endpoint{Address: "tel b"})
+			o.set("c", contracts.Endpoint{Address: "tel c"})
+		}, "tel a, tel b, tel c", deliveries.Split},
+		"disabled": {func(o *userOf) { o.set("a", contracts.Endpoint{Address: "tel a", Disabled: true}) }, "tel a", deliveries.Suppressed},
 	} {
-		runInNest(t, name, func(n *nest) {
-			o, b := owns("a"), &bird{}
-			b.fly = func(ctx context.Context, call int) (channel.Receipt, error) {
+		runWithFixture(t, name, func(n *fixture) {
+			o, b := userWith("a"), &provider{}
+			b.answer = func(ctx context.Context, call int) (channel.Receipt, error) {
 				if call == 1 {
 					test.change(o)
 					return fails(channel.KindUnavailable)(ctx, call)
 				}
 				return channel.Receipt{}, nil
 			}
-			n.work(n.sender("a", b, profile{}, o.config))
+			n.startWorker(n.sender("a", b, profile{}, o.config))
 			n.store()
 			elapse(time.Hour)
-			check.Equal(n, n.flights(b), test.want, "calls")
+			check.Equal(n, n.calls(b), test.want, "calls")
 			check.Equal(n, n.record().State, test.state, "state")
 		})
 	}
@@ -186,30 +188,30 @@ func TestATriedRowIsNotSplit(t *testing.T) {
 
 // An address that is removed or disabled while its notification waits gets nothing more, and the others do not know.
 func TestAnAddressLeavesBetweenTries(t *testing.T) {
-	for reason, e := range map[string]contracts.Endpoint{"no_address": {}, "endpoint_disabled": {Address: "nest a", Disabled: true}} {
-		runInNest(t, reason, func(n *nest) {
-			o := owns("main", "a")
-			b := &bird{fly: fails(channel.KindUnavailable)}
-			n.work(n.sender("a", b, profile{}, o.config))
+	for reason, e := range map[string]contracts.Endpoint{"no_address": {}, "endpoint_disabled": {Address: "tel a", Disabled: true}} {
+		runWithFixture(t, reason, func(n *fixture) {
+			o := userWith("main", "a")
+			b := &provider{answer: fails(channel.KindUnavailable)}
+			n.startWorker(n.sender("a", b, profile{}, o.config))
 			n.store(inOrder)
 			elapse(time.Second)
 			o.set("a", e)
 			b.mu.Lock()
-			b.fly = nil
+			b.answer = nil
 			b.mu.Unlock()
 			elapse(time.Hour)
-			check.Equal(n, n.flights(b, "a", "main"), "nest a, nest main, nest main, a is suppressed "+reason+", main is sent ", "calls")
-			check.Equal(n, len(n.followers()), 0, "rows of the next channel")
+			check.Equal(n, n.calls(b, "a", "main"), "tel a, tel main, tel main, a is suppressed "+reason+", main is sent ", "calls")
+			check.Equal(n, len(n.followers()), 0, "notifications of the next channel")
 		})
 	}
 }
 
 // A caller that was taken for dead, and wrote that the notification is sent after it was split, takes the notifications of the
 // addresses from nobody.
-func TestALateCallerOfASplitRow(t *testing.T) {
-	inNest(t, func(n *nest) {
-		o := owns("a")
-		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
+func TestALateCallerOfASplitNotification(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		o := userWith("a")
+		b := &provider{answer: func(_ context.Context, call int) (channel.Receipt, error) {
 			if call == 1 {
 				elapse(time.Minute) // whatever its context says
 			}
@@ -217,51 +219,51 @@ func TestALateCallerOfASplitRow(t *testing.T) {
 		}}
 		done := n.begin("late", b, 1, o.config)
 		elapse(30 * time.Second)
-		for id, e := range map[string]contracts.Endpoint{"a": {}, "b": {Address: "nest b"}, "c": {Address: "nest c"}} {
+		for id, e := range map[string]contracts.Endpoint{"a": {}, "b": {Address: "tel b"}, "c": {Address: "tel c"}} {
 			o.set(id, e)
 		}
 		n.store()
 		n.dead(b, deliver.PointSplit, 2, o.config)
 		check.ErrorIs(n, <-done, nil)
 		check.Equal(n, n.record().State, deliveries.Sent, "state")
-		n.work(n.sender("next", b, profile{}, o.config))
+		n.startWorker(n.sender("next", b, profile{}, o.config))
 		elapse(time.Minute)
-		check.Equal(n, n.flights(b, "b", "c"), "nest a, nest b, nest c, b is sent , c is sent ", "calls")
+		check.Equal(n, n.calls(b, "b", "c"), "tel a, tel b, tel c, b is sent , c is sent ", "calls")
 	})
 }
 
 // A notification that is cancelled after it was split is not sent to any address, and a failure of the kind gone drops
 // its own address alone.
-func TestASplitRowKeepsTheRules(t *testing.T) {
-	runInNest(t, "cancelled", func(n *nest) {
-		var cancelled gone
-		b := &bird{fly: fails(channel.KindUnavailable)}
-		n.work(n.sender("a", b, profile{}, owns("main", "a").config, func(c *deliver.Config) { c.Cancelled = &cancelled }))
+func TestASplitNotificationKeepsTheRules(t *testing.T) {
+	runWithFixture(t, "cancelled", func(n *fixture) {
+		var cancelled cancellations
+		b := &provider{answer: fails(channel.KindUnavailable)}
+		n.startWorker(n.sender("a", b, profile{}, userWith("main", "a").config, func(c *deliver.Config) { c.Cancelled = &cancelled }))
 		n.store(inOrder)
 		elapse(time.Second)
-		cancelled.are("e")
+		cancelled.set("e")
 		elapse(time.Hour)
-		check.Equal(n, n.flights(b, "a", "main"), "nest a, nest main, a is suppressed cancelled, main is suppressed cancelled", "calls")
+		check.Equal(n, n.calls(b, "a", "main"), "tel a, tel main, a is suppressed cancelled, main is suppressed cancelled", "calls")
 		check.That(n, !slices.Contains(cancelled.sure[1:], false), "they relied on what the process had heard: %v", cancelled.sure)
-		check.Equal(n, len(n.followers()), 0, "rows of the next channel")
+		check.Equal(n, len(n.followers()), 0, "notifications of the next channel")
 	})
-	runInNest(t, "gone", func(n *nest) {
-		o, b := owns("main", "a"), &bird{}
-		b.fly = func(ctx context.Context, call int) (channel.Receipt, error) {
-			if b.sent[call-1].Address == "nest a" {
+	runWithFixture(t, "gone", func(n *fixture) {
+		o, b := userWith("main", "a"), &provider{}
+		b.answer = func(ctx context.Context, call int) (channel.Receipt, error) {
+			if b.sent[call-1].Address == "tel a" {
 				return fails(channel.KindGone)(ctx, call)
 			}
 			return channel.Receipt{}, nil
 		}
-		n.work(n.sender("a", b, profile{}, o.config, func(c *deliver.Config) { c.Slots = 1 }))
+		n.startWorker(n.sender("a", b, profile{}, o.config, func(c *deliver.Config) { c.Slots = 1 }))
 		n.store()
 		elapse(time.Minute)
-		check.Equal(n, strings.Join(o.dropped, ","), "CUSTOMER u bird nest a", "dropped")
-		check.Equal(n, n.flights(b, "a", "main"), "nest a, nest main, a is bounced gone, main is sent ", "calls")
+		check.Equal(n, strings.Join(o.dropped, ","), "CUSTOMER u push tel a", "dropped")
+		check.Equal(n, n.calls(b, "a", "main"), "tel a, tel main, a is bounced gone, main is sent ", "calls")
 	})
-	runInNest(t, "throttled", func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}, owns("main", "a", "b").config))
+	runWithFixture(t, "throttled", func(n *fixture) {
+		b := &provider{}
+		n.startWorker(n.sender("a", b, profile{}, userWith("main", "a", "b").config))
 		for i := range 4 {
 			n.storeEvent(fmt.Sprint("e", i), few)
 		}
@@ -270,10 +272,10 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		elapse(2 * time.Minute)
 		check.Equal(n, len(b.sent), 12, "calls later")
 	})
-	runInNest(t, "quiet hours and opt-out", func(n *nest) {
-		o, b := owns("main", "a"), &bird{}
+	runWithFixture(t, "quiet hours and opt-out", func(n *fixture) {
+		o, b := userWith("main", "a"), &provider{}
 		o.QuietHours = &contracts.QuietHours{From: "23:00", To: "01:00"}
-		n.work(n.sender("a", b, profile{}, o.config))
+		n.startWorker(n.sender("a", b, profile{}, o.config))
 		n.store()
 		elapse(59 * time.Minute)
 		check.Equal(n, len(b.sent), 0, "calls in quiet hours")
@@ -281,59 +283,261 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		elapse(2 * time.Minute)
 		check.Equal(n, len(b.sent), 2, "calls")
 	})
-	runInNest(t, "digest", func(n *nest) {
-		b := n.flock(profile{}, owns("main", "a").config)
+	runWithFixture(t, "digest", func(n *fixture) {
+		b := n.startSending(profile{}, userWith("main", "a").config)
 		n.storeEvent("e1", hourly)
 		n.storeEvent("e2", hourly)
 		elapse(2 * time.Hour)
-		check.Equal(n, n.flights(b), "nest a, nest main", "calls")
+		check.Equal(n, n.calls(b), "tel a, tel main", "calls")
 		for _, m := range b.sent {
 			check.Equal(n, strings.Join(events(m), ","), "e1,e2", "events")
 		}
 	})
 }
 
-// Whichever worker dies, at any point, each address gets its message at least once, and again only after a death between a call and
-// its record; the next channel gets a notification when no address has the message, and only then.
+// Whichever worker dies, at any point, each address gets its message, and again only after a death between a call and its record; the
+// next channel gets a notification when no address has the message, and only then.
 func TestWorkersThatDieLoseNoAddress(t *testing.T) {
-	seed := crash.Seed(t)
-	random := rand.New(rand.NewPCG(seed, 0))
-	for range 12 {
-		inNest(t, func(n *nest) {
-			refuses, deaths := random.IntN(4) == 0, 1+random.IntN(6)
-			var mu sync.Mutex
-			between := 0
-			b := &bird{}
-			if refuses {
-				b.fly = fails(channel.KindRejected)
+	for outcome, followers := range map[string]int{"sent": 0, "rejected": 1} {
+		underChaos(t, time.Second, 3, userWith("main", "a", "b").config, func(n *fixture, b *provider, _ func(int) int, calm func()) {
+			if outcome == "rejected" {
+				b.answer = fails(channel.KindRejected)
 			}
-			n.work(n.sender("a", b, profile{}, owns("main", "a", "b").config, func(c *deliver.Config) {
-				c.Passed = func(point string) {
-					mu.Lock()
-					dies := deaths > 0 && random.IntN(3) == 0
-					if dies {
-						deaths--
-						if point == deliver.PointSent {
-							between++
-						}
-					}
-					mu.Unlock()
-					if dies {
-						panic("the process died")
+			n.store(inOrder)
+			elapse(time.Minute)
+			calm()
+			elapse(2 * time.Hour)
+			for _, id := range []string{"main", "a", "b"} {
+				attempts := n.ofAddress(id).Attempts
+				for i, a := range attempts {
+					last := i == len(attempts)-1
+					check.That(n, last && a.Outcome == outcome || !last && a.Outcome == deliveries.OutcomeUnknown, "%s: %+v", id, attempts)
+				}
+				check.That(n, len(attempts) > 0, "%s got nothing", id)
+			}
+			check.Equal(n, len(n.followers()), followers, "notifications of the next channel")
+		})
+	}
+}
+
+// followers are the notifications that were stored for the next channel, however often.
+func (n *fixture) followers() []contracts.Notification {
+	n.Helper()
+	stream := check.Must(n.js.Stream(n.Context(), contracts.StreamNotifications))(n)
+	info := check.Must(stream.Info(n.Context()))(n)
+	var found []contracts.Notification
+	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
+		msg, err := stream.GetMsg(n.Context(), sequence)
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Subject != "notify.send.email.CUSTOMER.u.e" {
+			continue
+		}
+		row := check.Must(contracts.Decode[contracts.Notification](msg.Data))(n)
+		found = append(found, row)
+	}
+	return found
+}
+
+func inOrder(row *contracts.Notification) { row.Fallback = []string{"email", "sms"} }
+
+// A notification that ends without the user being notified is followed by one on the next channel, which has the rest of the order; no
+// other is.
+func TestANotificationIsFollowedByTheNextChannel(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind        channel.Kind
+		profile     profile
+		mutate      func(*deliver.Config)
+		follows     bool
+		deadLetters uint64
+	}{
+		"sent":           {"", profile{}, nil, false, 0},
+		"rejected":       {channel.KindRejected, profile{}, nil, true, 0},
+		"exhausted":      {channel.KindUnavailable, profile{}, nil, true, 0},
+		"bounced":        {channel.KindBounced, profile{}, nil, true, 0},
+		"no address":     {channel.KindNoAddress, profile{}, nil, true, 0},
+		"not wanted":     {"", profile{OptOut: map[string][]string{"c": {"push"}}}, nil, true, 0},
+		"disabled":       {"", profile{Addresses: map[string]string{"push": "tel 7"}}, func(c *deliver.Config) { c.Health = enabled(start.Add(time.Hour)) }, true, 0},
+		"not to deliver": {"", profile{}, func(c *deliver.Config) { c.Cancelled = &cancellations{events: []string{"e"}} }, false, 0},
+	} {
+		runWithFixture(t, name, func(n *fixture) {
+			b := &provider{}
+			if test.kind != "" {
+				b.answer = fails(test.kind)
+			}
+			n.startWorker(n.sender("a", b, test.profile, func(c *deliver.Config) {
+				c.Retries = []time.Duration{time.Second}
+				if test.mutate != nil {
+					test.mutate(c)
+				}
+			}))
+			n.store(inOrder)
+			elapse(time.Minute)
+			rows := n.followers()
+			if !test.follows {
+				check.That(t, len(rows) == 0 && n.record().FellBackTo == "", "%+v", rows)
+				return
+			}
+			check.That(t, len(rows) == 1 && rows[0].Channel == "email" && len(rows[0].Fallback) == 1 && rows[0].Fallback[0] == "sms" &&
+				rows[0].FallbackOf == "push" && rows[0].Payload == nil && n.record().FellBackTo == "email" && n.deadLetters() == test.deadLetters,
+				"%+v, %+v, %d dead letters", rows, n.record(), n.deadLetters())
+		})
+	}
+}
+
+// A notification that is tried for as long as it may is given up at that time, whatever its schedule says.
+func TestANotificationIsGivenUpInTime(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		n.startWorker(n.sender("a", &provider{answer: fails(channel.KindUnavailable)}, profile{}))
+		n.store(inOrder, func(row *contracts.Notification) { row.FallbackAfter = 600 })
+		elapse(9 * time.Minute)
+		check.Equal(t, len(n.followers()), 0, "result")
+		elapse(2 * time.Minute)
+		n.want(deliveries.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
+		rows := n.followers()
+		check.That(t, len(rows) == 1 && rows[0].FallbackAfter == 600 && n.deadLetters() == 0, "%+v", rows)
+	})
+}
+
+// poison kills the process that asks for a user.
+var poison finds = func(string) (contracts.Recipient, error) { panic("the process died") }
+
+// A notification that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
+// when the last of them dies on the way.
+func TestADeadLetteredNotificationIsFollowed(t *testing.T) {
+	for _, point := range []string{"", deliver.PointEnded, deliver.PointFollowed} {
+		runWithFixture(t, point, func(n *fixture) {
+			dies, _ := diesAt(point, 1)
+			n.startWorker(n.sender("a", &provider{}, profile{}, dies, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
+			n.store(inOrder)
+			elapse(30 * time.Minute)
+			n.want(deliveries.Failed, "exhausted")
+			if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "email" || n.deadLetters() != 1 {
+				t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.deadLetters())
+			}
+		})
+	}
+}
+
+// A process that dies between the end of a notification and its acknowledgement, whether a channel has refused the notification, all
+// addresses of its user have, or its user cannot be read: the notification of the next channel is there once, and no call is repeated
+// whose outcome was recorded.
+func TestADeathBetweenTheEndAndTheNextNotification(t *testing.T) {
+	for name, test := range map[string]struct {
+		of     deliver.Profiles
+		points []string
+		ends   string
+		calls  int
+	}{
+		"refused":    {addressOfUser, []string{deliver.PointRecorded, deliver.PointEnded, deliver.PointFollowed}, "failed rejected", 1},
+		"unreadable": {unreadable, []string{deliver.PointEnded, deliver.PointFollowed}, "failed recipient", 0},
+		"several":    {userWith("main", "a"), []string{deliver.PointRecorded, deliver.PointUnheard, deliver.PointEnded, deliver.PointFollowed}, "split ", 2},
+	} {
+		for _, point := range test.points {
+			runWithFixture(t, name+" "+point, func(n *fixture) {
+				b := &provider{answer: fails(channel.KindRejected)}
+				dies, left := diesAt(point, 1)
+				n.startWorker(n.sender("a", b, profile{}, dies, func(c *deliver.Config) { c.Profiles = test.of }))
+				n.store(inOrder)
+				elapse(time.Hour)
+				d := n.record()
+				check.Equal(n, string(d.State)+" "+d.Reason+" "+d.FellBackTo, test.ends+" email", "the notification")
+				check.That(n, (d.Detail != "") == (d.Reason == deliveries.ReasonRecipient), "%+v", d)
+				check.That(n, left.Load() <= 0 && len(b.sent) == test.calls, "%d calls, %d deaths to come", len(b.sent), left.Load())
+				check.Equal(n, len(n.followers()), 1, "notifications of the next channel")
+			})
+		}
+	}
+}
+
+// unreadable is a directory whose record of a user has a mistake.
+var unreadable finds = func(string) (contracts.Recipient, error) {
+	return contracts.Recipient{}, &recipient.Error{Permanent: true}
+}
+
+// The inbox is looked into before each attempt.
+func TestAnEventThatIsReadBetweenTries(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		b := &provider{answer: fails(channel.KindUnavailable)}
+		n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) {
+			c.Read = func(context.Context, *contracts.Notification) (bool, error) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return len(b.sent) > 0, nil
+			}
+		}))
+		n.store(func(row *contracts.Notification) { row.Unread = true })
+		elapse(time.Hour)
+		n.want(deliveries.Suppressed, "read", "unavailable")
+	})
+}
+
+// The next channel gets one notification when no address has reached the user, also when two fail at the same moment, and none otherwise.
+func TestFallbackOfASplitNotification(t *testing.T) {
+	for reached, want := range map[string]int{"": 1, "tel a": 0, "tel main": 0} {
+		runWithFixture(t, reached, func(n *fixture) {
+			b := &provider{}
+			b.answer = func(ctx context.Context, call int) (channel.Receipt, error) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.sent[call-1].Address == reached {
+					return channel.Receipt{}, nil
+				}
+				return fails(channel.KindRejected)(ctx, call)
+			}
+			var both sync.WaitGroup
+			both.Add(2)
+			n.startWorker(n.sender("a", b, profile{}, userWith("main", "a").config, func(c *deliver.Config) {
+				c.Passed = func(at string) {
+					if at == deliver.PointUnheard && reached == "" { // both have ended before either knows of the other
+						both.Done()
+						both.Wait()
 					}
 				}
 			}))
 			n.store(inOrder)
-			elapse(2 * time.Hour)
-			calls := map[string]int{}
-			for _, m := range b.sent {
-				calls[m.Address]++
+			elapse(time.Hour)
+			rows := n.followers()
+			check.Require(n, len(rows) == want && n.ofAddress("a").FellBackTo == "", "%+v, %+v", rows, n.ofAddress("a"))
+			if want == 1 {
+				check.That(n, rows[0].Address == "" && rows[0].FallbackOf == "push", "%+v", rows[0])
 			}
-			followers := map[bool]int{true: 1}[refuses]
-			if len(calls) != 3 || len(b.sent) > 3+between || len(n.followers()) != followers {
-				n.Errorf("seed %d: %s after %d deaths behind a call, %d notifications of the next channel, want %d",
-					seed, n.flights(b, "a", "b", "main"), between, len(n.followers()), followers)
-			}
+			check.Equal(n, n.record().FellBackTo, map[int]string{1: "email"}[want], "the next channel")
 		})
 	}
+}
+
+// An address that was reached by a replay keeps the next channel out, also when another one fails later.
+func TestAReplayedAddressKeepsTheNextChannelOut(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		b := &provider{}
+		b.answer = func(ctx context.Context, call int) (channel.Receipt, error) {
+			if b.sent[call-1].Address == "tel main" && call <= 2 {
+				return fails(channel.KindUnavailable)(ctx, call)
+			}
+			return fails(channel.KindRejected)(ctx, call)
+		}
+		n.startWorker(n.sender("a", b, profile{}, userWith("main", "a").config))
+		n.store(inOrder)
+		elapse(time.Second)
+		d := n.ofAddress("a")
+		check.Equal(n, d.State, deliveries.Failed, "state")
+		d.State = deliveries.Sent
+		check.OK(n, n.deliveries.Put(n.Context(), "e.push./a.CUSTOMER.u", d))
+		elapse(time.Minute)
+		check.Equal(n, n.calls(&provider{}, "a", "main"), "a is sent rejected, main is failed rejected", "states")
+		check.Equal(n, len(n.followers()), 0, "notifications of the next channel")
+	})
+}
+
+// The dead letter of an address's notification is followed as its end is.
+func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
+	withFixture(t, func(n *fixture) {
+		o := userWith("main", "a")
+		n.store(inOrder)
+		n.dead(&provider{}, deliver.PointSplit, 1, o.config)
+		check.OK(n, n.sender("spreads", &provider{}, profile{}, o.config).Work(n.Context(), n.job(2, inOrder)))
+		n.startWorker(n.sender("a", &provider{}, profile{}, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
+		elapse(30 * time.Minute)
+		check.Equal(n, n.calls(&provider{}, "a", "main"), "a is failed exhausted, main is failed exhausted", "states")
+		check.Equal(n, len(n.followers()), 1, "notifications of the next channel")
+	})
 }

@@ -18,7 +18,7 @@ import (
 
 // Encoding by frames returns the bytes that contracts.Encode returns, and refuses the notifications that it refuses, whatever is
 // in ids, payloads and profiles.
-func TestRowsAreEncodedAsContractsDo(t *testing.T) {
+func TestNotificationsAreEncodedAsContractsDo(t *testing.T) {
 	t.Parallel()
 	id := rapid.SampledFrom([]string{
 		"u1", "u2", "customer-3", "", `q"u`, `,"user_id":"u1"`, "ü", "a b", "a.b", "x\\y", "<&>", "event_id", string(make([]byte, 321)),
@@ -74,7 +74,7 @@ func TestFramesAreBounded(t *testing.T) {
 
 // Decoding by frames returns the notifications that contracts.Decode returns, and refuses those that it refuses, whatever their senders
 // write, and whichever notifications came before.
-func TestRowsAreDecodedAsContractsDo(t *testing.T) {
+func TestNotificationsAreDecodedAsContractsDo(t *testing.T) {
 	t.Parallel()
 	const rest = `,"recipient_type":"CUSTOMER","channel":"inapp","event_type":"X","created_at":"2025-01-01T00:00:00Z"`
 	rapid.Check(t, func(r *rapid.T) {
@@ -103,7 +103,7 @@ func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 }
 
 // The notifications of a plan are read by one frame, as their encoder wrote them, and frames are bounded.
-func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
+func TestNotificationsOfAPlanHaveOneFrame(t *testing.T) {
 	t.Parallel()
 	var e Encoder
 	var d Decoder

@@ -15,7 +15,7 @@ func TestHowManyEndpointsAreKnown(t *testing.T) {
 	var b breaker
 	now := time.Unix(0, 0)
 	call := func(key string, failure *channel.Error) {
-		c := &Call{Address: key, Channel: "bird", Slots: 32, Timeout: time.Second, key: key}
+		c := &Call{Address: key, Channel: "push", Slots: 32, Timeout: time.Second, key: key}
 		if wait, _ := b.enter(c, now); wait == 0 {
 			b.called(c, now, failure)
 		}
@@ -23,13 +23,13 @@ func TestHowManyEndpointsAreKnown(t *testing.T) {
 	for range strikes {
 		call("down", &channel.Error{Kind: channel.KindTimeout})
 	}
-	check.Equal(t, b.held(now)["bird"], 1, "endpoints are held")
+	check.Equal(t, b.held(now)["push"], 1, "endpoints are held")
 	for i := range maxKnown + 5000 {
 		call(fmt.Sprint("well-", i), nil)
 	}
-	_, down := b.enter(&Call{Channel: "bird", Slots: 32, key: "down"}, now)
+	_, down := b.enter(&Call{Channel: "push", Slots: 32, key: "down"}, now)
 	check.That(t, down && len(b.known) <= maxKnown, "%d endpoints are known; the one that is down: %v", len(b.known), down)
-	l := b.lanes["bird"]
+	l := b.lanes["push"]
 	check.That(t, l.calls == 0 && l.slow == 0 && len(l.sites) == 0, "slots are not given back: %+v", l)
 }
 
@@ -41,7 +41,7 @@ func TestWhoseAnEndpointIs(t *testing.T) {
 		"http://127.0.0.1:8080/a":                    "127.0.0.1:8080",
 		"https://[2001:db8::1]/a":                    "[2001:db8::1]",
 		"https://localhost:1/a":                      "localhost:1",
-		"nest 7":                                     "nest 7",
+		"tel 7":                                      "tel 7",
 	} {
 		check.Equal(t, site(address), want, address)
 	}

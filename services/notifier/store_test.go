@@ -6,24 +6,173 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/keys"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
+
+// bound gives a stream another bound of bytes.
+func (p *fixture) bound(name string, bytes int64) {
+	p.Helper()
+	stream := check.Must(p.js.Stream(p.Context(), name))(p)
+	config := stream.CachedInfo().Config
+	config.MaxAge, config.MaxBytes = 0, bytes // by its age the server would remove all at once, under fake time
+	check.OK(p, check.Err(p.js.UpdateStream(p.Context(), config)))
+}
+
+// A request that a full store refuses is answered by its own problem, the service is not ready and names the store, and both go
+// away when there is room. Events published in the meantime reach their users then.
+func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
+	const staff = "RESTAURANT_USER"
+	publish := func(ctx context.Context, n *Notifier) error {
+		_, err := n.Publish(ctx, event("evt-002", "RESERVATION_REQUESTED", toStaff))
+		return err
+	}
+	replay := func(ctx context.Context, n *Notifier) error {
+		_, err := n.Replay(ctx, Query{EventID: "evt-001"})
+		return err
+	}
+	for name, test := range map[string]struct {
+		stream string
+		ask    func(ctx context.Context, n *Notifier) error
+		taken  bool // by a stream that has room; the work that follows waits
+	}{
+		"publish": {stream: "KV_deliveries", ask: publish},
+		"cancel": {stream: "KV_deliveries", ask: func(ctx context.Context, n *Notifier) error {
+			_, err := n.Cancel(ctx, Cancellation{EventID: "evt-001"})
+			return err
+		}},
+		"record of a replay": {stream: "KV_deliveries", ask: replay},
+		"row of a replay":    {stream: contracts.StreamNotifications, ask: replay},
+		"mark": {stream: "KV_inbox", ask: func(ctx context.Context, n *Notifier) error {
+			_, err := n.Inbox.Mark(ctx, staff, "u0", "evt-001", inapp.Read)
+			return err
+		}},
+		"recipient": {stream: "KV_directory", ask: func(ctx context.Context, n *Notifier) error {
+			return n.Directory.Put(ctx, contracts.Recipient{RecipientType: staff, UserID: "u9"})
+		}},
+		"notifications": {stream: contracts.StreamNotifications, ask: publish, taken: true},
+		"items":         {stream: "KV_inbox", ask: publish, taken: true},
+		"jobs":          {stream: "KV_jobs", ask: publish, taken: true},
+		"events":        {stream: contracts.StreamEvents, ask: publish, taken: true}, // drops the oldest, and has room for one
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				p := newFixture(t, srv)
+				p.directory(users(staff, 2)...)
+				n := p.start(&provider{send: func(context.Context, channel.Message) (channel.Receipt, error) {
+					return channel.Receipt{}, &channel.Error{Channel: "push", Kind: channel.KindRejected}
+				}})
+				p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
+				p.settled(4)
+				refuses := test.stream != contracts.StreamEvents
+				if refuses {
+					p.bound(test.stream, 1)
+				} else {
+					p.bound(test.stream, 600)
+				}
+				err := test.ask(t.Context(), n)
+				problem := service.ErrorMapper(api.Problem).Of(err)
+				check.That(t,
+					test.taken == (err == nil) && (err == nil || problem.Status == http.StatusInsufficientStorage && problem.Code == "STORE_FULL"),
+					"%+v: %v", problem, err)
+				check.That(t, err == nil || strings.Contains(err.Error(), strings.TrimPrefix(test.stream, "KV_")),
+					"the error does not name %s: %v", test.stream, err)
+				natstest.Pass(20 * time.Second)
+				if ready := n.running.Ready()["streams"]; (ready != nil) != refuses || refuses && !strings.Contains(ready.Error(), test.stream) {
+					t.Errorf("%v does not name %s", ready, test.stream)
+				}
+				p.bound(test.stream, 1<<26)
+				if !test.taken {
+					check.ErrorIs(t, test.ask(t.Context(), n), nil)
+				}
+				natstest.Pass(time.Minute)
+				if test.taken {
+					p.settled(8)
+				}
+				for part, err := range n.running.Ready() {
+					check.That(t, err == nil, "%s: %v", part, err)
+				}
+			})
+		})
+	}
+}
+
+// monthly is the payload of the events.
+const monthly = `{"reservation_id":"0b0e7a3c-7f0a-4c2e-9d8e-3b5f6a1d2c4e","date":"2026-12-24","time":"19:30","guests":4,` +
+	`"name":"Ada Lovelace","phone":"+49 30 901820","note":"A table by the window, please"}`
+
+// paged is a line of the table in docs/operate.md: stream, bytes of one notification, days.
+var paged = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| ([0-9]+) B \\| ([0-9]+) days \\|")
+
+// With 10 million notifications a month, no stream outgrows its declared size: computed from the bytes that one notification takes in
+// each, and the days for which they stay. The table in docs/operate.md says so.
+func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
+	const (
+		month    = 10_000_000 // notifications
+		most     = 0.67       // the part of its size that a stream may use then; the rest is headroom
+		events   = 300
+		perEvent = 4 // two users, each in the inbox and on another channel
+	)
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { // calls take no time, which would be recorded
+		natstest.Pass(123456789) // so that times are as long as they are in life
+		p := newFixture(t, srv)
+		n := p.start(&provider{})
+		for i := range events {
+			check.OK(t, check.Err(n.Publish(t.Context(), event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", i, i), "RESERVATION_REQUESTED", func(e *recipient.Event) {
+				e.OccurredAt, e.Payload, e.RecipientType = time.Now(), json.RawMessage(monthly), "RESTAURANT_USER"
+				for user := range perEvent / 2 {
+					e.Recipients = append(e.Recipients, contracts.Recipient{
+						RecipientType: e.RecipientType, UserID: fmt.Sprintf("%08x-61d4-4e0b-8f5e-%012x", user, i),
+					})
+				}
+			}))))
+		}
+		p.until("all are sent, and expanded", func() bool {
+			states := n.Stats().States
+			return states["delivered"]+states["sent"] == events*perEvent
+		})
+		check.OK(t, n.Stop())
+		bounds := map[string]int64{}
+		for _, config := range contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}}) {
+			bounds[config.Name] = config.MaxBytes
+		}
+		text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "operate.md")))(t)
+		lines := paged.FindAllStringSubmatch(string(text), -1)
+		check.Equal(t, len(lines), 4, "streams in docs/operate.md that a month fills")
+		for _, line := range lines {
+			stream := check.Must(p.js.Stream(t.Context(), line[1]))(t)
+			each := float64(stream.CachedInfo().State.Bytes) / (events * perEvent)
+			said, days := float64(check.Must(strconv.Atoi(line[2]))(t)), float64(check.Must(strconv.Atoi(line[3]))(t))
+			check.That(t, each <= 1.02*said && each >= 0.98*said, "a notification takes %.0f bytes of %s, docs/operate.md says %.0f", each, line[1], said)
+			full := each * month * days / 30 / float64(bounds[line[1]])
+			check.That(t, full <= most, "a month fills %s to %.0f %%, at most %.0f %%: raise its size in pkg/contracts", line[1], 100*full, 100*most)
+		}
+	})
+}
 
 // soon is how long after a crash, when everything is up again, all is told that was not put off on purpose, with default settings.
 const soon = 30 * time.Second
@@ -61,14 +210,14 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 
 // look reads the records of events and notifications, past the notifier.
 type look struct {
-	*place
+	*fixture
 
 	reader *plan.Reader
 }
 
 func newLook(t *testing.T, srv *natsrun.Server) *look {
 	t.Helper()
-	l := &look{place: newPlace(t, srv)}
+	l := &look{fixture: newFixture(t, srv)}
 	l.directory(users("RESTAURANT_USER", 2)...)
 	l.reader = plan.NewReader(recordtest.Client(t, l.js))
 	return l
@@ -78,7 +227,7 @@ const soonRules = `
 version: 1
 events:
   NEWS:
-    RESTAURANT_USER: {channels: [inapp, pigeon], category: news, template: news, throttle: {limit: 100, per: 1h}}
+    RESTAURANT_USER: {channels: [inapp, push], category: news, template: news, throttle: {limit: 100, per: 1h}}
 `
 
 // start starts a notifier.
@@ -90,7 +239,7 @@ func (l *look) start(options ...nats.Option) *Notifier {
 
 func (l *look) startOn(nc *nats.Conn) *Notifier {
 	l.Helper()
-	n := check.Must(Start(l.Context(), nc, config(&pigeon{}, writeRules(l.T, soonRules))))(l)
+	n := check.Must(Start(l.Context(), nc, config(&provider{}, writeRules(l.T, soonRules))))(l)
 	l.Cleanup(func() { _ = n.Stop() }) // one that is cut off complains
 	return n
 }
@@ -113,7 +262,7 @@ func (l *look) open(id string) string {
 	entries = append(entries, items...)
 	entries = slices.DeleteFunc(entries, func(e deliveries.Entry) bool { return !strings.HasPrefix(e.Key, id+".") })
 	if e.State != plan.StateExpanded || len(entries) < e.Notifications {
-		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Notifications)
+		return fmt.Sprintf("the event is %s, and %d of %d notifications have been begun", e.State, len(entries), e.Notifications)
 	}
 	var open strings.Builder
 	for _, entry := range entries {
@@ -188,7 +337,7 @@ func (n *Notifier) expandNews(within time.Duration) error {
 }
 
 // inboxRows are the subjects of the notifications of the inbox that are stored.
-func (p *place) inboxRows() (subjects []string) {
+func (p *fixture) inboxRows() (subjects []string) {
 	p.Helper()
 	for subject := range p.stored() {
 		if key, _, _ := keys.OfSubject(subject); check.Must(keys.Parse(key))(p).Channel == deliveries.Inbox {
@@ -200,18 +349,18 @@ func (p *place) inboxRows() (subjects []string) {
 
 // A notification of the inbox that nothing holds is not stored. Lists have it all the same, with all that they say of the others. One
 // that is stored, because it may wait, is in lists once.
-func TestARowOfTheInboxIsNotStored(t *testing.T) {
+func TestANotificationOfTheInboxIsNotStored(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newFixture(t, natstest.Server(t))
 	staff := users("RESTAURANT_USER", 3)
 	staff[1].OptOut = map[string][]string{"reservations": {"inapp"}}
 	p.directory(staff...)
-	n := p.start(&pigeon{})
-	p.publish(event("e", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	n := p.start(&provider{})
+	p.publish(event("e", "RESERVATION_REQUESTED", toStaff))
 	p.settled(6)
 	p.expanded(n, "e")
 	check.Equal(t, p.inboxRows(), []string{"notify.send.inapp.RESTAURANT_USER.u1.e"})
-	check.Equal(t, n.Stats().Notifications, 6, "rows")
+	check.Equal(t, n.Stats().Notifications, 6, "notifications")
 	check.Equal(t, n.Stats().States["delivered"], 2, "delivered")
 	for name, q := range map[string]Query{"by event": {EventID: "e"}, "by user": {UserID: "u0"}, "all": {}} {
 		var of []Notification
@@ -220,7 +369,7 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 				of = append(of, row)
 			}
 		}
-		slices.SortFunc(of, func(a, b Notification) int { return len(a.Channel) - len(b.Channel) })
+		slices.SortFunc(of, func(a, b Notification) int { return strings.Compare(a.Channel, b.Channel) })
 		check.Require(t, len(of) == 2, "%s: %+v", name, of)
 		item, other := of[0], of[1]
 		check.That(t, item.Channel == "inapp" && item.State == deliveries.Delivered && len(item.Attempts) == 1, "%s: %+v", name, item)
@@ -237,36 +386,19 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	p.settled(12)
 	check.Equal(t, len(p.stored())-before, 6, "stored")
 	for want, q := range map[int]Query{4: {UserID: "u0"}, 6: {EventID: "may wait"}, 12: {}} {
-		check.Equal(t, len(check.Must(n.Notifications(t.Context(), q))(t).Notifications), want, "rows")
+		check.Equal(t, len(check.Must(n.Notifications(t.Context(), q))(t).Notifications), want, "notifications")
 	}
-}
-
-// Any number of users can be cancelled of an event whose items are there: each has been notified.
-func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	const many = 1001
-	p.directory(users("CUSTOMER", many)...)
-	n := p.start(&pigeon{})
-	p.publish(event("e", "FOR_ALL", func(e *recipient.Event) { e.RecipientType = "CUSTOMER" }))
-	p.expanded(n, "e")
-	refused := flood(t, many, func(i int) error {
-		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: "CUSTOMER", UserID: fmt.Sprint("u", i)})
-		check.Equal(t, done.Sent, 1, "sent")
-		return err
-	}, nil)
-	check.Equal(t, refused, 0, "refused")
 }
 
 // Notifications of the inbox wait while they are paused, and come when they are not.
 func TestThePausedInbox(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := newPlace(t, srv)
+		p := newFixture(t, srv)
 		p.directory(users("RESTAURANT_USER", 2)...)
 		client := check.Must(worker.NewClient(p.js, worker.ClientConfig{Bucket: contracts.BucketJobs, Stream: contracts.StreamNotifications}))(t)
 		check.OK(t, client.Pause(t.Context(), worker.Pause{Pattern: "notify.send.inapp.>"}))
-		n := p.start(&pigeon{})
-		p.publish(event("e", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
+		n := p.start(&provider{})
+		p.publish(event("e", "RESERVATION_REQUESTED", toStaff))
 		natstest.Pass(time.Minute)
 		check.Equal(t, len(p.inboxRows()), 2, "stored")
 		check.Equal(t, n.Stats().States["delivered"], 0, "delivered")
@@ -274,26 +406,4 @@ func TestThePausedInbox(t *testing.T) {
 		natstest.Pass(20 * time.Minute)
 		check.Equal(t, n.Stats().States["delivered"], 2, "delivered")
 	})
-}
-
-// judgeUnstored judges the notifications that are in no stream, and returns how many there are: the inbox has the item of each.
-func (c *cell) judgeUnstored(stored map[string]bool) (n int) {
-	c.Helper()
-	for key, row := range c.wants {
-		if stored[key] {
-			continue
-		}
-		if row.Channel != deliveries.Inbox {
-			c.Errorf("%s is in no stream", key)
-			continue
-		}
-		c.ask(func(ctx context.Context) error {
-			d, err := c.store.Get(ctx, key)
-			check.That(c, err != nil || d.AtOnce, "%s is neither in a stream nor in the inbox", key)
-			return err
-		})
-		n++
-	}
-	check.That(c, n > 0, "each row is stored")
-	return n
 }

@@ -2,6 +2,8 @@ package pages_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"html"
@@ -12,11 +14,14 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -135,12 +140,12 @@ func TestPreferencesAreWhatTheFormSays(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		s := newSite(t, srv)
 		const was = `{"digest":{"chat":"1h","news":"30m"},"mute":{"*":"2000-01-02T08:00:30Z","news":"1999-12-31T00:00:00Z"},` +
-			`"opt_out":{"*":["sms"],"chat":["*"],"gone":["email"],"news":["pigeon","email"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`
+			`"opt_out":{"*":["sms"],"chat":["*"],"gone":["email"],"news":["push","email"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`
 		s.put("ada", was)
 		s.has("ada", was)
 		page := s.answers(s.token("ada"), nil, http.StatusOK)
 		check.Contains(t, page, `<bdi lang="he">חדשות</bdi>`, "<bdi>Chat</bdi>", "Together: 30m", "Times are those of Asia/Jerusalem")
-		for _, other := range []string{"ada", "urgent sms", "Admins", "gone", "pigeon"} {
+		for _, other := range []string{"ada", "urgent sms", "Admins", "gone", "push"} {
 			check.That(t, !strings.Contains(page, other), "the page has %q", other)
 		}
 		values := s.form("ada")
@@ -161,7 +166,7 @@ func TestPreferencesAreWhatTheFormSays(t *testing.T) {
 		values.Set("to", "")
 		s.answers(s.token("ada"), values, http.StatusSeeOther)
 		s.has("ada", `{"digest":{"chat":"1h","news":"off"},"mute":{"news":"2000-01-03T00:00:00+02:00"},`+
-			`"opt_out":{"*":["email","sms"],"chat":["email"],"gone":["email"],"news":["pigeon","inapp"]},"quiet_hours":{"from":"00:00","to":"00:00"}}`)
+			`"opt_out":{"*":["email","sms"],"chat":["email"],"gone":["email"],"news":["push","inapp"]},"quiet_hours":{"from":"00:00","to":"00:00"}}`)
 		values = s.form("ada")
 		check.That(t, values.Get("from") == "" && values.Get("to") == "", "quiet hours that are none: %v", values)
 
@@ -211,7 +216,7 @@ func TestAStaleForm(t *testing.T) {
 	stale(values)
 
 	values = s.form("ada")
-	s.page.Directory = meanwhile{s.directory, func() {
+	s.page.Directory = changingDirectory{s.directory, func() {
 		check.OK(t, s.directory.OptOut(t.Context(), "CUSTOMER", "ada", "*", "inapp"))
 	}}
 	page := s.answers(s.token("ada"), values, http.StatusConflict)
@@ -219,14 +224,14 @@ func TestAStaleForm(t *testing.T) {
 	s.has("ada", `{"opt_out":{"*":["inapp"],"chat":["sms"],"news":["email"]}}`)
 }
 
-// meanwhile is a directory in which something happens before each write.
-type meanwhile struct {
+// changingDirectory is a directory in which something happens before each write.
+type changingDirectory struct {
 	*recipient.Directory
 
 	happens func()
 }
 
-func (m meanwhile) Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error {
+func (m changingDirectory) Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error {
 	m.happens()
 	return m.Directory.Prefer(ctx, r, revision)
 }
@@ -295,7 +300,7 @@ func TestFormsThatNoBrowserSends(t *testing.T) {
 		check.That(t, (invalid || errors.Is(err, service.ErrBodyTooLarge)) && page == "", "%s: %d %v: %s", name, status, err, page)
 	}
 	check.Equal(t, s.has("ada", was), revision, "the revision")
-	s.page.Directory = meanwhile{Directory: s.directory, happens: func() { s.Error("it writes") }}
+	s.page.Directory = changingDirectory{Directory: s.directory, happens: func() { s.Error("it writes") }}
 	status, _, err := s.call(s.token("ada"), url.Values{"state": {"1.x"}, "digest.old": {""}})
 	check.That(t, err == nil && status == http.StatusConflict, "an old form: %d %v", status, err)
 }
@@ -312,4 +317,129 @@ func TestPreferencesOfNobody(t *testing.T) {
 	check.OK(t, check.Err(s.directory.Forget(t.Context(), "CUSTOMER", "new")))
 	s.answers(s.token("new"), nil, http.StatusForbidden)
 	s.answers(s.token("new"), values, http.StatusForbidden)
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	older = strings.Repeat("old ", 8)
+	newer = strings.Repeat("new ", 8)
+)
+
+func links(t *testing.T, secrets ...string) *pages.Links {
+	t.Helper()
+	return check.Must(pages.New("https://n.example/told/", secrets))(t)
+}
+
+var ada = pages.Subject{Kind: "CUSTOMER", UserID: "ada@example.org", Category: "news", Channel: "email"}
+
+func TestLinksAreReadByAnySecret(t *testing.T) {
+	t.Parallel()
+	before, now := links(t, older), links(t, newer, older)
+	for name, l := range map[string]*pages.Links{"before": before, "now": now} {
+		s, err := now.Read(pages.PathUnsubscribe, l.Token(pages.PathUnsubscribe, ada))
+		check.That(t, err == nil && s == ada, "%s: %+v %v", name, s, err)
+	}
+	check.ErrorIs(t, check.Err(before.Read(pages.PathUnsubscribe, now.Token(pages.PathUnsubscribe, ada))), pages.ErrLink)
+	check.That(t, before.Token(pages.PathUnsubscribe, ada) != now.Token(pages.PathUnsubscribe, ada), "it is not the newest secret that signs")
+	m := channel.Message{RecipientType: ada.Kind, UserID: ada.UserID, Category: "news"}
+	got, want := now.Unsubscribe("email")(m), "https://n.example/told/v1/unsubscribe?token="+now.Token(pages.PathUnsubscribe, ada)
+	check.That(t, got == want, "%s, want %s", got, want)
+	m.Category = ""
+	_, token, _ := strings.Cut(now.Unsubscribe("email")(m), "=")
+	s, err := now.Read(pages.PathUnsubscribe, token)
+	check.That(t, err == nil && s.Category == contracts.Anything, "no category: %+v %v", s, err)
+	m.Priority = channel.UrgencyCritical
+	check.Equal(t, now.Unsubscribe("email")(m), "", "a critical message has a link")
+}
+
+// No byte of a link can be another one.
+func TestLinksCannotBeMade(t *testing.T) {
+	t.Parallel()
+	l := links(t, newer)
+	token := l.Token(pages.PathUnsubscribe, ada)
+	for i := range token {
+		for _, c := range "Ab.-" {
+			if changed := token[:i] + string(c) + token[i+1:]; changed != token {
+				_, err := l.Read(pages.PathUnsubscribe, changed)
+				check.Require(t, errors.Is(err, pages.ErrLink), "byte %d as %q: %v", i, c, err)
+			}
+		}
+	}
+	head, tail, _ := strings.Cut(token, ".")
+	for _, bad := range []string{"", ".", head, head + ".", "." + tail, token + "=", token + "A", strings.Repeat("A", 5000) + "." + tail} {
+		check.ErrorIs(t, check.Err(l.Read(pages.PathUnsubscribe, bad)), pages.ErrLink, bad)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	_, err := pages.New("http://n.example", []string{"sesame", newer})
+	for _, want := range []string{"NOTIFIER_PUBLIC_URL", "NOTIFIER_LINK_SECRETS", "number 1 has 6 bytes"} {
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),
+			"%v does not say %s", err, want)
+	}
+	check.That(t, check.Err(pages.New("https://n.example", nil)) != nil, "no secret")
+}
+
+// optOuts keeps the opt-outs that it gets.
+type optOuts struct {
+	pages.Directory
+
+	err error
+	got []pages.Subject
+}
+
+func (b *optOuts) OptOut(_ context.Context, kind contracts.RecipientType, userID, category, on string) error {
+	b.got = append(b.got, pages.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
+	return b.err
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	b := &optOuts{}
+	l := links(t, newer)
+	p := &pages.Site{Directory: b, Links: l}
+	call := func(answer func(http.ResponseWriter, *http.Request) error, method, token string) (int, string, error) {
+		w := httptest.NewRecorder()
+		err := answer(w, httptest.NewRequestWithContext(t.Context(), method, pages.PathUnsubscribe+"?token="+token, strings.NewReader("List-Unsubscribe=One-Click")))
+		if err == nil && (w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'")) {
+			t.Errorf("%v", w.Header())
+		}
+		// A browser takes the style by its hash.
+		_, rest, _ := strings.Cut(w.Body.String(), "<style>")
+		css, _, found := strings.Cut(rest, "</style>")
+		sum := sha256.Sum256([]byte(css))
+		if hash := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; err == nil && (!found || !strings.Contains(w.Header().Get("Content-Security-Policy"), hash)) {
+			t.Errorf("the style is not permitted: %v", w.Header())
+		}
+		return w.Code, w.Body.String(), err
+	}
+	status, body, err := call(p.Ask, http.MethodGet, l.Token(pages.PathUnsubscribe, ada))
+	check.That(t,
+		err == nil && status == http.StatusOK && len(b.got) == 0 && strings.Contains(body, `<form method="post"><button type="submit">`),
+		"%d %s %v, %v", status, body, err, b.got)
+	for _, secret := range []string{"ada", "news", "<script", "http"} {
+		check.That(t, !strings.Contains(body, secret), "the page has %s: %s", secret, body)
+	}
+	for range 2 {
+		status, body, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada))
+		check.That(t, err == nil && status == http.StatusOK && strings.Contains(body, "You are unsubscribed"), "%d %s %v", status, body, err)
+	}
+	check.That(t, len(b.got) == 2 && b.got[0] == ada && b.got[1] == ada, "%+v", b.got)
+	var bodies []string
+	for _, token := range []string{"", "x.y", l.Token(pages.PathUnsubscribe, ada) + "A", links(t, older).Token(pages.PathUnsubscribe, ada)} {
+		for method, answer := range map[string]func(http.ResponseWriter, *http.Request) error{http.MethodGet: p.Ask, http.MethodPost: p.Do} {
+			status, body, err := call(answer, method, token)
+			check.That(t, err == nil && status == http.StatusForbidden, "%s %q: %d %v", method, token, status, err)
+			bodies = append(bodies, body)
+		}
+	}
+	for _, body := range bodies {
+		check.Equal(t, body, bodies[0], "the answer to a wrong key")
+	}
+	check.That(t, len(b.got) == 2, "a bad link has switched something off: %+v", b.got)
+	b.err = errors.New("the store does not answer")
+	_, _, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada))
+	check.That(t, errors.Is(err, b.err), "a failure was taken for a success: %v", err)
 }

@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,11 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/provision"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -30,7 +33,7 @@ import (
 )
 
 // cancel has the service cancel, and returns its answer.
-func (w *web) cancel(path string) (c Cancelled) {
+func (w *httpClient) cancel(path string) (c Cancelled) {
 	w.Helper()
 	status, body := w.call(http.MethodDelete, path, "")
 	if err := json.Unmarshal([]byte(body), &c); err != nil || status != http.StatusOK {
@@ -43,15 +46,15 @@ func (w *web) cancel(path string) (c Cancelled) {
 // and publishing the event again sends nothing.
 func TestAnEventIsCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newFixture(t, natstest.Server(t))
 	p.directory(users("RESTAURANT_USER", 3)...)
-	birds := &pigeon{}
-	n := p.start(birds, listening)
-	w := newWeb(t, n)
+	push := &provider{}
+	n := p.start(push, listening)
+	w := newHTTPClient(t, n)
 	later := event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) {
 		e.NotBefore, e.RecipientType = time.Now().Add(time.Hour), "RESTAURANT_USER"
 	})
-	now := event("evt-002", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" })
+	now := event("evt-002", "RESERVATION_REQUESTED", toStaff)
 	for _, e := range []recipient.Event{later, now} {
 		check.OK(t, check.Err(n.Publish(t.Context(), e)))
 	}
@@ -76,7 +79,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 	if again, err := n.Publish(t.Context(), later); err != nil || !again.Duplicate || again.State != plan.StateCancelled {
 		t.Errorf("%+v: %v", again, err)
 	}
-	messages, calls := birds.counts()
+	messages, calls := push.counts()
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 }
 
@@ -84,10 +87,10 @@ func TestAnEventIsCancelled(t *testing.T) {
 // none back.
 func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newFixture(t, natstest.Server(t))
 	p.directory(users("RESTAURANT_USER", 3)...)
 	called, recorded := make(chan struct{}, 100), make(chan struct{})
-	n := p.start(&pigeon{}, func(c *Config) {
+	n := p.start(&provider{}, func(c *Config) {
 		c.passed = func(point string) {
 			if point == deliver.PointSent {
 				called <- struct{}{}
@@ -95,8 +98,7 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 			}
 		}
 	})
-	staff := func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
-	check.OK(t, check.Err(n.Publish(t.Context(), event("e", "RESERVATION_REQUESTED", staff))))
+	check.OK(t, check.Err(n.Publish(t.Context(), event("e", "RESERVATION_REQUESTED", toStaff))))
 	for range 6 {
 		<-called
 	}
@@ -109,9 +111,9 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 }
 
 // unworked returns the parts of a notifier that plans and cancels, and has no workers.
-func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.API) {
+func (p *fixture) unworked(directory *recipient.Directory) (*plan.Planner, *api.API) {
 	p.Helper()
-	first := p.start(&pigeon{})
+	first := p.start(&provider{})
 	check.OK(p, first.Stop())
 	records := recordtest.Client(p, p.js)
 	cancelled := check.Must(hold.OpenCancelled(p.Context(), p.nc, records))(p)
@@ -124,10 +126,9 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 // An event that is cancelled before it is planned, or before its plan is expanded, has no notifications, also when it comes again.
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newFixture(t, natstest.Server(t))
 	directory := p.directory(users("RESTAURANT_USER", 3)...)
-	staff := func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
-	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
+	seen, planned := event("seen", "RESERVATION_REQUESTED", toStaff), event("planned", "RESERVATION_REQUESTED", toStaff)
 	planner, stopped := p.unworked(directory)
 	_, _, err := planner.Accept(t.Context(), seen)
 	check.OK(t, err)
@@ -136,12 +137,12 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 		c, err := stopped.Cancel(t.Context(), Cancellation{EventID: id})
 		check.That(t, err == nil && c.State == plan.StateCancelled && c.Suppressed == 0, "%+v: %v", c, err)
 	}
-	n := p.start(&pigeon{})
+	n := p.start(&provider{})
 	p.publish(seen)
 	p.publish(planned)
-	p.publish(event("other", "RESERVATION_REQUESTED", staff))
+	p.publish(event("other", "RESERVATION_REQUESTED", toStaff))
 	p.settled(6)
-	check.Equal(t, len(p.rows()), 6, "rows")
+	check.Equal(t, len(p.deliveries()), 6, "notifications")
 	for _, id := range []string{"seen", "planned"} {
 		e, err := n.Event(t.Context(), id)
 		check.That(t, err == nil && e.State == plan.StateCancelled, "%+v: %v", e, err)
@@ -149,7 +150,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 }
 
 // cancellations are how many are kept.
-func (p *place) cancellations() int {
+func (p *fixture) cancellations() int {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketDeliveries))(p)
 	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter("$KV."+contracts.BucketDeliveries+"./cancelled.>")))(p)
@@ -179,10 +180,10 @@ func flood(t *testing.T, n int, made func(i int) error, want error) (refused int
 // Cancelling an event or users that do not exist stores nothing, however many. A user whom the event concerns is cancelled as before.
 func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := newPlace(t, srv)
+		p := newFixture(t, srv)
 		p.directory(users("RESTAURANT_USER", 2)...)
-		n := p.start(&pigeon{})
-		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
+		n := p.start(&provider{})
+		p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
 		p.expanded(n, "evt-001")
 		p.settled(4)
 		natstest.Pass(2 * time.Minute)
@@ -213,12 +214,11 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 // most 1,000 users of one event, without harm to earlier cancellations and to other events.
 func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newFixture(t, natstest.Server(t))
 	directory := p.directory(users("RESTAURANT_USER", 2)...)
 	planner, stopped := p.unworked(directory)
-	staff := func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
 	const kind = "RESERVATION_REQUESTED"
-	seen, planned, other := event("seen", kind, staff), event("planned", kind, staff), event("other", kind, staff)
+	seen, planned, other := event("seen", kind, toStaff), event("planned", kind, toStaff), event("other", kind, toStaff)
 	for _, e := range []recipient.Event{seen, other} {
 		_, _, err := planner.Accept(t.Context(), e)
 		check.OK(t, err)
@@ -237,7 +237,7 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	check.ErrorIs(t, one("other", "u0"), nil)
 	problem := api.Problem(one("seen", "one-more"))
 	check.That(t, problem.Status == http.StatusConflict && problem.Code == "EVENT_NOT_EXPANDED", "%+v", problem)
-	p.start(&pigeon{})
+	p.start(&provider{})
 	for _, e := range []recipient.Event{seen, planned, other} {
 		p.publish(e)
 	}
@@ -251,14 +251,14 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 // user's digest under the same id is not touched.
 func TestADigestIsCancelled(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := newPlace(t, srv)
-		birds := &pigeon{}
-		n := p.start(birds, func(c *Config) {
+		p := newFixture(t, srv)
+		push := &provider{}
+		n := p.start(push, func(c *Config) {
 			c.Rules = writeRules(t, "version: 1\nevents:\n"+
-				"  X: {CUSTOMER: {scope: user, channels: [pigeon], category: c, digest: {every: 5m}}}\n"+
-				"  Y: {CUSTOMER: {scope: user, channels: [pigeon]}}")
+				"  X: {CUSTOMER: {scope: user, channels: [push], category: c, digest: {every: 5m}}}\n"+
+				"  Y: {CUSTOMER: {scope: user, channels: [push]}}")
 		})
-		told := func(id, user string) {
+		publish := func(id, user string) {
 			t.Helper()
 			p.publish(event(id, "X", func(e *recipient.Event) { e.UserID = user }))
 		}
@@ -269,17 +269,17 @@ func TestADigestIsCancelled(t *testing.T) {
 			check.That(t, err == nil && cmp.Equal(got, want), "%+v: %s (%v)", c, cmp.Diff(want, got), err)
 		}
 		const one, two = "digest:c:2000-01-01T00:05:00Z", "digest:c:2000-01-01T00:10:00Z"
-		told("ada-1", "ada")
-		told("ada-2", "ada")
-		told("bob-1", "bob")
+		publish("ada-1", "ada")
+		publish("ada-2", "ada")
+		publish("bob-1", "bob")
 		natstest.Pass(time.Minute)
 		withdraw(Cancellation{EventID: one, RecipientType: "CUSTOMER", UserID: "ada"}, Cancelled{Suppressed: 1})
-		told("ada-3", "ada")
-		told("bob-2", "bob")
+		publish("ada-3", "ada")
+		publish("bob-2", "bob")
 		natstest.Pass(time.Minute)
 		withdraw(Cancellation{EventID: one}, Cancelled{Suppressed: 2})
-		told("bob-3", "bob")
-		told("eve-1", "eve")
+		publish("bob-3", "bob")
+		publish("eve-1", "eve")
 		natstest.Pass(time.Minute)
 		check.ErrorIs(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"})), api.ErrUnknownEvent)
 
@@ -287,15 +287,15 @@ func TestADigestIsCancelled(t *testing.T) {
 		p.publish(event(two, "Y", func(e *recipient.Event) { e.UserID, e.NotBefore = "fay", time.Now().Add(10*time.Minute) }))
 		natstest.Pass(time.Minute)
 		withdraw(Cancellation{EventID: two}, Cancelled{Suppressed: 3}) // fay's event, and the digests of ada and bob
-		told("fay-1", "fay")
+		publish("fay-1", "fay")
 		natstest.Pass(90 * time.Second) // the next window
-		told("fay-2", "fay")
-		told("gus-1", "gus")
-		told("ada-4", "ada")
+		publish("fay-2", "fay")
+		publish("gus-1", "gus")
+		publish("ada-4", "ada")
 		natstest.Pass(15 * time.Minute)
 
 		var got []string
-		for _, all := range birds.sent {
+		for _, all := range push.sent {
 			for _, m := range all {
 				got = append(got, m.EventID+" to "+m.UserID)
 			}
@@ -310,5 +310,200 @@ func TestADigestIsCancelled(t *testing.T) {
 				"%s: %+v, want it in %s: %v", id, page, in, err)
 		}
 		check.ErrorIs(t, n.Stop(), nil)
+	})
+}
+
+// providerThatFails is a channel that fails as its failure is, which the test may change, and not at all with "".
+func providerThatFails(kind channel.Kind) (push *provider, failure *atomic.Value) {
+	failure = &atomic.Value{}
+	failure.Store(kind)
+	return &provider{send: func(context.Context, channel.Message) (channel.Receipt, error) {
+		if kind, _ := failure.Load().(channel.Kind); kind != "" {
+			return channel.Receipt{}, &channel.Error{Channel: "push", Kind: kind}
+		}
+		return channel.Receipt{ID: "p"}, nil
+	}}, failure
+}
+
+// replay has the service send notifications again.
+func (w *httpClient) replay(query string) (r Replayed) {
+	w.Helper()
+	status, body := w.call(http.MethodPost, "/v1/notifications/replay?"+query, "")
+	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusOK {
+		w.Fatalf("%s: %d %s", query, status, body)
+	}
+	return r
+}
+
+// Notifications that failed are sent again when somebody asks for it, under their ids and with all their tries, and no others are.
+func TestNotificationsThatFailedAreSentAgain(t *testing.T) {
+	t.Parallel()
+	p := newFixture(t, natstest.Server(t))
+	p.directory(users("RESTAURANT_USER", 4)...)
+	push, failure := providerThatFails(channel.KindRejected)
+	n := p.start(push, listening)
+	w := newHTTPClient(t, n)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
+	p.settled(8)
+	failure.Store(channel.KindBounced)
+	p.publish(event("evt-002", "RESERVATION_REQUESTED", toStaff))
+	p.settled(16)
+	failure.Store(channel.Kind(""))
+	for _, query := range []string{"event=evt-002", "state=bounced&event=evt-001", "reason=timeout", "channel=inapp", "user=u9"} {
+		check.Equal(t, w.replay(query), Replayed{}, query)
+	}
+	for _, query := range []string{"event=evt-001&user=u0&type=RESTAURANT_USER", "user=u1&reason=rejected"} {
+		check.Equal(t, w.replay(query).Replayed, 1, query)
+	}
+	sent := func(event, state string) int {
+		page := check.Must(n.Notifications(t.Context(), Query{EventID: event, Channel: "push", State: deliveries.State(state)}))(t)
+		return len(page.Notifications)
+	}
+	p.until("two are sent", func() bool { return sent("evt-001", "sent") == 2 })
+	check.Equal(t, w.replay("reason=rejected").Replayed, 2, "replayed")
+	check.Equal(t, w.replay("state=bounced").Replayed, 4, "replayed")
+	p.until("all are sent", func() bool { return sent("evt-001", "sent") == 4 && sent("evt-002", "sent") == 4 })
+	messages, calls := push.counts()
+	check.That(t, messages == 8 && calls == 16, "%d messages in %d calls", messages, calls)
+	page, err := n.Notifications(t.Context(), Query{EventID: "evt-001"})
+	check.That(t, err == nil && len(page.Notifications) == 8, "%d notifications are listed: %v", len(page.Notifications), err)
+	for _, row := range page.Notifications {
+		check.That(t, row.Channel != "push" || row.Replays == 1 && len(row.Attempts) == 2, "%+v", row)
+	}
+	check.Equal(t, w.replay("").Replayed, 0, "replayed")
+	for _, state := range []string{"sent", "delivered", "pending", "suppressed", "lost"} {
+		w.wants(http.StatusBadRequest, http.MethodPost, "/v1/notifications/replay?state="+state, "")
+	}
+}
+
+// A replay that died after it had written that a notification is to be sent again, and before there was the message that has it
+// sent, is finished by another, once.
+func TestAReplayThatDiedIsFinished(t *testing.T) {
+	t.Parallel()
+	p := newFixture(t, natstest.Server(t))
+	p.directory(users("RESTAURANT_USER", 1)...)
+	push, failure := providerThatFails(channel.KindRejected)
+	n := p.start(push)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
+	p.settled(2)
+	const key = "evt-001.push.RESTAURANT_USER.u0"
+	d := check.Must(n.deliveries.Get(t.Context(), key))(t)
+	d.Replay()
+	check.OK(t, n.deliveries.Put(t.Context(), key, d))
+	failure.Store(channel.Kind(""))
+	done, err := n.Replay(t.Context(), Query{EventID: "evt-001"})
+	check.That(t, err == nil && done.Replayed == 1, "%+v: %v", done, err)
+	p.until("it is sent", func() bool { return p.deliveries()[key].State == deliveries.Sent })
+	done, err = n.Replay(t.Context(), Query{})
+	check.That(t, err == nil && done.Replayed == 0, "%+v: %v", done, err)
+	d = p.deliveries()[key]
+	check.That(t, d.Replays == 1 && len(d.Attempts) == 2, "%+v", d)
+	messages, calls := push.counts()
+	check.That(t, messages == 1 && calls == 2 && push.sent[deliveries.MessageID(key)] != nil, "%d messages in %d calls", messages, calls)
+}
+
+// Notifications that fail again at once are not taken again by the calls of the same cursor, which therefore come to an end.
+func TestAReplayComesToAnEnd(t *testing.T) {
+	t.Parallel()
+	const people = 7
+	p := newFixture(t, natstest.Server(t))
+	p.directory(users("RESTAURANT_USER", people)...)
+	push, _ := providerThatFails(channel.KindRejected)
+	n := p.start(push)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
+	p.settled(2 * people)
+	for round, q := range []Query{{Limit: 2}, {Limit: 2, EventID: "evt-001"}} {
+		replayed := 0
+		for calls := 0; ; calls++ {
+			done := check.Must(n.Replay(t.Context(), q))(t)
+			replayed += done.Replayed
+			p.until("they have failed again", func() bool {
+				again := 0
+				for _, d := range p.deliveries() {
+					if d.State == deliveries.Failed && d.Replays == round+1 {
+						again++
+					}
+				}
+				return again == replayed
+			})
+			if q.Cursor = done.Next; q.Cursor == "" {
+				break
+			}
+			check.Require(t, calls <= 3*people, "%d calls", calls)
+		}
+		check.Equal(t, replayed, people, fmt.Sprintf("%+v: were sent again", q))
+	}
+	check.That(t, check.Err(n.Replay(t.Context(), Query{Cursor: "12"})) != nil, "a cursor that is none is taken")
+	// A notification is a dead letter after it has failed.
+	p.until("each row is a dead letter three times", func() bool { return len(p.deadLetters()) == 3*people })
+}
+
+// A notifier starts when an answer about each of its streams is lost: the first, of the preparation, or a later one.
+func TestStartThroughLostMessages(t *testing.T) {
+	for nth := range 5 {
+		natstest.RunBubble(t, fmt.Sprint(nth), func(t *testing.T, srv *natsrun.Server) {
+			p := newFixture(t, srv)
+			consumers := provision.Consumers(contracts.AssetOptions{Channels: []string{"push"}, Services: []string{contracts.ServiceNotifier}})
+			check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), p.js, consumers, provision.Options{})))
+			proxy := natstest.NewProxy(t, srv)
+			nc, _ := natstest.Connect(t, srv, proxy.Through())
+			asked := map[string]int{}
+			proxy.Hit(func(m natstest.Frame) bool {
+				asked[m.Subject]++
+				return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") && asked[m.Subject] == nth+1
+			}, natstest.ReplyLost, 100)
+			cfg := config(&provider{}, writeRules(t, testRules))
+			cfg.CreateAssets = false
+			n := check.Must(Start(t.Context(), nc, cfg))(t)
+			check.OK(t, n.Stop())
+		})
+	}
+}
+
+// The notifications of a user who was erased end: those with a record end in it, and the others are listed as ended.
+func TestNotificationsOfAnErasedUserEnd(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := newFixture(t, srv)
+		guests := users("RESTAURANT_USER", 2)
+		guests[0].QuietHours = &contracts.QuietHours{From: "00:00", To: "02:00"}
+		d := p.directory(guests...)
+		rules := writeRules(t, `version: 1
+events:
+  QUIET: {RESTAURANT_USER: {channels: [push]}}
+  LATER: {RESTAURANT_USER: {channels: [push]}}
+  FAILS: {RESTAURANT_USER: {channels: [push], priority: critical}}
+  GATHERED: {RESTAURANT_USER: {channels: [push], category: news, digest: {every: 1h}}}
+  AFTERWARDS: {RESTAURANT_USER: {channels: [inapp, push]}}
+`)
+		push := &provider{send: func(_ context.Context, m channel.Message) (channel.Receipt, error) {
+			if m.EventType == "FAILS" && m.Attempt == 1 {
+				return channel.Receipt{}, &channel.Error{Channel: "push", Kind: channel.KindUnavailable}
+			}
+			return channel.Receipt{}, nil
+		}}
+		n := p.start(push, func(c *Config) { c.Rules = rules })
+		for _, kind := range []string{"QUIET", "LATER", "FAILS", "GATHERED", "AFTERWARDS"} {
+			if kind == "AFTERWARDS" {
+				natstest.Pass(time.Second)
+				check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
+			}
+			p.publish(event(kind, kind, func(e *recipient.Event) {
+				if e.Recipients = guests; kind == "LATER" {
+					e.NotBefore = time.Now().Add(time.Hour)
+				}
+			}))
+		}
+		natstest.Pass(3 * time.Hour)
+		all := check.Must(n.Notifications(t.Context(), Query{}))(t).Notifications
+		check.Equal(t, len(all), 14, "notifications, of which two are digests")
+		for _, row := range all {
+			erased := row.State == deliveries.Suppressed && row.Reason == deliveries.ReasonErased
+			want := row.UserID == guests[0].UserID && row.EventID != "GATHERED" // which has ended in the digest, another notification
+			check.That(t, row.State.Ended() && erased == want, "%s of %s: %s %s", row.EventID, row.UserID, row.State, row.Reason)
+		}
+		for _, state := range []deliveries.State{deliveries.Pending, deliveries.Deferred, deliveries.Sending} {
+			page := check.Must(n.Notifications(t.Context(), Query{State: state}))(t)
+			check.Equal(t, len(page.Notifications), 0, "notifications", state)
+		}
 	})
 }

@@ -1,21 +1,28 @@
 package notifier
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/natsotel/export"
 	"github.com/expediter-io/expediter/internal/provision"
@@ -32,42 +39,39 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
-	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // The permissions of deploy/nats are enough for the notifier when an administrator has made its streams and
 // buckets.
 func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
-	birds, mood := moody("")
-	p, _ := administered(t, "pigeon")
+	push, failure := providerThatFails("")
+	p, _ := administered(t, "push")
 	for _, r := range []contracts.Recipient{{RecipientType: "RESTAURANT_USER", UserID: "a"}, {RecipientType: "RESTAURANT_USER", UserID: "b"}} {
 		p.directory(r)
 	}
 	denied := make(chan error, 100)
 	may := natstest.NewPermissions(t, p.srv, "notifier")
 	p.as = append(p.as, may.Through(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	n := p.start(birds, listening)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	n := p.start(push, listening)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
 	p.settled(4)
 	counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a")
 	check.That(t, err == nil && counts.Unread == 1, "%+v: %v", counts, err)
 	check.ErrorIs(t, check.Err(n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read)), nil)
-	w := newWeb(t, n)
+	w := newHTTPClient(t, n)
 	for _, body := range []string{reservation, strings.ReplaceAll(reservation, "evt-001", "evt-002"), strings.ReplaceAll(reservation, "evt-001", "evt-002")} {
 		status, answer := w.call(http.MethodPost, "/v1/events", body)
 		check.That(t, status < 300, "%d %s", status, answer)
 	}
 	p.settled(8)
 	for _, path := range []string{"/v1/events/evt-002", "/v1/notifications?user=a", "/v1/notifications?state=sent", "/v1/users/a/inbox", "/readyz"} {
-		status, answer := w.call(http.MethodGet, path, "")
-		check.That(t, status == http.StatusOK, "%s: %d %s", path, status, answer)
+		w.wants(http.StatusOK, http.MethodGet, path, "")
 	}
 	for _, of := range [][2]string{
 		{"users", `{"addresses":{"sms":"12"},"opt_out":{"reservations":["inapp"]}}`}, {"memberships", `{"add":[{"type":"RESTAURANT","id":"7"}]}`},
 	} {
-		status, answer := w.call(http.MethodPatch, "/v1/"+of[0]+"/CUSTOMER/carla", of[1])
-		check.That(t, status == http.StatusOK, "%s: %d %s", of, status, answer)
+		w.wants(http.StatusOK, http.MethodPatch, "/v1/"+of[0]+"/CUSTOMER/carla", of[1])
 	}
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
 		status, answer := w.call(method, "/v1/users/CUSTOMER/carla", "")
@@ -76,19 +80,19 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	later := strings.Replace(strings.ReplaceAll(reservation, "evt-001", "evt-003"), `"payload"`, `"not_before":"`+tomorrow()+`","payload"`, 1)
 	status, answer := w.call(http.MethodPost, "/v1/events", later)
 	check.That(t, status == http.StatusAccepted, "%d %s", status, answer)
-	p.until("rows wait", func() bool { return len(p.deliveries()) == 12 })
+	p.until("notifications wait", func() bool { return len(p.deliveries()) == 12 })
 	check.Equal(t, w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER").Suppressed, 2, "suppressed")
 	if msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
 		!strings.Contains(string(msg.Data), `"suppressed":4`) {
 		t.Errorf("%s: %v", msg.Data, err)
 	}
-	mood.Store(channel.KindRejected)
-	p.publish(event("evt-004", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	failure.Store(channel.KindRejected)
+	p.publish(event("evt-004", "RESERVATION_REQUESTED", toStaff))
 	p.settled(16)
-	mood.Store(channel.Kind(""))
+	failure.Store(channel.Kind(""))
 	check.Equal(t, w.replay("reason=rejected").Replayed, 2, "replayed")
 	p.until("they are sent", func() bool {
-		return p.deliveries()["evt-004.pigeon.RESTAURANT_USER.a"].State == "sent" && p.deliveries()["evt-004.pigeon.RESTAURANT_USER.b"].State == "sent"
+		return p.deliveries()["evt-004.push.RESTAURANT_USER.a"].State == "sent" && p.deliveries()["evt-004.push.RESTAURANT_USER.b"].State == "sent"
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -118,9 +122,9 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	}
 }
 
-// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have
+// administered is a fixture whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have
 // the permissions of deploy/nats.
-func administered(t *testing.T, channels ...string) (*place, *natstest.Users) {
+func administered(t *testing.T, channels ...string) (*fixture, *natstest.Users) {
 	t.Helper()
 	users := natstest.NewUsers(t)
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
@@ -133,12 +137,12 @@ func administered(t *testing.T, channels ...string) (*place, *natstest.Users) {
 	operators := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
 	check.OK(t, check.Err(provision.Apply(t.Context(), own, operators, provision.Options{})))
 	as := []nats.Option{users.As("notifier")}
-	return &place{T: t, as: as, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}, users
+	return &fixture{T: t, as: as, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}, users
 }
 
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
-// The notifier of the examples has webhooks, SMS with a text, and a user whose pigeon does not fly.
+// The notifier of the examples has webhooks, SMS with a text, and a user whose push service refuses all.
 func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	t.Parallel()
 	phones := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -149,21 +153,23 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	t.Cleanup(func() { check.OK(t, exports.Stop(context.WithoutCancel(t.Context()))) })
 
-	p := newPlace(t, natstest.Server(t))
+	p := newFixture(t, natstest.Server(t))
 	p.directory(
 		contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve"},
 		contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "dora", Addresses: map[string]string{"pigeon": "roof"}},
 	)
-	birds, _ := moody(channel.KindRejected)
-	n := p.start(birds, listening, func(c *Config) {
+	push, _ := providerThatFails(channel.KindRejected)
+	push.name = "pigeon" // as in the examples
+	n := p.start(push, listening, func(c *Config) {
+		c.Rules = writeRules(t, strings.ReplaceAll(testRules, "push", push.name))
 		c.Channels[0].Endpoints = true
 		c.Channels = append(c.Channels, Channel{Channel: hooks})
 		c.ChannelConfig = ChannelConfig{RootCAs: roots, SMSURL: phones.URL, Templates: texts}
 		c.Exports = exports
 	})
-	w := newWeb(t, n)
-	p.publish(event("evt-000", "RESERVATION_REQUESTED", func(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }))
-	p.until("the pigeon has failed", func() bool {
+	w := newHTTPClient(t, n)
+	p.publish(event("evt-000", "RESERVATION_REQUESTED", toStaff))
+	p.until("it has failed", func() bool {
 		users, _ := w.listed("")
 		return strings.HasPrefix(users, "dora failing")
 	})
@@ -179,8 +185,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	}
 	check.OK(t, cancelling.Wait())
 	for _, of := range []string{"?event=evt-000&", "/evt-000?"} {
-		status, answer := w.call(http.MethodDelete, "/v1/events"+of+"type=CUSTOMER&user=dan", "")
-		check.That(t, status == http.StatusConflict, "%s: %d %s", of, status, answer)
+		w.wants(http.StatusConflict, http.MethodDelete, "/v1/events"+of+"type=CUSTOMER&user=dan", "")
 	}
 	servicetest.Answers(t, p.nc, service.Endpoints(api.Operations(nil, nil)), [][2]string{
 		{"publish", `{"event_id":"evt-003","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":5,"payload":{"guests":4}}`},
@@ -224,7 +229,7 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 	cfg := Config{
 		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Replicas: 7},
 		InboxKeep:  time.Millisecond, MaxRecipients: -1,
-		Channels: []Channel{{Channel: &pigeon{name: "inapp"}}},
+		Channels: []Channel{{Channel: &provider{name: "inapp"}}},
 		Rules:    writeRules(t, "version: 1\nevents: {X: {ADMIN: {channels: [owl]}}}"),
 	}
 	_, err := cfg.withDefaults().validate()
@@ -285,21 +290,251 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	check.ErrorContains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
 }
 
-// A notification whose recipient cannot be read is not sent, and says why: the opt-outs are not known.
-func TestARecipientThatCannotBeRead(t *testing.T) {
+// A channel that is in the list and nowhere else would have a consumer, and be refused in rules.
+func TestEveryListedChannelHasItsSetting(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Server(t)
-	p := newPlace(t, srv)
-	data := `{"user_id":"eve","recipient_type":"CUSTOMER","opt_out":{"news":"pigeon"}}`
-	check.OK(t, check.Err(p.js.Publish(t.Context(), "$KV.directory.CUSTOMER.eve", []byte(data))))
-	w := newWeb(t, p.start(&pigeon{}, func(c *Config) {
-		c.Listen = "127.0.0.1:0"
-		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [pigeon]}}}")
-	}))
-	p.publish(event("eve", "X", func(e *recipient.Event) { e.UserID = "eve" }))
-	row := p.settled(1)["eve.pigeon.CUSTOMER.eve"]
-	check.That(t, row.State == deliveries.Failed && row.Reason == deliveries.ReasonRecipient, "%+v", row)
-	if _, answer := w.call("GET", "/v1/notifications?event=eve", ""); !strings.Contains(answer, `"detail":"recipients: $KV.directory.CUSTOMER.eve: contracts: invalid Recipient: /opt_out/news must be`) {
-		t.Error(answer)
+	var cfg Config
+	var texts []string
+	environment := map[string]string{}
+	for _, c := range channels.All() {
+		if c.Variable != "" {
+			environment[c.Variable] = "-"
+		}
+		if c.Text != "" {
+			texts = append(texts, c.Name)
+		}
 	}
+	_ = service.Read(name, environment, t.Output(), &cfg) // the values are of no use to the channels
+	check.Equal(t, strings.Join(texts, " "), strings.Join(cfg.textNames(), " "))
+	got := append([]string{"inapp"}, cfg.names()...)
+	slices.Sort(got)
+	check.Equal(t, strings.Join(channels.Names(), " "), strings.Join(got, " "))
+	check.Equal(t, "inapp webhook", strings.Join(Assume(&ChannelConfig{}, channels.Names()...), " "))
+}
+
+// rulesFolder is a folder with rules and templates, and the store of rules that is read from them.
+type rulesFolder struct {
+	*testing.T
+	*rulesStore
+
+	folder string
+	log    bytes.Buffer
+}
+
+// newRulesFolder reads a store of rules with the channels inapp, push and email.
+func newRulesFolder(t *testing.T, files map[string]string) *rulesFolder {
+	t.Helper()
+	s := &rulesFolder{T: t, folder: t.TempDir()}
+	for name, text := range files {
+		s.write(name, text)
+	}
+	cfg := Config{
+		BaseConfig:    service.BaseConfig{Logger: slog.New(slog.NewTextHandler(&s.log, nil))},
+		Rules:         filepath.Join(s.folder, "rules.yaml"),
+		ChannelConfig: ChannelConfig{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
+	}.withDefaults()
+	b := check.Must(openRulesStore(cfg, []string{"inapp", "email", "push"}))(t)
+	s.rulesStore = b
+	return s
+}
+
+// write puts a file in place as editors do: by a new one.
+func (s *rulesFolder) write(name, text string) {
+	s.Helper()
+	file := filepath.Join(s.folder, name)
+	check.OK(s, os.MkdirAll(filepath.Dir(file), 0o700))
+	check.OK(s, os.WriteFile(file+"~", []byte(text), 0o600))
+	check.OK(s, os.Rename(file+"~", file))
+}
+
+// inForce are the channels that customers are told X by.
+func (s *rulesFolder) inForce() string {
+	return strings.Join(s.rules.Load().For("X")["CUSTOMER"].Channels, " ")
+}
+
+func ruled(channels, more string) string {
+	return "version: 1\nevents:\n  X:\n    CUSTOMER: {scope: user, channels: [" + channels + "]}\n" + more
+}
+
+const (
+	x     = "templates/X/default."
+	other = "templates/other/default."
+)
+
+// The contents of the files come into force with the next look, however they were put there; files with mistakes do not, and
+// are logged once with all of them, and shown.
+func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "one"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			check.ErrorIs(t, s.run(ctx), nil)
+		})
+		looks := func(n int) {
+			time.Sleep(time.Duration(n) * s.every) //nolint:forbidigo // fake
+			synctest.Wait()
+		}
+		want := func(step, channels string, failed, logged int) {
+			t.Helper()
+			looks(3)
+			stats := s.Stats()
+			if got := s.inForce(); got != channels || (stats.Failed != "") != (failed != 0) || strings.Count(s.log.String(), "\n") != logged ||
+				stats.Version != s.rules.Load().Version() {
+				t.Errorf("%s: by %q, want %q; %+v, log:\n%s", step, got, channels, stats, s.log.String())
+			}
+			check.That(t, strings.Count(stats.Failed, "line ") == max(0, failed) || failed < 0, "%s: %s", step, stats.Failed)
+			if failed > 0 && !strings.Contains(s.ready().Error(), stats.Failed) || failed == 0 && s.ready() != nil {
+				t.Errorf("%s: ready says %v", step, s.ready())
+			}
+		}
+		want("as it was", "inapp", 0, 0)
+		first := s.Stats().LoadedAt
+		s.write("rules.yaml", ruled("inapp", ""))
+		want("the same in another file", "inapp", 0, 0)
+		s.write("rules.yaml", ruled("push", ""))
+		want("by a new file", "push", 0, 1)
+		check.That(t, s.Stats().LoadedAt.After(first), "it is not said when it was read")
+		s.write("rules.yaml", ruled("owl", "  Y: 3\n"))
+		want("mistakes", "push", 2, 2)
+		s.write("rules.yaml", ruled("owl, bat", "  Y: 3\n"))
+		want("other mistakes", "push", 3, 3)
+		s.write("rules.yaml", ruled("push", ""))
+		want("back to the rules in force", "push", 0, 4)
+		check.OK(t, os.Remove(filepath.Join(s.folder, "rules.yaml")))
+		want("no file", "push", -1, 5)
+		check.Contains(t, s.Stats().Failed, "no such file")
+		s.write("rules.yaml", ruled("inapp, email", ""))
+		want("a file again", "inapp email", 0, 6)
+		cancel()
+		running.Wait()
+		s.write("rules.yaml", ruled("inapp", ""))
+		looks(3)
+		check.Equal(t, s.inForce(), "inapp email", "in force after its end")
+	})
+}
+
+// Kubernetes puts a folder in place by a link to another one, which the files are links into.
+func TestRulesAreReadThroughLinks(t *testing.T) {
+	t.Parallel()
+	s := newRulesFolder(t, map[string]string{
+		"old/rules.yaml": ruled("inapp", ""), "new/rules.yaml": ruled("email", ""), "rules.yaml": ruled("inapp", ""),
+		"new/templates/X/default.subject": "s", "new/templates/X/default.txt": "t", other + "subject": "s", other + "txt": "t",
+	})
+	link := func(to, name string) {
+		check.OK(t, os.Symlink(to, filepath.Join(s.folder, name+"~")))
+		check.OK(t, os.Rename(filepath.Join(s.folder, name+"~"), filepath.Join(s.folder, name)))
+	}
+	link("old", "..data")
+	link("..data/rules.yaml", "rules.yaml")
+	s.look(t.Context())
+	if s.log.Len() > 0 || s.inForce() != "inapp" {
+		t.Errorf("%s %s", s.inForce(), s.log.String())
+	}
+	link("../..data/templates/X", "templates/X")
+	s.look(t.Context())
+	link("new", "..data")
+	s.look(t.Context())
+	check.That(t, s.inForce() == "email" && s.Stats().Failed == "" && s.texts.Has("X"), "%s %s", s.inForce(), s.log.String())
+}
+
+// Rules and templates come into force together, and a rule whose text is not there does not.
+func TestRulesNeedTheirTexts(t *testing.T) {
+	t.Parallel()
+	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), other + "subject": "s", other + "txt": "one"})
+	body := func() string {
+		text := check.Must(s.texts.Render(channel.Message{Template: "other"}, "email", ""))(t)
+		return text.Text
+	}
+	s.write("templates/nothing/default.sms.txt", "not for a mail")
+	s.write("rules.yaml", ruled("inapp, email", `  Y:
+    ADMIN: {channels: [email], template: other}
+    CUSTOMER: {channels: [email, inapp], template: nothing}
+  "*":
+    ADMIN: {channels: [email]}
+    CUSTOMER: {channels: [email], template: nowhere}
+`))
+	s.look(t.Context())
+	folder := s.channelConfig.Templates
+	for _, want := range []string{
+		"line 4: events.X.CUSTOMER is told by email, and has no text: there is no X/default.subject, and no X/default.txt, in " + folder,
+		"line 7: events.Y.CUSTOMER is told by email, and has no text: there is no nothing/default.subject",
+		"line 10: events.*.CUSTOMER is told by email, and has no text: there is no nowhere/default.subject",
+	} {
+		failed := s.Stats().Failed
+		check.That(t, strings.Contains(failed, want) && strings.Count(failed, "line ") == 3, "%s\ndoes not say\n%s", failed, want)
+	}
+	check.Equal(t, s.inForce(), "inapp", "in force")
+	s.write("rules.yaml", ruled("inapp, email", ""))
+	s.write(x+"subject", "s")
+	s.write(x+"txt", "t")
+	s.write(other+"txt", "two")
+	s.look(t.Context())
+	if s.inForce() != "inapp email" || s.Stats().Failed != "" || body() != "two" {
+		t.Errorf("%s %s: %s", s.inForce(), body(), s.Stats().Failed)
+	}
+	s.write(x+"txt", "{{nonsense}}")
+	s.write(other+"txt", "three")
+	s.write("rules.yaml", ruled("inapp", ""))
+	s.look(t.Context())
+	if failed := s.Stats().Failed; s.inForce() != "inapp email" || body() != "two" || !strings.Contains(failed, "X/default.txt:1") {
+		t.Errorf("%s %s: %s", s.inForce(), body(), failed)
+	}
+}
+
+func TestCheckRules(t *testing.T) {
+	t.Parallel()
+	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
+	s.write("rules.yaml", ruled("email, push, inapp", ""))
+	ways := ChannelConfig{EmailServer: "mail", Templates: s.channelConfig.Templates} // no From: that is not checked here
+	check.ErrorIs(t, CheckRules(s.path, ways, "push"), nil)
+	s.write("rules.yaml", ruled("email, push", "  Y:\n    ADMIN: {channels: [email]}\n"))
+	s.write("templates/Z/default.txt", "t")
+	err := CheckRules(s.path, ways)
+	check.ErrorContains(t, err, `line 4: events.X.CUSTOMER.channels has "push"`, "Z: default needs")
+	check.ErrorContains(t, CheckRules(filepath.Join(s.folder, "none.yaml"), ways), "none.yaml")
+}
+
+// An event that was planned keeps the rules it was planned by, also when it comes again after others have come into force.
+func TestAPlanKeepsItsRules(t *testing.T) {
+	t.Parallel()
+	p := newFixture(t, natstest.Server(t))
+	p.directory(users("RESTAURANT_USER", 1)...)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
+	file := writeRules(t, "version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp, push]}}}")
+	n := p.start(&provider{}, listening, func(c *Config) {
+		c.Exports, c.Rules, c.RulesEvery = exports, file, time.Hour
+	})
+	w := newHTTPClient(t, n)
+	metrics := func() string {
+		_, text := w.call(http.MethodGet, "/metrics", "")
+		return text
+	}
+	publish := func(id string) { p.publish(event(id, "X")) }
+	publish("evt-001")
+	p.settled(2)
+	first := n.Stats().Rules.Version
+	check.Contains(t, metrics(), `notifier_rules_info{version="`+first+`"} 1`, "notifier_rules_failed 0")
+	replace := func(text string) {
+		check.OK(t, os.WriteFile(file, []byte(text), 0o600))
+		n.rules.look(t.Context())
+	}
+	replace("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}")
+	second := n.Stats().Rules.Version
+	publish("evt-001")
+	publish("evt-002")
+	p.until("both have been seen", func() bool { return n.Stats().Duplicates == 1 && n.Stats().Planned == 2 })
+	p.settled(3)
+	rows := p.deliveries()
+	check.That(t, len(rows) == 3 && second != first, "%v by %s, then %s", rows, first, second)
+	for id, version := range map[string]string{"evt-001": first, "evt-002": second} {
+		e, err := n.Event(t.Context(), id)
+		check.That(t, err == nil && e.Rules == version, "%s is by %s, want %s (%v)", id, e.Rules, version, err)
+	}
+	replace("version: 2")
+	status, text := w.call(http.MethodGet, "/readyz?verbose", "")
+	want := "[+]rules ok, but: version " + second + " stays in force: "
+	check.That(t, status == http.StatusOK && strings.Contains(text, want), "%d %s", status, text)
+	check.Contains(t, metrics(), "notifier_rules_failed 1", "notifier_rules_loaded_seconds ")
+	check.That(t, n.Stats().Rules.Failed != "", "the statistics do not say so")
 }
