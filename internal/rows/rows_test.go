@@ -37,10 +37,10 @@ var files = map[string]struct {
 	text string
 	want []string
 }{
-	"empty":         {"", nil},
-	"one":           {`{"a":1}`, []string{`1/0 {"a":1}`}},
-	"lines":         {"{\"a\":1}\n\n  {\"a\":2}\r\n", []string{`1/0 {"a":1}`, `3/0 {"a":2}`}},
-	"broken line":   {"{\"a\":1}\n{\n{\"a\":2}", []string{`1/0 {"a":1}`, `2/0 {`, `3/0 {"a":2}`}},
+	"empty":       {"", nil},
+	"one":         {`{"a":1}`, []string{`1/0 {"a":1}`}},
+	"lines":       {"{\"a\":1}\n\n  {\"a\":2}\r\n", []string{`1/0 {"a":1}`, `3/0 {"a":2}`}},
+	"broken line": {"{\"a\":1}\n{\n{\"a\":2}", []string{`1/0 {"a":1}`, `2/0 {`, `3/0 {"a":2}`}},
 	// A part of this line, behind a full buffer, would fit.
 	"long line":     {"{\"a\":1}\n{\"a\":\"" + strings.Repeat("x", 65_536) + "\"}\n{\"a\":2}", []string{`1/0 {"a":1}`, "! f:2: the line is longer than 64 bytes", `3/0 {"a":2}`}},
 	"after another": {"{\n\"a\":1\n}\n{\n\"a\":2}", []string{"1/0 {\n\"a\":1\n}", "4/0 {\n\"a\":2}"}},
