@@ -26,19 +26,31 @@ func TestConceal(t *testing.T) {
 	const person = `{"user_id":"private","recipient_type":"CUSTOMER","addresses":{"email":"private@a.example"},` +
 		`"endpoints":{"webhook":{"x":{"address":"https://a.example/private","name":"private"}}},"locale":"he","time_zone":"Asia/Jerusalem"}`
 	for _, c := range []struct{ subject, message, shown, hidden string }{
-		{"events.USER.HELLO", `{"event_id":"e1","user_id":"private","recipients":[` + person + `],"payload":{"name":"Soup","email":"private@a.example",` +
-			`"auth_token":"private","to":"write to private@a.example or +972501234567","items":[{"apiKey":"private"}]},"route":{"channels":["email"]}}`,
-			`"e1" "Soup" "channels" "write to …"`, "[apiKey auth_token email recipients user_id]"},
-		{"jobs.import.high.j1", `{"job_id":"j1","owner_id":"private","url":"https://u:private@a.example/x?token=private","source_type":"web"}`,
-			`"j1" "https://a.example/x" "web"`, "[owner_id]"},
-		{"jobs.enrich.WOLT.p1", `{"provider":"WOLT","placeId":"p1","name":"פיצה","address":"Main St 1","phone":"03-555","claim":"c"}`,
-			`"p1" "פיצה" "Main St 1" "03-555"`, "[]"}, // those of a place, which everybody may know
-		{"notify.send.email.CUSTOMER.u.e1", `{"event_id":"e1","user_id":"private","channel":"email","address":"work","recipient":` + person + `}`,
-			`"e1" "work"`, "[recipient user_id]"},
-		{"notify.plan.e1", `{"event_id":"e1","recipients":2,"entries":[` + person + `]}`, `"e1" "CUSTOMER" "he" "Asia/Jerusalem"`,
-			"[addresses endpoints recipients user_id]"},
-		{"tasks.other", `{"Owner-ID":"private","userId":"private","Cookie":"private","db_password":"private","phone_number":"private","title":"x"}`,
-			`"x"`, "[Cookie Owner-ID db_password phone_number userId]"},
+		{
+			"events.USER.HELLO", `{"event_id":"e1","user_id":"private","recipients":[` + person + `],"payload":{"name":"Soup","email":"private@a.example",` +
+				`"auth_token":"private","to":"write to private@a.example or +972501234567","items":[{"apiKey":"private"}]},"route":{"channels":["email"]}}`,
+			`"e1" "Soup" "channels" "write to …"`, "[apiKey auth_token email recipients user_id]",
+		},
+		{
+			"jobs.import.high.j1", `{"job_id":"j1","owner_id":"private","url":"https://u:private@a.example/x?token=private","source_type":"web"}`,
+			`"j1" "https://a.example/x" "web"`, "[owner_id]",
+		},
+		{
+			"jobs.enrich.WOLT.p1", `{"provider":"WOLT","placeId":"p1","name":"פיצה","address":"Main St 1","phone":"03-555","claim":"c"}`,
+			`"p1" "פיצה" "Main St 1" "03-555"`, "[]",
+		}, // those of a place, which everybody may know
+		{
+			"notify.send.email.CUSTOMER.u.e1", `{"event_id":"e1","user_id":"private","channel":"email","address":"work","recipient":` + person + `}`,
+			`"e1" "work"`, "[recipient user_id]",
+		},
+		{
+			"notify.plan.e1", `{"event_id":"e1","recipients":2,"entries":[` + person + `]}`, `"e1" "CUSTOMER" "he" "Asia/Jerusalem"`,
+			"[addresses endpoints recipients user_id]",
+		},
+		{
+			"tasks.other", `{"Owner-ID":"private","userId":"private","Cookie":"private","db_password":"private","phone_number":"private","title":"x"}`,
+			`"x"`, "[Cookie Owner-ID db_password phone_number userId]",
+		},
 	} {
 		text, hidden := hiding(t, c.subject, c.message)
 		for _, secret := range []string{"private", "972501234567"} {

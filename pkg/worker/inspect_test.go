@@ -73,8 +73,10 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		want := inspect.Info{
 			Now: got.Now,
 			ID:  t.Name(), Instance: got.Instance, Version: "v1.2.3", Stream: stream, Consumer: durable, Started: got.Started, Ready: true,
-			Host: check.Must(os.Hostname())(t), PID: os.Getpid(), Last: inspect.Last{Completed: 1, Others: 1, Failing: got.Last.Failing,
-				Waits: make([]time.Duration, 2)},
+			Host: check.Must(os.Hostname())(t), PID: os.Getpid(), Last: inspect.Last{
+				Completed: 1, Others: 1, Failing: got.Last.Failing,
+				Waits: make([]time.Duration, 2),
+			},
 			Slots: 2, Running: 2, Stuck: 2, StuckJobs: got.StuckJobs, Paused: []string{pattern}, Attempts: map[string]uint64{"completed": 1, "dead": 1},
 			Handlers: []inspect.Handler{{Pattern: pattern, Consumer: durable, MaxAttempts: 1, Timeout: time.Minute}},
 		}

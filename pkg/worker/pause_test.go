@@ -183,8 +183,11 @@ func TestPausesThatCannotBe(t *testing.T) {
 	c := client(t, setup(t, nil).js)
 	long := strings.Repeat("x", 2000)
 	for _, p := range []worker.Pause{
-		{Pattern: "jobs.\xff"}, {Pattern: long},
-		{By: long, Pattern: "a"}, {Pattern: "a", Until: time.Unix(0, 0)}, {Pattern: "a", Until: time.Now().AddDate(8000, 0, 0)},
+		{Pattern: "jobs.\xff"},
+		{Pattern: long},
+		{By: long, Pattern: "a"},
+		{Pattern: "a", Until: time.Unix(0, 0)},
+		{Pattern: "a", Until: time.Now().AddDate(8000, 0, 0)},
 	} {
 		err := c.Pause(t.Context(), p)
 		check.That(t, err != nil && len(err.Error()) < 600 && !strings.Contains(err.Error(), "missing"), "%.200v", err)

@@ -205,8 +205,20 @@ func TestReferenceIsChecked(t *testing.T) {
 	const good = `{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}`
 	bad := []string{good} // which is not there
 	for _, change := range [][2]string{
-		{"c-1-n", ">"}, {"c-1-n", "c-1-*"}, {"c-1-n", "a.b"}, {"c-1-n", "c-1"}, {"c-1-n", ""}, {"c-1-n", "c--n"}, {"c-1-n", "c-1-n-m"},
-		{"c-1-n", "c-1-n d"}, {"attic", "a.b"}, {`"attic"`, `""`}, {"10", "0"}, {"10", "-1"}, {"10", "11"}, {"10", "9"},
+		{"c-1-n", ">"},
+		{"c-1-n", "c-1-*"},
+		{"c-1-n", "a.b"},
+		{"c-1-n", "c-1"},
+		{"c-1-n", ""},
+		{"c-1-n", "c--n"},
+		{"c-1-n", "c-1-n-m"},
+		{"c-1-n", "c-1-n d"},
+		{"attic", "a.b"},
+		{`"attic"`, `""`},
+		{"10", "0"},
+		{"10", "-1"},
+		{"10", "11"},
+		{"10", "9"},
 	} {
 		bad = append(bad, strings.Replace(good, change[0], change[1], 1))
 	}

@@ -46,11 +46,15 @@ const closed = "127.0.0.1:1"
 var configMistakes = []mistake{
 	{name: "a variable is misspelt", id: "config.unknown", make: set("NOTIFIER_RULEZ=rules.yaml"), undo: restore},
 	{name: "a value is no number", id: "config.value", make: set("ENRICHER_CONCURRENCY=many"), undo: restore},
-	{name: "everybody may use the service", id: "config.exposed",
-		make: set("ENRICHER_KEYS", "ENRICHER_OIDC_ISSUER", "ENRICHER_OIDC_AUDIENCE"), undo: restore},
+	{
+		name: "everybody may use the service", id: "config.exposed",
+		make: set("ENRICHER_KEYS", "ENRICHER_OIDC_ISSUER", "ENRICHER_OIDC_AUDIENCE"), undo: restore,
+	},
 	{name: "a catalogue cannot be read", id: "config.value", make: rewrite("ENRICHER_CATALOG", "{"), undo: restore},
-	{name: "a channel that is none", id: "config.rules", undo: restore,
-		make: rewrite("NOTIFIER_RULES", "version: 1\nevents:\n  HELLO:\n    CUSTOMER: {scope: user, channels: [pigeon]}\n")},
+	{
+		name: "a channel that is none", id: "config.rules", undo: restore,
+		make: rewrite("NOTIFIER_RULES", "version: 1\nevents:\n  HELLO:\n    CUSTOMER: {scope: user, channels: [pigeon]}\n"),
+	},
 	{name: "a text with a mistake", id: "config.texts", undo: restore, make: func(s *site) {
 		s.env["NOTIFIER_TEMPLATES"] = s.TempDir()
 		for name, text := range map[string]string{"default.subject": "Hello\n", "default.txt": "{{.Nothing\n"} {
@@ -72,23 +76,33 @@ var configMistakes = []mistake{
 		rewrite("ENRICHER_TLS_KEY", key)(s)
 	}, undo: restore},
 	{name: "a file of keys with a mistake", id: "keys.invalid", make: rewrite("ENRICHER_KEYS", "{"), undo: restore},
-	{name: "everybody writes the keys", id: "keys.invalid", make: mode("ENRICHER_KEYS", 0o666),
-		undo: func(s *site) { mode("ENRICHER_KEYS", 0o600)(s) }},
+	{
+		name: "everybody writes the keys", id: "keys.invalid", make: mode("ENRICHER_KEYS", 0o666),
+		undo: func(s *site) { mode("ENRICHER_KEYS", 0o600)(s) },
+	},
 	{name: "a key ends soon", id: "keys.expires", warns: true, make: func(s *site) {
 		s.run(0, "keys", "add", "--file", s.env["ENRICHER_KEYS"], "--scope", "read", "--expires", "24h", "guest")
 	}},
 
 	{name: "no mail server", id: "far.unreachable", make: set("NOTIFIER_EMAIL_SERVER=" + closed), undo: restore},
-	{name: "a mail server without a greeting", id: "far.unreachable", undo: restore,
-		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "") }},
-	{name: "no mail server, but another one", id: "far.unreachable", undo: restore,
-		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "HTTP/1.1 400 Bad Request\r\n") }},
+	{
+		name: "a mail server without a greeting", id: "far.unreachable", undo: restore,
+		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "") },
+	},
+	{
+		name: "no mail server, but another one", id: "far.unreachable", undo: restore,
+		make: func(s *site) { s.env["NOTIFIER_EMAIL_SERVER"] = greeter(s.T, "HTTP/1.1 400 Bad Request\r\n") },
+	},
 	{name: "no authority of the SMS gateway", id: "far.tls", make: set("NOTIFIER_ROOT_CAS"), undo: restore},
 	{name: "no SMS gateway", id: "far.unreachable", make: set("NOTIFIER_SMS_URL=https://" + closed), undo: restore},
-	{name: "no gateway", id: "far.unreachable", also: []string{"consumer.missing"}, undo: restore,
-		make: set("NOTIFIER_GATEWAYS=pigeon:https://" + closed)},
-	{name: "a gateway's channel has no consumer", id: "consumer.missing",
-		make: func(s *site) { s.env["NOTIFIER_GATEWAYS"] = "pigeon:" + s.env["NOTIFIER_SMS_URL"] }},
+	{
+		name: "no gateway", id: "far.unreachable", also: []string{"consumer.missing"}, undo: restore,
+		make: set("NOTIFIER_GATEWAYS=pigeon:https://" + closed),
+	},
+	{
+		name: "a gateway's channel has no consumer", id: "consumer.missing",
+		make: func(s *site) { s.env["NOTIFIER_GATEWAYS"] = "pigeon:" + s.env["NOTIFIER_SMS_URL"] },
+	},
 	{name: "no provider of places", id: "far.unreachable", make: set("ENRICHER_CATALOG", "ENRICHER_PROVIDER_URL=http://"+closed, "ENRICHER_PROVIDER_KEY=confidential"), undo: restore},
 	{name: "no model", id: "far.unreachable", make: set("IMPORTER_OPENAI_URL=http://" + closed), undo: restore},
 	{name: "no recipe service", id: "far.unreachable", make: set("IMPORTER_RECIPE_SERVICE_URL=http://" + closed), undo: restore},

@@ -198,13 +198,19 @@ const unrecovered = `{"status":"unavailable","error":"JetStream stream 'A > B' c
 
 var serverMistakes = []mistake{
 	{name: "no monitoring", id: "monitor.unreachable", warns: true, make: func(s *site) { s.args = []string{"--monitor", "http://" + closed} }, undo: nowhere},
-	{name: "one server is old", id: "server.version", also: []string{"server.versions"}, undo: nowhere,
-		make: settings(func(v, _ map[string]any) { v["version"] = "2.14.0" })},
+	{
+		name: "one server is old", id: "server.version", also: []string{"server.versions"}, undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["version"] = "2.14.0" }),
+	},
 	{name: "two versions", id: "server.versions", warns: true, undo: nowhere, make: settings(func(v, _ map[string]any) { v["version"] = "2.99.0" })},
-	{name: "one server takes small messages only", id: "server.max_payload", undo: nowhere,
-		make: settings(func(v, _ map[string]any) { v["max_payload"] = 1000 })},
-	{name: "a clock is behind", id: "clock.servers", also: []string{"clock.local"}, undo: nowhere,
-		make: settings(func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) })},
+	{
+		name: "one server takes small messages only", id: "server.max_payload", undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["max_payload"] = 1000 }),
+	},
+	{
+		name: "a clock is behind", id: "clock.servers", also: []string{"clock.local"}, undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) }),
+	},
 	{name: "this machine's clock is ahead", id: "clock.local", warns: true, undo: nowhere, make: monitored(
 		func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) }, func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) },
 		`{"status":"ok"}`)},
@@ -224,10 +230,14 @@ var serverMistakes = []mistake{
 	{name: "a full store", id: "server.store", undo: nowhere, make: settings(func(v, js map[string]any) {
 		v["jetstream"] = map[string]any{"config": js, "stats": map[string]any{"storage": 1000 << 20}}
 	})},
-	{name: "a server misses a stream", id: "server.unhealthy", undo: nowhere,
-		make: monitored(nil, nil, unrecovered)},
-	{name: "a server could not write", id: "server.disk", undo: nowhere,
-		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`)},
+	{
+		name: "a server misses a stream", id: "server.unhealthy", undo: nowhere,
+		make: monitored(nil, nil, unrecovered),
+	},
+	{
+		name: "a server could not write", id: "server.disk", undo: nowhere,
+		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`),
+	},
 }
 
 func TestMistakesOfServers(t *testing.T) {

@@ -63,17 +63,27 @@ func retune(stream, name string, edit func(*jetstream.ConsumerConfig)) func(*sit
 var streamMistakes = []mistake{
 	{name: "a stream is missing", id: "stream.missing", make: drop("AUDIT")},
 	{name: "a bucket is missing", id: "stream.missing", make: drop("KV_locks")},
-	{name: "too few replicas", id: "stream.num_replicas", make: func(s *site) { s.args = append(s.args, "--replicas", "3", "--services", "lock") },
-		undo: func(s *site) { s.args = nil }},
+	{
+		name: "too few replicas", id: "stream.num_replicas", make: func(s *site) { s.args = append(s.args, "--replicas", "3", "--services", "lock") },
+		undo: func(s *site) { s.args = nil },
+	},
 	{name: "messages end too soon", id: "stream.max_age", make: change("EVENTS", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })},
-	{name: "too little space", id: "stream.max_bytes", warns: true,
-		make: change("EVENTS", func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })},
-	{name: "a full stream drops jobs", id: "stream.discard",
-		make: change("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld })},
-	{name: "in memory", id: "stream.storage", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
-		undo: again("KV_locks")},
-	{name: "no queue", id: "stream.retention", make: remake("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
-		undo: again("IMPORT_JOBS")},
+	{
+		name: "too little space", id: "stream.max_bytes", warns: true,
+		make: change("EVENTS", func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }),
+	},
+	{
+		name: "a full stream drops jobs", id: "stream.discard",
+		make: change("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }),
+	},
+	{
+		name: "in memory", id: "stream.storage", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
+		undo: again("KV_locks"),
+	},
+	{
+		name: "no queue", id: "stream.retention", make: remake("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
+		undo: again("IMPORT_JOBS"),
+	},
 	{name: "no leases", id: "stream.allow_msg_ttl", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false })},
 	{name: "a consumer is missing", id: "consumer.missing", make: func(s *site) {
 		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "EVENTS", "notifier"))
@@ -84,12 +94,18 @@ var streamMistakes = []mistake{
 		}
 	}},
 	{name: "another ack_wait than the service's", id: "consumer.ack_wait", make: func(s *site) { s.env["ENRICHER_ACK_WAIT"] = "10s" }},
-	{name: "few deliveries at a time", id: "consumer.max_ack_pending",
-		make: retune("IMPORT_JOBS", "importer", func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 5 })},
-	{name: "the server gives jobs up", id: "consumer.max_deliver",
-		make: retune("ENRICH_JOBS", "enricher", func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 })},
-	{name: "a consumer takes too little", id: "consumer.filter_subjects",
-		make: retune("EVENTS", "notifier", func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"events.a.>"} })},
+	{
+		name: "few deliveries at a time", id: "consumer.max_ack_pending",
+		make: retune("IMPORT_JOBS", "importer", func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 5 }),
+	},
+	{
+		name: "the server gives jobs up", id: "consumer.max_deliver",
+		make: retune("ENRICH_JOBS", "enricher", func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }),
+	},
+	{
+		name: "a consumer takes too little", id: "consumer.filter_subjects",
+		make: retune("EVENTS", "notifier", func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"events.a.>"} }),
+	},
 	{name: "a consumer is paused", id: "consumer.paused", make: func(s *site) {
 		check.OK(s.T, check.Err(s.js.PauseConsumer(s.Context(), "EVENTS", "notifier", time.Now().Add(time.Hour))))
 	}, undo: func(s *site) {

@@ -154,8 +154,10 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 		{"503", "no", `{"code":"STORE_UNAVAILABLE"}`, api.ErrUnavailable, "unavailable: the notifier says: no"},
 		{"507", "no", `{"code":"STORE_FULL"}`, api.ErrUnavailable, "unavailable: the notifier says: no"},
 		{"409", "too many users", `{"code":"EVENT_NOT_EXPANDED"}`, nil, "the notifier refuses: too many users (409)"},
-		{"400", "x", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`, api.ErrInvalid,
-			"invalid: the notifier refuses: state must be sent; a/b is required"},
+		{
+			"400", "x", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`, api.ErrInvalid,
+			"invalid: the notifier refuses: state must be sent; a/b is required",
+		},
 		{"500", "see the service's log\x1b", "no JSON", nil, "the notifier refuses: see the service's log\ufffd (500)"},
 	} {
 		answer := &nats.Msg{Header: nats.Header{"Nats-Service-Error": {c.text}}, Data: []byte(c.body)}

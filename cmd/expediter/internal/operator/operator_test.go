@@ -489,7 +489,8 @@ var faults = []fault{
 		d.each((*crash.Process).Kill)
 		d.publish("hold", 3)
 	}},
-	{name: "one of two workers is killed", only: "IMPORT_JOBS", shows: `1 of 2 instances of the importer do not answer`,
+	{
+		name: "one of two workers is killed", only: "IMPORT_JOBS", shows: `1 of 2 instances of the importer do not answer`,
 		finds: `service\.missing`, alert: "ServiceDown", begin: func(d *deployment) {
 			p := d.start()
 			d.attended(2)
@@ -500,7 +501,8 @@ var faults = []fault{
 				d.purge("KV_jobs", jetstream.WithPurgeSubject(place))
 			}
 			maps.DeleteFunc(d.processes, func(p *crash.Process, _ string) bool { return p.Ended() })
-		}},
+		},
+	},
 	{name: "the workers are frozen", shows: `frozen|no worker`, finds: `worker\.gone`, alert: "ServiceDown", begin: func(d *deployment) {
 		d.hold(3)
 		d.each((*crash.Process).Pause)
@@ -509,54 +511,74 @@ var faults = []fault{
 		d.stopAll()
 		d.publish("hold", 3)
 	}},
-	{name: "no worker runs, and no job waits", only: "IMPORT_JOBS", shows: `the importer is gone`, finds: `service\.missing`,
+	{
+		name: "no worker runs, and no job waits", only: "IMPORT_JOBS", shows: `the importer is gone`, finds: `service\.missing`,
 		alert: "ServiceDown", begin: func(d *deployment) {
 			d.attended(1)
 			d.each((*crash.Process).Kill)
-		}},
-	{name: "the handler is paused", shows: `paused`, finds: `handler\.paused`, alert: "HandlerPaused", own: "HandlerPaused",
+		},
+	},
+	{
+		name: "the handler is paused", shows: `paused`, finds: `handler\.paused`, alert: "HandlerPaused", own: "HandlerPaused",
 		begin: func(d *deployment) {
 			check.OK(d, d.client().Pause(d.Context(), worker.Pause{Pattern: d.Pattern}))
 			d.publish("hold", 3)
-		}, fix: func(d *deployment) { check.OK(d, check.Err(d.client().Resume(d.Context(), d.Pattern))) }},
-	{name: "every attempt fails", shows: `attempts failed.*bank: 503`, finds: `attempts.*bank: 503`, alert: "JobsFail", own: "JobsFail",
-		begin: func(d *deployment) { d.publish("fail", 20) }},
-	{name: "a storm of retries", shows: `attempts failed.*bank: 503`, finds: `attempts.*bank: 503`, alert: "JobsFail", own: "JobsFail",
-		begin: func(d *deployment) { d.publish("fail", 500) }},
-	{name: "a handler is stuck", shows: `ignore their ended contexts`, finds: `worker\.stuck`, alert: "HandlersStuck", own: "HandlersStuck",
+		}, fix: func(d *deployment) { check.OK(d, check.Err(d.client().Resume(d.Context(), d.Pattern))) },
+	},
+	{
+		name: "every attempt fails", shows: `attempts failed.*bank: 503`, finds: `attempts.*bank: 503`, alert: "JobsFail", own: "JobsFail",
+		begin: func(d *deployment) { d.publish("fail", 20) },
+	},
+	{
+		name: "a storm of retries", shows: `attempts failed.*bank: 503`, finds: `attempts.*bank: 503`, alert: "JobsFail", own: "JobsFail",
+		begin: func(d *deployment) { d.publish("fail", 500) },
+	},
+	{
+		name: "a handler is stuck", shows: `ignore their ended contexts`, finds: `worker\.stuck`, alert: "HandlersStuck", own: "HandlersStuck",
 		begin: func(d *deployment) {
 			d.restart(func(p *program) { p.Timeout = 100 * time.Millisecond })
 			d.publish("stuck", 1)
-		}},
-	{name: "a message kills its worker each time", shows: `no worker|crash|killed|did not stop properly`,
+		},
+	},
+	{
+		name: "a message kills its worker each time", shows: `no worker|crash|killed|did not stop properly`,
 		finds: `worker\.|service\.missing`, alert: "ServiceDown", begin: func(d *deployment) {
 			d.publish("poison", 1)
 			d.each(func(p *crash.Process) { <-p.Gone })
 			<-d.start().Gone
-		}},
-	{name: "messages that no consumer takes", shows: `no consumer will ever deliver`, finds: `queue\.stranded`, alert: "JobsStranded",
+		},
+	},
+	{
+		name: "messages that no consumer takes", shows: `no consumer will ever deliver`, finds: `queue\.stranded`, alert: "JobsStranded",
 		begin: func(d *deployment) { check.OK(d, check.Err(d.js.Publish(d.Context(), d.aside(), []byte(`"a"`)))) },
-		fix:   func(d *deployment) { d.purge(d.Stream, jetstream.WithPurgeSubject(d.aside())) }},
-	{name: "the worker takes other subjects than those of the jobs", only: "WORK", shows: `no consumer will ever deliver`,
+		fix:   func(d *deployment) { d.purge(d.Stream, jetstream.WithPurgeSubject(d.aside())) },
+	},
+	{
+		name: "the worker takes other subjects than those of the jobs", only: "WORK", shows: `no consumer will ever deliver`,
 		finds: `queue\.stranded`,
 		begin: func(d *deployment) { check.OK(d, check.Err(d.js.Publish(d.Context(), "work.typo.1", []byte(`"a"`)))) },
-		fix:   func(d *deployment) { d.purge(d.Stream, jetstream.WithPurgeSubject("work.typo.>")) }},
-	{name: "the worker has a handler for other jobs", shows: `no handler for|takes no jobs|no worker`,
+		fix:   func(d *deployment) { d.purge(d.Stream, jetstream.WithPurgeSubject("work.typo.>")) },
+	},
+	{
+		name: "the worker has a handler for other jobs", shows: `no handler for|takes no jobs|no worker`,
 		finds: `handler\.missing|worker\.(idle|gone)`, begin: func(d *deployment) {
 			d.restart(func(p *program) { p.Pattern = strings.Replace(p.Pattern, ".>", ".typo.>", 1) })
 			d.publish("ok", 3)
-		}},
+		},
+	},
 	{name: "a limit lets no job start", shows: `limit bank.*cannot be read`, finds: `limit\.starved`, begin: func(d *deployment) {
 		d.restart(func(p *program) { p.Limit = "bank" })
 		d.hold(1)
 		check.OK(d, check.Err(d.js.Publish(d.Context(), "$KV.jobs.limits.bank", []byte("no record"))))
 		d.publish("ok", 3)
 	}, fix: func(d *deployment) { d.purge("KV_jobs", jetstream.WithPurgeSubject("$KV.jobs.limits.bank")) }},
-	{name: "the consumer was deleted", shows: `consumer|not ready|takes no jobs`, finds: `consumer\.missing|worker\.idle`,
+	{
+		name: "the consumer was deleted", shows: `consumer|not ready|takes no jobs`, finds: `consumer\.missing|worker\.idle`,
 		alert: "NoWorkerReady", own: "NoWorkerReady", begin: func(d *deployment) {
 			d.hold(1)
 			check.OK(d, d.js.DeleteConsumer(d.Context(), d.Stream, d.Consumer))
-		}, fix: (*deployment).remake},
+		}, fix: (*deployment).remake,
+	},
 	{name: "the consumer was changed", shows: `max_deliver`, finds: `consumer\.`, begin: func(d *deployment) {
 		cfg := check.Must(d.js.Consumer(d.Context(), d.Stream, d.Consumer))(d).CachedInfo().Config
 		cfg.MaxDeliver = 1
@@ -569,36 +591,46 @@ var faults = []fault{
 		d.hold(40)
 		d.limit(int64(d.info(d.Stream).State.Bytes) * 100 / 96)
 	}, fix: func(d *deployment) { d.limit(map[bool]int64{false: 1 << 30, true: -1}[d.Own]) }},
-	{name: "the stream was deleted", shows: `%s ?: it is missing|takes no jobs|%s.*not ready`, finds: `stream\.missing|worker\.idle`,
+	{
+		name: "the stream was deleted", shows: `%s ?: it is missing|takes no jobs|%s.*not ready`, finds: `stream\.missing|worker\.idle`,
 		alert: "ServiceNotReady", own: "NoWorkerReady",
-		begin: func(d *deployment) { check.OK(d, d.js.DeleteStream(d.Context(), d.Stream)) }, fix: (*deployment).remake},
-	{name: "dead letters rise", shows: `\d+ .*dead letters`, finds: `dead\.`, alert: "DeadLettersRise", own: "DeadLettersRise",
-		begin: func(d *deployment) { d.publish("discard", 60) }, fix: func(d *deployment) { d.purge(contracts.StreamDead) }},
-	{name: "a schedule that nobody takes", only: "WORK", shows: `no consumer|never|schedule`, finds: `queue\.stranded|schedule`,
+		begin: func(d *deployment) { check.OK(d, d.js.DeleteStream(d.Context(), d.Stream)) }, fix: (*deployment).remake,
+	},
+	{
+		name: "dead letters rise", shows: `\d+ .*dead letters`, finds: `dead\.`, alert: "DeadLettersRise", own: "DeadLettersRise",
+		begin: func(d *deployment) { d.publish("discard", 60) }, fix: func(d *deployment) { d.purge(contracts.StreamDead) },
+	},
+	{
+		name: "a schedule that nobody takes", only: "WORK", shows: `no consumer|never|schedule`, finds: `queue\.stranded|schedule`,
 		begin: func(d *deployment) {
 			daily := worker.Periodic{Subject: "work.report", Name: "daily", Every: time.Second}
 			check.OK(d, check.Err(d.client().Schedule(d.Context(), daily)))
 		}, fix: func(d *deployment) {
 			check.OK(d, d.client().Unschedule(d.Context(), "work.report.daily"))
 			d.purge(d.Stream)
-		}},
-	{name: "a worker is drained, and jobs wait", calm: true, shows: `workers are drained`, finds: `worker\.drained`,
+		},
+	},
+	{
+		name: "a worker is drained, and jobs wait", calm: true, shows: `workers are drained`, finds: `worker\.drained`,
 		begin: func(d *deployment) {
 			for _, w := range check.Must(inspect.Workers(d.Context(), d.js))(d) {
 				check.OK(d, check.Err(inspect.Drain(d.Context(), d.js, w.Instance)))
 			}
 			d.publish("hold", 3)
-		}},
+		},
+	},
 	{name: "a worker's clock is wrong", calm: true, shows: `clock`, finds: `clock`, begin: func(d *deployment) {
 		d.answers(inspect.Info{
 			ID: "skewed", Instance: "skewed", Ready: true, Stream: d.Stream, Consumer: d.Consumer, Now: time.Now().Add(time.Hour),
 		})
 	}, fix: func(d *deployment) { d.undo() }},
-	{name: "a worker may not pull", shows: `takes no jobs: .*ermission`, finds: `worker\.idle.*ermission`, alert: "NoWorkerReady",
+	{
+		name: "a worker may not pull", shows: `takes no jobs: .*ermission`, finds: `worker\.idle.*ermission`, alert: "NoWorkerReady",
 		own: "NoWorkerReady", begin: func(d *deployment) {
 			d.restart(func(p *program) { p.URL = strings.Replace(p.URL, "//", "//limited:x@", 1) })
 			d.publish("hold", 3)
-		}},
+		},
+	},
 }
 
 // until waits until something is done, and returns after which time, or -1 if it was not done in time.
@@ -747,10 +779,12 @@ func TestFaultsOfServersAreNamed(t *testing.T) {
 			d.checkAll([]fault{
 				{name: "a server is lost", shows: away, finds: replica, alert: "NodeAway", begin: kill(false), fix: heal},
 				{name: "the leader is gone", shows: away, finds: replica, alert: "NodeAway", begin: kill(true), fix: heal},
-				{name: "no majority", shows: `servers? do(es)? not answer|no leader`, finds: `server|leader|connection`,
+				{
+					name: "no majority", shows: `servers? do(es)? not answer|no leader`, finds: `server|leader|connection`,
 					alert: "StoreTakesNoWrites", begin: func(d *deployment) {
 						check.OK(d, errors.Join(d.cluster.Nodes[1].Kill(), d.cluster.Nodes[2].Kill()))
-					}, fix: heal},
+					}, fix: heal,
+				},
 			})
 		})
 	}
