@@ -371,7 +371,6 @@ func TestIdentifyYouTube(t *testing.T) {
 		"https://youtu.be/dQw4w9WgXcQ&feature=share",
 		"https://youtu.be/watch?v=dQw4w9WgXcQ",
 		"https://music.youtube.com/watch?v=dQw4w9WgXcQ&si=Zk9LqD3oR3c9Xy_8",
-		"https://www.youtube.com/v/dQw4w9WgXcQ",
 		"https://www.youtube.com/watch?feature=share&amp;v=dQw4w9WgXcQ&amp;t=30",
 		"https://www.youtube.com/watch?v=dQw4w9WgXcQ?t=30",
 		"https://www.youtube.com./watch?list=videoseries&v=dQw4w9WgXcQ#t=5",

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -58,8 +59,13 @@ func TestPackedAnswersAreBounded(t *testing.T) {
 			return out
 		},
 	} {
+		var empty bytes.Buffer
+		pack(&empty).Close()
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", encoding)
+			for many := bytes.Repeat(empty.Bytes(), 10_000); r.URL.Path == "/hollow" && r.Context().Err() == nil; {
+				_, _ = w.Write(many) // until the client has gone
+			}
 			out := pack(w)
 			if r.URL.Path == "/bomb" {
 				_, _ = out.Write(make([]byte, 32*limit))
@@ -71,6 +77,9 @@ func TestPackedAnswersAreBounded(t *testing.T) {
 		response, err := c.Get(t.Context(), server.URL+"/bomb", "*/*", limit/2)
 		if err != nil || len(response.Body) != limit/2 || !response.Truncated {
 			t.Errorf("%s: %v: want the first half MiB", encoding, err)
+		}
+		if _, err := c.Get(t.Context(), server.URL+"/hollow", "*/*", 1); encoding == "gzip" && !errors.Is(err, ErrHollow) {
+			t.Errorf("an answer that goes on and holds nothing: %v, want ErrHollow", err)
 		}
 		if _, err := c.Get(t.Context(), server.URL+"/empty", "*/*", 1); err != nil {
 			t.Errorf("%s: %v: want nothing", encoding, err)
