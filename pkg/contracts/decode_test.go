@@ -258,20 +258,6 @@ func compact(t *testing.T, raw []byte) string {
 	return b.String()
 }
 
-// others returns the members that SetState must not touch.
-func others(t *testing.T, raw []byte) map[string]string {
-	t.Helper()
-	var all map[string]json.RawMessage
-	check.OK(t, json.Unmarshal(raw, &all))
-	rest := make(map[string]string)
-	for name, value := range all {
-		if name != "wolt" && name != "providers" {
-			rest[name] = compact(t, value)
-		}
-	}
-	return rest
-}
-
 // TestValidateNamesEveryField breaks every field of each type at once. Values that JSON cannot express (NaN,
 // bytes that are not UTF-8, a year after 9999) are among them: a message is also checked before it is
 // written.

@@ -35,7 +35,6 @@ var (
 	runInBubble = testbed.RunInBubble
 	setup       = testbed.New
 	took        = testbed.Took
-	within      = testbed.Within
 )
 
 type (

@@ -653,10 +653,10 @@ var headers = []nats.Header{
 // No user changes or reads the streams of another account: not with a publish, not with an answer that is sent to a
 // subject of the user's choice, not with a consumer, a mirror, a source or a header.
 func TestNoUserReachesAnotherAccount(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("every user against every other: not with -short")
 	}
-	t.Parallel()
 	for _, by := range intruders {
 		t.Run(by.user, func(t *testing.T) {
 			t.Parallel()

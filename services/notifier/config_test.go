@@ -124,13 +124,13 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 
 // administered is a fixture whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have
 // the permissions of deploy/nats.
-func administered(t *testing.T, channels ...string) (*fixture, *natstest.Users) {
+func administered(t *testing.T, names ...string) (*fixture, *natstest.Users) {
 	t.Helper()
 	users := natstest.NewUsers(t)
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	nc, _ := natstest.Connect(t, server, users.As("admin"))
 	js := natstest.InAccount(t, nc, "NOTIFIER")
-	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
+	ours := contracts.AssetOptions{Channels: names, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(ours), provision.Options{})))
 	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), js, provision.Consumers(ours), provision.Options{})))
 	own := check.Must(jetstream.New(nc))(t)
@@ -257,19 +257,19 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	}, io.Discard, &cfg)
 	check.Require(t, err == nil && len(cfg.UserNetworks) == 2 && len(cfg.WebhookSecrets) == 2, "%+v %v", cfg.ChannelConfig, err)
 	texts := check.Must(cfg.texts())(t)
-	channels, closers, err := cfg.open(tools{texts: texts})
-	names := make([]string, len(channels))
-	for i, c := range channels {
+	opened, closers, err := cfg.open(tools{texts: texts})
+	names := make([]string, len(opened))
+	for i, c := range opened {
 		names[i] = c.Name()
 	}
 	got := strings.Join(names, " ")
-	check.That(t, err == nil && got == "webhook email sms fcm slack webpush" && len(channels[0].Retries) == 9, "%s: %v", got, err)
+	check.That(t, err == nil && got == "webhook email sms fcm slack webpush" && len(opened[0].Retries) == 9, "%s: %v", got, err)
 	check.Equal(t, strings.Join(cfg.names(), " "), "webhook email sms webpush fcm slack", "are to be set up")
 	for _, c := range closers {
 		c.Close()
 	}
-	channels, _, err = (ChannelConfig{}).open(tools{})
-	check.That(t, err == nil && len(channels) == 0, "nothing is set up: %v %v", channels, err)
+	opened, _, err = (ChannelConfig{}).open(tools{})
+	check.That(t, err == nil && len(opened) == 0, "nothing is set up: %v %v", opened, err)
 }
 
 func TestWaysAreCheckedAtOnce(t *testing.T) {
@@ -352,8 +352,8 @@ func (s *rulesFolder) inForce() string {
 	return strings.Join(s.rules.Load().For("X")["CUSTOMER"].Channels, " ")
 }
 
-func ruled(channels, more string) string {
-	return "version: 1\nevents:\n  X:\n    CUSTOMER: {scope: user, channels: [" + channels + "]}\n" + more
+func ruled(names, more string) string {
+	return "version: 1\nevents:\n  X:\n    CUSTOMER: {scope: user, channels: [" + names + "]}\n" + more
 }
 
 const (
@@ -375,13 +375,13 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 			time.Sleep(time.Duration(n) * s.every) //nolint:forbidigo // fake
 			synctest.Wait()
 		}
-		want := func(step, channels string, failed, logged int) {
+		want := func(step, names string, failed, logged int) {
 			t.Helper()
 			looks(3)
 			stats := s.Stats()
-			if got := s.inForce(); got != channels || (stats.Failed != "") != (failed != 0) || strings.Count(s.log.String(), "\n") != logged ||
+			if got := s.inForce(); got != names || (stats.Failed != "") != (failed != 0) || strings.Count(s.log.String(), "\n") != logged ||
 				stats.Version != s.rules.Load().Version() {
-				t.Errorf("%s: by %q, want %q; %+v, log:\n%s", step, got, channels, stats, s.log.String())
+				t.Errorf("%s: by %q, want %q; %+v, log:\n%s", step, got, names, stats, s.log.String())
 			}
 			check.That(t, strings.Count(stats.Failed, "line ") == max(0, failed) || failed < 0, "%s: %s", step, stats.Failed)
 			if failed > 0 && !strings.Contains(s.ready().Error(), stats.Failed) || failed == 0 && s.ready() != nil {

@@ -101,6 +101,9 @@ func notify(ctx context.Context, d task) error {
 	if err := errors.Join(mailErr, hooksErr, pushErr); err != nil {
 		return err
 	}
+	defer mail.Close()
+	defer hooks.Close()
+	defer push.Close()
 	cfg := Config{
 		BaseConfig: service.BaseConfig{
 			AckWait: ackWait, Concurrency: inFlight, CreateAssets: true, Listen: "-", MaxBytes: 2 << 30,
@@ -108,8 +111,7 @@ func notify(ctx context.Context, d task) error {
 		},
 		Rules: d.Rules, pageBytes: 512, passed: testbed.DieAt(d.Point, d.After),
 	}
-	for _, c := range []closer{mail, hooks, push} {
-		defer c.Close()
+	for _, c := range []channel.Channel{mail, hooks, push} {
 		cfg.Channels = append(cfg.Channels, Channel{
 			Channel: named{c, log, d.Name}, AtMostOnce: d.Once, Timeout: callTimeout,
 			Retries: slices.Repeat([]time.Duration{200 * time.Millisecond}, tries),

@@ -115,7 +115,8 @@ func (s *crashSuite) unfinished() string {
 	n := 0
 	for key := range s.want {
 		if s.seen.records[key] == nil || s.seen.open[key] {
-			if n++; n <= 5 {
+			n++
+			if n <= 5 {
 				b.WriteString(s.history(key))
 			}
 		}
@@ -162,9 +163,10 @@ func (s *crashSuite) judge() crash.Result {
 			}
 		}
 		wrong := s.wrong(key, w, faulted, taken, rejections)
-		if bad++; wrong == "" {
-			bad--
-		} else if bad <= 20 {
+		if wrong != "" {
+			bad++
+		}
+		if wrong != "" && bad <= 20 {
 			s.Errorf("%s\n%s", wrong, s.history(key))
 		}
 		d := s.seen.records[key]
@@ -271,7 +273,8 @@ func unexplained(d *deliveries.Delivery, on string, calls []answer, faulted map[
 			}
 		case kind == channel.KindTimeout && a.TookMS >= callTimeout.Milliseconds()*9/10: // it hung, or this machine did
 		case kind == channel.KindTimeout, kind == channel.KindUnknown, kind == channel.KindInterrupted:
-			if unclear--; unclear < 0 {
+			unclear--
+			if unclear < 0 {
 				return fmt.Sprintf("attempt %d: the provider gave it a clear answer", i+1)
 			}
 		}

@@ -147,7 +147,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) { //nolint:paralleltest 
 	parsed := check.Must(rules.Parse([]byte("{version: 1, events: {X: {CUSTOMER: {channels: [inapp]}}}}"), []string{"inapp"}))(t)
 	planner := plan.New(records, plan.Config{Resolver: recipient.NewDirectory(js, records), Rules: func() *rules.Rules { return parsed }})
 	heap := watchHeap()
-	err := error(kvrecord.ErrUnavailable)
+	err := kvrecord.ErrUnavailable
 	for errors.Is(err, kvrecord.ErrUnavailable) { // as the event's job would: the machine may be busy
 		_, err = planner.Plan(t.Context(), recipient.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"})
 	}

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,8 +101,8 @@ func run(ctx context.Context, name, pkg string, share time.Duration, seed uint64
 		return r, err
 	}
 	defer out.Close()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=0", "-v", "-run=^TestProof$", pkg, //nolint:gosec // of parts
-		"-args", "-for", share.String(), "-seed", fmt.Sprint(seed), "-report", path)
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=0", "-v", "-run=^TestProof$", pkg,
+		"-args", "-for", share.String(), "-seed", strconv.FormatUint(seed, 10), "-report", path)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stdout, cmd.Stderr = out, out
 	failed := cmd.Run()
@@ -131,7 +132,7 @@ func table(ctx context.Context, total time.Duration, seed uint64, reports []cras
 Every crash suite, against three NATS servers in separate processes, while faults are injected. `+"`./run proof --for %s --seed %d`"+`
 on %s, %s.
 
-| part | seconds | effects accepted | lost | repeated after their record | out of order | repeated before their record | take-over p50 | take-over p99 | faults |
+| part | seconds | effects accepted | lost | repeated after record | out of order | repeated before record | take-over p50 | p99 | faults |
 |---|---|---|---|---|---|---|---|---|---|
 `, total, seed, time.Now().UTC().Format("2006-01-02"), versions)
 	sum, faults := crash.Report{Part: "**all**", Faults: map[string]int{}}, 0

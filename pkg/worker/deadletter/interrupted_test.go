@@ -112,12 +112,13 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 					return natstest.Relay
 				})
 
-				result, err := interrupted.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+				_, err := interrupted.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 				check.ErrorIs(t, err, context.DeadlineExceeded)
 
 				natstest.Pass(48 * time.Hour) // the server has forgotten the message IDs
 				b.put(t, letter(2))
 
+				var result deadletter.Result
 				if next == "replayed" {
 					result, err = b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 				} else {

@@ -36,14 +36,16 @@ func TestJSONLD(t *testing.T) {
 
 // schemaOrg is the part of a document that holds texts and addresses of strangers.
 type schemaOrg struct {
-	Name         string
-	Description  string
+	Name         string   `json:"name"`
+	Description  string   `json:"description"`
 	Ingredients  []string `json:"recipeIngredient"`
 	Instructions []struct {
-		Text string
-		URL  string
+		Text string `json:"text"`
+		URL  string `json:"url"`
 	} `json:"recipeInstructions"`
-	Video *struct{ URL string }
+	Video *struct {
+		URL string `json:"url"`
+	} `json:"video"`
 }
 
 // inPage returns the content of the script element with a document, as a browser reads it.

@@ -94,7 +94,7 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 // The id of a job is one segment of a path, whatever it holds.
 func TestAJobIDIsNoPath(t *testing.T) {
 	t.Parallel()
-	s := openService(t, func(w http.ResponseWriter, r *http.Request) {
+	s := openService(t, func(_ http.ResponseWriter, r *http.Request) {
 		check.Equal(t, r.URL.EscapedPath(), "/internal/import-jobs/a%2F..%2Fb/transcript")
 	})
 	check.OK(t, s.SaveTranscript(t.Context(), "a/../b", nil))

@@ -157,7 +157,10 @@ func (s *site) prove(
 	s.group.Stop()
 	s.readJobs()
 	result := check.Must(s.log.Judge(func(yield func(string) bool) {
-		for n := 0; n < stored && yield(consoletest.DeadLetter(n).ID); n++ {
+		for n := range stored {
+			if !yield(consoletest.DeadLetter(n).ID) {
+				return
+			}
 		}
 	}, nil))(s)
 	n := 0

@@ -198,7 +198,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 			got <- r.Header.Get("Authorization")
 			http.Error(w, "no", http.StatusForbidden)
 		}))
-		defer srv.Close()
+		t.Cleanup(srv.Close)
 		code := Run(t.Context(), Config{
 			Getenv: func(name string) string { return map[string]string{"EXPEDITER_KEY": inVariable}[name] }, Stderr: io.Discard,
 			Stdin: strings.NewReader(`{"placeId":"p1","name":"Kiosk"}`), Stdout: io.Discard,

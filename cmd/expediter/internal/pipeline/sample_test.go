@@ -43,7 +43,10 @@ func TestTelephonesAreFictional(t *testing.T) {
 	for _, p := range check.Must(Load())(t).Places {
 		want(p.Name, p.Phone)
 	}
-	var venues []struct{ Name, Phone string }
+	var venues []struct {
+		Name  string `json:"name"`
+		Phone string `json:"phone"`
+	}
 	check.OK(t, json.NewDecoder(Catalog()).Decode(&venues))
 	for _, v := range venues {
 		want(v.Name, v.Phone)

@@ -86,7 +86,8 @@ func inject(ctx context.Context, r *rand.Rand, times int, faults []crash.Fault) 
 	n := 0
 	for i, f := range faults {
 		faults[i].Do = func(ctx context.Context, r *rand.Rand) error {
-			if n++; n == times*len(faults) {
+			n++
+			if n == times*len(faults) {
 				cancel() // Inject ends this fault first
 			}
 			return f.Do(ctx, r)

@@ -180,7 +180,8 @@ func TestFaults(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	injected := 0
 	check.OK(t, crash.Inject(ctx, r, time.Microsecond, crash.Fault{Name: "last", Do: func(context.Context, *rand.Rand) error {
-		if injected++; injected == 3 {
+		injected++
+		if injected == 3 {
 			cancel()
 		}
 		return nil

@@ -161,6 +161,7 @@ func (j *judge) take(e Entry) {
 	case Recorded:
 		c.recorded = true
 		delete(j.open[c.holder], e.ID)
+	case Injected: // returned above
 	}
 }
 

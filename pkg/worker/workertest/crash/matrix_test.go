@@ -157,8 +157,9 @@ func (r *run) insert(ctx context.Context, jobs int) error {
 
 // insert inserts a job, a unique one twice.
 func insert(ctx context.Context, client *worker.Client, job worker.NewJob) error {
-	receipt, err := client.Insert(ctx, job)
+	_, err := client.Insert(ctx, job)
 	if err == nil && job.Unique != nil {
+		var receipt worker.Receipt
 		if receipt, err = client.Insert(ctx, job); err == nil && !receipt.Duplicate {
 			err = fmt.Errorf("job %s was inserted twice", job.ID)
 		}

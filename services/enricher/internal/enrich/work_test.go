@@ -44,7 +44,7 @@ func panics(search func(context.Context, match.Place) ([]provider.Venue, error))
 		if err != nil {
 			panic(err)
 		}
-		return venues, nil
+		return venues, err
 	}
 }
 
@@ -53,10 +53,10 @@ func scriptOnce() func(context.Context, match.Place) ([]provider.Venue, error) {
 	first := failTimes(1, errBroken)
 	return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 		venues, err := first(ctx, place)
-		if err != nil {
+		if errors.Is(err, errBroken) {
 			return []provider.Venue{{Place: place, ID: "v", URL: "javascript:alert(1)"}}, nil
 		}
-		return venues, nil
+		return venues, err
 	}
 }
 

@@ -480,7 +480,8 @@ func TestBrokenConnections(t *testing.T) {
 		p := newMailServer(t)
 		calls := 0
 		p.data = func(c *smtp.Conn) error {
-			if calls++; calls != 2 {
+			calls++
+			if calls != 2 {
 				return c.Conn().Close()
 			}
 			return nil
