@@ -16,7 +16,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"go.uber.org/goleak"
-	"helm.sh/helm/v3/pkg/chart/loader"
+	chartloader "helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
@@ -142,7 +142,7 @@ type scaledObject struct {
 // render renders the chart as `helm template` does, and decodes each object into its type, with nothing that the type does not have.
 func render(t *testing.T, set map[string]any) ([]any, error) {
 	t.Helper()
-	c, err := loader.LoadDir(chartDir)
+	c, err := chartloader.LoadDir(chartDir)
 	if err != nil {
 		t.Fatal(err)
 	}
