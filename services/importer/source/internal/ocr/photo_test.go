@@ -128,7 +128,7 @@ func TestLargePhotos(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "large.jpg"), filepath.Join(dir, "large.heic")
 	check.OK(t, os.WriteFile(from, photo, 0o600))
-	out, err := exec.CommandContext(t.Context(), testbed.HEIF.Find(t)[1], from, "-o", to).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), testbed.HEIF.Find(t)[1], "-q", "20", from, "-o", to).CombinedOutput()
 	check.Require(t, err == nil, "%s: %v", out, err)
 	converter := check.Must(NewConverter(r.config))(t)
 	converted, left, err := converter.JPEG(t.Context(), "job", check.Must(os.ReadFile(to))(t))
