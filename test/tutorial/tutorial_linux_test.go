@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 var shownAt = regexp.MustCompile("`(http://[^`]*)`:$")
 
 // patience bounds each wait; it is no measure.
-const patience = 4 * time.Minute
+const patience = 8 * time.Minute
 
 func TestTutorial(t *testing.T) {
 	t.Parallel()
