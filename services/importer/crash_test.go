@@ -535,7 +535,7 @@ func (c *run) judge(kills int) {
 	for video := range c.videos {
 		n := c.fetches(video)
 		fetches, wasted = fetches+n, wasted+c.wasted[video]
-		check.That(c, n-c.wasted[video] <= 1, "video %d was fetched %d times, %d of them by processes that were killed meanwhile",
+		check.That(c, n-c.wasted[video] <= 1, "video %d was fetched %d times, %d of them by processes that were killed",
 			video, n, c.wasted[video])
 		check.That(c, n <= 0 || failed != 0 || c.shared(video),
 			"the transcript of video %d is not found: the test looks in the wrong place", video)

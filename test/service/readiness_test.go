@@ -110,7 +110,7 @@ func (sh *store) fill(stream, subject string, percent uint64) {
 }
 
 // pass lets the time of a sample pass.
-func pass() { time.Sleep(16 * time.Second) } //nolint:forbidigo // fake time
+func pass() { natstest.Pass(16 * time.Second) }
 
 // ready checks the state of the check: "" for passed, "note" and "failed", and parts of its text.
 func (sh *store) ready(state string, says ...string) {
@@ -216,8 +216,8 @@ func TestAnOldAnswerIsNotShown(t *testing.T) {
 		sh.ready("failed")
 		sh.proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && f.Subject == "$JS.API.STREAM.INFO."+jobs }))
 		pass()
-		sh.ready("failed")      // one lost answer changes nothing
-		time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		sh.ready("failed") // one lost answer changes nothing
+		natstest.Pass(time.Minute)
 		sh.ready("note", jobs+": how full it is was not answered for 1m")
 		check.Equal(sh, sh.gauge(jobs, "bytes"), "", "the gauge")
 		if sh.gauge(events, "bytes") == "" {
@@ -352,7 +352,7 @@ func TestJobsThatWaitAreCounted(t *testing.T) {
 		sh.shows("0", "stream_jobs", jobs, "importer", "queued")
 		sh.shows("0", "stream_jobs_age_seconds", jobs)
 		sh.send("jobs.import.worked.a", 1)
-		time.Sleep(10 * time.Second) //nolint:forbidigo // fake time
+		natstest.Pass(10 * time.Second)
 		sh.send("jobs.import.worked.b", 2)
 		sh.send("dead.X.y", 3)
 		pass()
@@ -377,7 +377,7 @@ func TestJobsThatWaitAreCounted(t *testing.T) {
 			check.Err(sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
 		sh.send("jobs.import.nobody", 1)
 		pass()
-		time.Sleep(time.Hour) //nolint:forbidigo // fake time
+		natstest.Pass(time.Hour)
 		sh.send("jobs.import.idle", 1)
 		pass()
 		sh.shows("1", "stream_jobs", jobs, "idle", "queued")
@@ -400,7 +400,7 @@ func TestStrandedMessagesAreCounted(t *testing.T) {
 		sh.shows("2", "stream_jobs", jobs, "stranded")
 		for range 2 { // the second request finds that the first is not acknowledged
 			if _, err := foreign.Next(jetstream.FetchMaxWait(2 * time.Second)); err == nil {
-				time.Sleep(2 * time.Second) //nolint:forbidigo // fake time
+				natstest.Pass(2 * time.Second)
 			}
 		}
 		pass()

@@ -308,7 +308,7 @@ func TestReadsShareRoundTrips(t *testing.T) {
 			get(crowd, fmt.Sprint("u", i), "", context.Canceled)
 		}
 		get(t.Context(), "u2", "2", nil)
-		time.Sleep(600 * time.Millisecond) //nolint:forbidigo // fake time: the request of the first is sent again, and answered
+		natstest.Pass(600 * time.Millisecond) // fake time: the request of the first is sent again, and answered
 		synctest.Wait()
 		leave()
 		all.Wait()

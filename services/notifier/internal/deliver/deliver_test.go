@@ -450,7 +450,7 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsANotificationOffForASecond(t *testi
 		})
 		ctx, cancel := context.WithTimeout(n.Context(), s.Policy().Timeout)
 		defer cancel()
-		check.Equal(t, snoozed(s.Work(ctx, n.job(1))), time.Second, "put off for")
+		check.Equal(t, snoozed(s.Work(ctx, n.job(1))), time.Second, "deferred for")
 	})
 }
 

@@ -55,7 +55,7 @@ func (d *failingProvider) Send(_ context.Context, m channel.Message) (channel.Re
 	if kind == "" {
 		return channel.Receipt{}, nil
 	}
-	time.Sleep(time.Second) //nolint:forbidigo // fake
+	natstest.Pass(time.Second)
 	return channel.Receipt{}, &channel.Error{Channel: "push", Kind: kind, Detail: "nobody there"}
 }
 

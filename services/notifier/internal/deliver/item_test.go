@@ -236,7 +236,7 @@ func TestAnItemThatIsPutOff(t *testing.T) {
 		box, into := n.box()
 		s := n.sender("a", &provider{}, profile{}, into)
 		later := func(row *contracts.Notification) { row.NotBefore = start.Add(time.Hour) }
-		check.Equal(n, snoozed(s.Work(n.Context(), n.itemJob(1, later))), time.Hour, "put off for")
+		check.Equal(n, snoozed(s.Work(n.Context(), n.itemJob(1, later))), time.Hour, "deferred for")
 		n.wantItem(1, deliveries.Deferred, deliveries.ReasonNotBefore)
 		page := check.Must(box.Page(n.Context(), "", "u", inapp.ListOptions{}))(n)
 		seen := check.Must(box.Seen(n.Context(), "CUSTOMER", "u", "e"))(n)
@@ -282,7 +282,7 @@ func TestAnInboxThatDoesNotAnswer(t *testing.T) {
 		begun := time.Now()
 		outcome, err := s.Deliver(n.Context(), n.planned(), nil)
 		check.That(n, outcome == deliver.Held && err != nil, "%v, %v", outcome, err)
-		check.Equal(n, snoozed(s.Work(n.Context(), n.itemJob(1))), time.Second, "put off for")
+		check.Equal(n, snoozed(s.Work(n.Context(), n.itemJob(1))), time.Second, "deferred for")
 		check.That(n, time.Since(begun) < time.Minute, "it took %s", time.Since(begun))
 	})
 }

@@ -250,7 +250,7 @@ func (n *fixture) deadLetters() uint64 {
 // elapse lets fake time pass, until all workers wait again. The test may then read the records that they have
 // written.
 func elapse(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // inside a bubble only
+	natstest.Pass(d)
 	synctest.Wait()
 }
 
