@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/internal/service/access"
+	"github.com/expediter-io/expediter/internal/service/servicetest"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -204,6 +205,56 @@ func TestKeysOfUsers(t *testing.T) {
 	check.That(t, err == nil && len(r.OptOut) == 0 && r.Addresses["email"] == "a@example.com", "%+v %v", r, err)
 }
 
+// A token that an application has signed reaches the inbox and the preferences of its user, and nothing else, while an identity provider is
+// configured, too, and does not answer.
+func TestTokensOfAnApplication(t *testing.T) {
+	t.Parallel()
+	p := newFixture(t, natstest.Server(t))
+	p.directory(contracts.Recipient{RecipientType: "CUSTOMER", UserID: "ada"})
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	signer := check.Must(access.AddSigner(keys, "shop-1", access.SignerAlgorithms()[0]))(t)
+	w := newHTTPClient(t, p.start(&provider{}, listening, func(c *Config) {
+		c.Keys, c.TokenAudience, c.OIDCAudience, c.OIDCIssuer = keys, "shop", "shop", "http://127.0.0.1:1"
+	}))
+	token := func(claims map[string]any) []string {
+		return []string{"Authorization", "Bearer " + servicetest.Token(t, signer, "shop", claims)}
+	}
+	all := map[string]any{"recipient_type": "CUSTOMER", "scope": "read mark people publish"}
+	for _, test := range []struct {
+		claims             map[string]any
+		method, path, body string
+		status             int
+	}{
+		{all, "GET", "users/ada/inbox", "", 200},
+		{all, "GET", "users/ada/inbox?type=CUSTOMER", "", 200},
+		{all, "GET", "users/ada/inbox?type=ADMIN", "", 403},
+		{all, "GET", "users/eve/inbox", "", 403},
+		{all, "GET", "users/eve/inbox/events", "", 403},
+		{all, "POST", "users/ada/inbox", `{"state":"read"}`, 200},
+		{all, "GET", "users/CUSTOMER/ada", "", 200},
+		{all, "GET", "users/ADMIN/ada", "", 403},
+		{all, "GET", "users/CUSTOMER/eve", "", 403},
+		{all, "PATCH", "users/CUSTOMER/ada", `{"addresses":{"email":"a@example.com"}}`, 200},
+		{all, "PUT", "users/CUSTOMER/ada", `{}`, 403},
+		{all, "GET", "users", "", 403},
+		{all, "POST", "events", `{}`, 403},
+		{all, "POST", "notify", `{}`, 403},
+		{all, "GET", "endpoints", "", 403},
+		{map[string]any{"scope": "read"}, "GET", "users/ada/inbox", "", 200},
+		{map[string]any{"scope": "read"}, "PATCH", "users/CUSTOMER/ada", `{"opt_out":{}}`, 403},
+		{map[string]any{"scope": "read operate"}, "GET", "users/ada/inbox", "", 401},
+		{map[string]any{"aud": "notifier", "scope": "read"}, "GET", "users/ada/inbox", "", 401},
+	} {
+		w.wants(test.status, test.method, "/v1/"+test.path, test.body, token(test.claims)...)
+	}
+	resp := w.request(t.Context(), "GET", "/v1/users/ada/inbox", "", token(map[string]any{"aud": "notifier", "scope": "read"})...)
+	check.OK(t, resp.Body.Close())
+	check.Equal(t, resp.Header.Get("WWW-Authenticate"),
+		`Bearer realm="notifier", error="invalid_token", error_description="the token is for another audience"`)
+	r, _, err := p.directory().Get(t.Context(), "CUSTOMER", "ada")
+	check.That(t, err == nil && r.Addresses["email"] == "a@example.com", "%+v %v", r, err)
+}
+
 // Users that are imported over HTTP are exported alike over NATS.
 func TestImportAndExportOfUsers(t *testing.T) {
 	t.Parallel()
@@ -257,8 +308,8 @@ func TestImportAndExportOfUsers(t *testing.T) {
 	}
 }
 
-// rowsOf are the notifications that a query lists, as "<channel>/<address> <state> <reason>".
-func (w *httpClient) rowsOf(query string) string {
+// notificationsOf are the notifications that a query lists, as "<channel>/<address> <state> <reason>".
+func (w *httpClient) notificationsOf(query string) string {
 	w.Helper()
 	status, body := w.call(http.MethodGet, "/v1/notifications?"+query, "")
 	var page Page
@@ -289,25 +340,25 @@ func TestSeveralAddresses(t *testing.T) {
 	w := newHTTPClient(t, n)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
 	p.settled(4)
-	check.Equal(t, w.rowsOf("event=evt-001"), "inapp/ delivered, push/ split, push/main failed rejected, push/tower failed rejected",
+	check.Equal(t, w.notificationsOf("event=evt-001"), "inapp/ delivered, push/ split, push/main failed rejected, push/tower failed rejected",
 		"notifications")
-	check.Equal(t, w.rowsOf("user=u0&channel=push&address=tower"), "push/tower failed rejected", "rows of the user")
-	check.Equal(t, w.rowsOf("state=failed"), "push/main failed rejected, push/tower failed rejected", "failed notifications")
+	check.Equal(t, w.notificationsOf("user=u0&channel=push&address=tower"), "push/tower failed rejected", "notifications of the user")
+	check.Equal(t, w.notificationsOf("state=failed"), "push/main failed rejected, push/tower failed rejected", "failed notifications")
 	failure.Store(channel.Kind(""))
 	check.Equal(t, w.replay("user=u0&channel=push&address=tower").Replayed, 1, "replayed")
-	p.until("the tower has it", func() bool { return w.rowsOf("event=evt-001&address=tower") == "push/tower sent" })
-	check.Equal(t, w.rowsOf("event=evt-001&address=main"), "inapp/ delivered, push/main failed rejected", "the others")
+	p.until("the tower has it", func() bool { return w.notificationsOf("event=evt-001&address=tower") == "push/tower sent" })
+	check.Equal(t, w.notificationsOf("event=evt-001&address=main"), "inapp/ delivered, push/main failed rejected", "the others")
 
 	failure.Store(channel.KindUnavailable)
 	p.publish(event("evt-002", "RESERVATION_REQUESTED", toStaff))
 	p.until("both were tried", func() bool {
-		return w.rowsOf("event=evt-002&channel=push&state=pending") == "push/main pending unavailable, push/tower pending unavailable"
+		return w.notificationsOf("event=evt-002&channel=push&state=pending") == "push/main pending unavailable, push/tower pending unavailable"
 	})
 	status, body := w.call(http.MethodDelete, "/v1/events/evt-002", "")
 	var done Cancelled
 	check.OK(t, json.Unmarshal([]byte(body), &done))
 	check.That(t, status == http.StatusOK && done.Suppressed == 2 && done.Sent == 1 && done.Ended == 0, "%d %s", status, body)
-	check.Equal(t, w.rowsOf("event=evt-002&channel=push"),
+	check.Equal(t, w.notificationsOf("event=evt-002&channel=push"),
 		"push/ split, push/main suppressed cancelled, push/tower suppressed cancelled",
 		"notifications")
 
@@ -316,14 +367,14 @@ func TestSeveralAddresses(t *testing.T) {
 	p.publish(event("evt-003", "RESERVATION_REQUESTED", func(e *recipient.Event) {
 		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
 	}))
-	p.until("it waits", func() bool { return w.rowsOf("event=evt-003&channel=push") == "push/ deferred not_before" })
+	p.until("it waits", func() bool { return w.notificationsOf("event=evt-003&channel=push") == "push/ deferred not_before" })
 	const key = "evt-003.push.RESTAURANT_USER.u0"
 	split := check.Must(p.store.Get(t.Context(), key))(t)
 	split.State, split.Reason, split.Addresses = deliveries.Split, "", []string{"main", "tower"}
 	check.OK(t, p.store.Put(t.Context(), key, split))
-	check.Equal(t, w.rowsOf("event=evt-003&channel=push"), "push/ split, push/main pending, push/tower pending", "notifications")
+	check.Equal(t, w.notificationsOf("event=evt-003&channel=push"), "push/ split, push/main pending, push/tower pending", "notifications")
 	check.OK(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "evt-003"})))
-	check.Equal(t, w.rowsOf("event=evt-003&channel=push"),
+	check.Equal(t, w.notificationsOf("event=evt-003&channel=push"),
 		"push/ split, push/main suppressed cancelled, push/tower suppressed cancelled",
 		"notifications")
 }
@@ -390,13 +441,13 @@ func TestSecretsOfAddresses(t *testing.T) {
 
 	p.publish(event("evt-001", "X", func(e *recipient.Event) { e.UserID = "carla" }))
 	const failed = "webhook/ split, webhook/main failed exhausted, webhook/phone failed exhausted"
-	p.until("both have failed", func() bool { return w.rowsOf("event=evt-001") == failed })
+	p.until("both have failed", func() bool { return w.notificationsOf("event=evt-001") == failed })
 	status.Store(204)
 	for since, want := range map[time.Time]string{time.Now().Add(time.Hour): `"replayed":0`, time.Now().Add(-time.Hour): `"replayed":1`} {
 		w.ask(asked{"POST", at("phone", "replay?since="+since.UTC().Format(time.RFC3339)), "", "", 200, []string{want}})
 	}
 	p.until("the phone has it", func() bool {
-		return w.rowsOf("event=evt-001") == "webhook/ split, webhook/main failed exhausted, webhook/phone delivered"
+		return w.notificationsOf("event=evt-001") == "webhook/ split, webhook/main failed exhausted, webhook/phone delivered"
 	})
 }
 

@@ -45,8 +45,9 @@ func startJobs(t *testing.T, mutate ...func(*console.Config)) *jobs {
 	s.Client = check.Must(worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"}))(t)
 	ended, runs := make(chan bool, 10), make(chan bool, 10)
 	w, err := worker.New(s.JetStream, worker.Config{
-		AutoCreate: true, Concurrency: 1, Consumer: "cook", ID: "vm-3", Logger: slog.New(slog.DiscardHandler), Stream: "WORK", Version: "v1",
-		Hooks: worker.Hooks{Settled: func(worker.Settlement) { ended <- true }},
+		AutoCreate: true, Concurrency: 1, Consumer: "cook", ID: "vm-3", Logger: slog.New(slog.DiscardHandler), SoftStop: -1, Stream: "WORK",
+		Version: "v1",
+		Hooks:   worker.Hooks{Settled: func(worker.Settlement) { ended <- true }},
 	})
 	check.OK(t, err)
 	check.OK(t, worker.Handle(w, "tasks.>", worker.Policy{
@@ -198,7 +199,7 @@ func TestJobHasAPartForEachConsumer(t *testing.T) {
 	reached := make(chan bool, 10)
 	for _, name := range []string{"audit", "kitchen"} {
 		w := check.Must(worker.New(s.JetStream, worker.Config{
-			AutoCreate: true, Consumer: name, ID: "w-" + name, Logger: slog.New(slog.DiscardHandler), Stream: "LOG",
+			AutoCreate: true, Consumer: name, ID: "w-" + name, Logger: slog.New(slog.DiscardHandler), SoftStop: -1, Stream: "LOG",
 			Hooks: worker.Hooks{Settled: func(worker.Settlement) { reached <- true }},
 		}))(t)
 		check.OK(t, worker.Handle(w, "log.>", worker.Policy{Limits: []worker.Limit{{Name: "limit-of-" + name, Concurrency: 2}}},
@@ -324,6 +325,7 @@ func refresh(p *consoletest.Page) {
 
 // Each action needs a keyboard only, with a script and without. A reload of the page in between loses nothing.
 func TestWorkIsDoneByKeyboard(t *testing.T) {
+	t.Parallel()
 	b := consoletest.Browse(t)
 	s := startJobs(t)
 	says := func(p *consoletest.Page, words string) {

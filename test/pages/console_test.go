@@ -26,6 +26,7 @@ const (
 
 // A page that is open follows; it pauses while it is hidden, says when its connection is lost, and shows the missed changes afterwards.
 func TestConsoleIsLive(t *testing.T) {
+	t.Parallel()
 	b := consoletest.Browse(t)
 	s := consoletest.Start(t)
 	to := check.Must(url.Parse(s.URL))(t)
@@ -83,6 +84,7 @@ func TestConsoleIsLive(t *testing.T) {
 
 // A keyboard is enough to sign in, to see the keys, and to replay dead letters.
 func TestConsoleByKeyboard(t *testing.T) {
+	t.Parallel()
 	b := consoletest.Browse(t)
 	guard, secrets := consoletest.Keys(t)
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })

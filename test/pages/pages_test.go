@@ -31,7 +31,7 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(consoletest.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(consoletest.Tests{M: natstest.Parallel(m, 4)}) }
 
 const someRules = `
 version: 1
@@ -98,6 +98,7 @@ func start(t *testing.T) *site {
 
 // Everybody can use the pages, and what was changed elsewhere in the meantime is not overwritten.
 func TestPagesForEverybody(t *testing.T) {
+	t.Parallel()
 	b := consoletest.Browse(t)
 	s := start(t)
 	view := consoletest.View{Width: 1440}
@@ -115,6 +116,7 @@ func TestPagesForEverybody(t *testing.T) {
 
 // Nothing but a keyboard is needed, and no script.
 func TestPreferencesByKeyboard(t *testing.T) {
+	t.Parallel()
 	b := consoletest.Browse(t)
 	s := start(t)
 	for _, view := range []consoletest.View{{Width: 1440}, {Width: 360, NoScript: true}} {
@@ -151,6 +153,7 @@ const pending = `document.querySelector("#found .warn") !== null || document.que
 
 // A newcomer sees a recipe made, a notification arrive and links appear, with nothing but a keyboard.
 func TestNewcomerSeesItHappen(t *testing.T) {
+	t.Parallel()
 	b := consoletest.Browse(t)
 	home := up(t)
 	b.Open(t, home, consoletest.View{Width: 1440}).Everybody("newcomer-first")

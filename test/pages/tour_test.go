@@ -61,7 +61,6 @@ func kindOf(to string) string {
 type control struct {
 	Label, To string
 	Choice    string // the form's path and the choice, "" for a link
-	Hidden    bool
 }
 
 // tour is a person who follows every link and filter of a site, as pages show them: no address is written here.
@@ -75,71 +74,90 @@ type tour struct {
 	looks map[string]bool     // names of pages that were looked at
 }
 
-const (
-	// listControls lists the controls of a page. A filter comes once for each of its choices, and once for each of the texts.
-	listControls = `(fills => {
-		document.querySelectorAll("details").forEach(d => { d.open = true; });
-		const control = (e, to, choice) => {
-			const box = e.getBoundingClientRect();
-			return {Label: e.innerText.trim(), To: to, Choice: choice, Hidden: !(box.width > 0 && box.height > 0)};
+// fetchPage reads a page, as a browser without scripts would, and lists its controls. A filter comes once for each of its choices, and once
+// for each of the texts. Unshown are the filters that are neither in a field nor in the text of the page.
+const fetchPage = `(async (at, fills) => {
+	const answer = await fetch(at, {headers: {Accept: "text/html"}}), page = new DOMParser().parseFromString(await answer.text(), "text/html");
+	const main = page.querySelector("main"), text = main ? main.textContent : page.documentElement.textContent;
+	const to = path => new URL(path, answer.url), controls = [];
+	const control = (e, to, choice) => controls.push({Label: e.textContent.trim().replace(/\s+/g, " "), To: to, Choice: choice});
+	for (const e of page.querySelectorAll("a[href], button")) {
+		const href = e.getAttribute("href");
+		if (!e.closest("dialog") && !(href || "").startsWith("#")) control(e, href === null ? "" : to(href).href, "");
+	}
+	for (const form of page.querySelectorAll("form[method=get]")) {
+		const path = to(form.getAttribute("action") || ""), choices = form.querySelectorAll("select option");
+		path.search = "";
+		const send = (choice, fill) => {
+			const filled = form.cloneNode(true); // outside a window, reset does nothing
+			fill([...filled.elements], filled.querySelectorAll("select option"));
+			control(form.querySelector("button"), path + "?" + new URLSearchParams(new FormData(filled)), path + " " + choice);
 		};
-		const all = [...document.querySelectorAll("a[href], button")].filter(e => !e.closest("dialog") && !(e.getAttribute("href") || "").startsWith("#"))
-			.map(e => control(e, e.href || "", ""));
-		for (const f of document.querySelectorAll("form[method=get]")) {
-			const path = f.action.split("?")[0], submit = f.querySelector("button");
-			const send = choice => {
-				all.push(control(submit, path + "?" + new URLSearchParams(new FormData(f)), path + " " + choice));
-				f.reset();
-			};
-			fills.forEach((fill, i) => {
-				[...f.elements].forEach(e => { e.value = fill[new URL(path).pathname + "?" + e.name] || fill[e.name] || e.value; });
-				send(i);
-			});
-			for (const o of fills.length ? f.querySelectorAll("select option") : []) {
-				o.selected = true;
-				send(o.parentElement.name + "=" + o.value);
-			}
-		}
-		return all;
-	})(%s)`
-	// A page shows a filter in a field or in its text.
-	unshownFilter = `[...new URLSearchParams(location.search)].filter(([name, value]) => value && !["cursor", "from", "id", "note", "run", "seq", "to", "until", "users"]
-		.includes(name) && ![...document.getElementsByName(name)].some(f => f.value === value) && ![...document.querySelectorAll("[title]")].some(e => e.title === value) && ![value, value.replaceAll("'", "'\\''")]
-		.some(text => document.querySelector("main").innerText.includes(text)))
-		.map(String).join(" ")`
+		fills.forEach((fill, i) => send(i, fields => fields.forEach(e => {
+			e.value = fill[path.pathname + "?" + e.name] || fill[e.name] || e.value;
+		})));
+		choices.forEach((o, i) => fills.length && send(o.parentElement.name + "=" + o.value, (_, options) => { options[i].selected = true; }));
+	}
+	const unshown = [...to("").searchParams].filter(([name, value]) => value && !["cursor", "from", "id", "note", "run", "seq", "to", "until", "users"]
+		.includes(name) && ![...page.getElementsByName(name)].some(f => f.value === value) && ![...page.querySelectorAll("[title]")]
+		.some(e => e.title === value) && ![value, value.replaceAll("'", "'\\''")].some(shown => text.includes(shown))).map(String).join(" ");
+	return {
+		Status: answer.status, Text: text, Controls: controls, Unshown: unshown, None: page.querySelector("tbody tr, main dl, main li") === null,
+	};
+})(%q, %s)`
+
+const (
+	// hiddenControls are the texts of links and buttons that cannot be seen.
+	hiddenControls = `document.querySelectorAll("details").forEach(d => { d.open = true; });
+		[...document.querySelectorAll("a[href], button")].filter(e => !e.closest("dialog") && !(e.getAttribute("href") || "").startsWith("#"))
+			.filter(e => !(e.getBoundingClientRect().width > 0 && e.getBoundingClientRect().height > 0)).map(e => e.innerText)`
+
+	// alignedToNames: also a text from right to left is aligned to its name.
+	alignedToNames = `[...document.querySelectorAll("dd[dir=auto]")].every(d => getComputedStyle(d).textAlign === "left")`
 )
 
-// alignedToNames: also a text from right to left is aligned to its name.
-const alignedToNames = `[...document.querySelectorAll("dd[dir=auto]")].every(d => getComputedStyle(d).textAlign === "left")`
+// fetched is a page that was read.
+type fetched struct {
+	Status        int
+	Text, Unshown string
+	Controls      []control
+	None          bool // nothing is listed
+}
 
-// visit opens an address, notes the page unless its kind was reached before, and returns its controls.
+// visit reads an address, notes the page unless its kind was reached before, and returns its controls.
 func (v *tour) visit(at string) []control {
 	v.Helper()
-	status := v.page.Follow(fmt.Sprintf(`location.href = %q; true`, at))
-	said, text := v.page.Complaints(), consoletest.Get(v.page, chromedp.Text(chromedp.CSS("main")))
-	if status != http.StatusOK || len(said) > 0 {
-		v.Errorf("%s has the status %d, and the browser complains of %q: %.600s", at, status, said, text)
+	got := consoletest.Get(v.page, chromedp.Evaluate[fetched](fmt.Sprintf(fetchPage, at, check.Must(json.Marshal(v.fills))(v.T)),
+		chromedp.EvalAwaitPromise))
+	if got.Status != http.StatusOK {
+		v.Errorf("%s has the status %d: %.600s", at, got.Status, got.Text)
 		return nil
 	}
-	check.Equal(v.T, consoletest.Get(v.page, chromedp.Evaluate[string](unshownFilter)), "", "filter that "+at+" does not show")
+	check.Equal(v.T, got.Unshown, "", "filter that "+at+" does not show")
 	if v.pages[kindOf(at)] != "" {
 		return nil
 	}
 	v.pages[kindOf(at)] = at
-	all := consoletest.Get(v.page, chromedp.Evaluate[[]control](fmt.Sprintf(listControls, check.Must(json.Marshal(v.fills))(v.T))))
 	look := regexp.MustCompile(`\?.*|/jobs/(ENRICH_JOBS|EVENTS|IMPORT_JOBS|NOTIFICATIONS)`).ReplaceAllString(kindOf(at), "")
 	name := strings.Join(append([]string{v.site}, words.FindAllString(look, -1)...), "-")
-	if consoletest.Get(v.page, chromedp.Evaluate[bool](`document.querySelector("tbody tr, main dl, main li") === null`)) {
+	if got.None {
 		name += "-none"
 	}
 	if !v.looks[name] {
 		v.looks[name] = true
-		v.page.Visit(at, scripted)
-		v.page.Everybody(name)
-		check.Equal(v.T, consoletest.Get(v.page, chromedp.Evaluate[bool](alignedToNames)), true, at+": texts are aligned to their names")
-		v.page.Visit(at, plain)
+		v.look(at, name)
 	}
-	return all
+	return got.Controls
+}
+
+// look looks at a page: without scripts, and as everybody.
+func (v *tour) look(at, name string) {
+	v.Helper()
+	v.page.Visit(at, plain)
+	check.Equal(v.T, consoletest.Get(v.page, chromedp.Evaluate[[]string](hiddenControls)), []string{}, at+": what cannot be seen")
+	v.page.Visit(at, scripted)
+	v.page.Everybody(name)
+	check.Equal(v.T, consoletest.Get(v.page, chromedp.Evaluate[bool](alignedToNames)), true, at+": texts are aligned to their names")
 }
 
 // walk follows links and filters from an address on until there are no more, and returns the labels of all buttons. A person with a key
@@ -155,13 +173,13 @@ func walk(t *testing.T, b *consoletest.Browser, name, at, key string, fills ...m
 		v.page.Press(strings.Split(key, "")...)
 		v.page.Submit(kb.Enter)
 	}
+	v.page.Visit(at, scripted)
 	buttons = map[string]bool{}
 	known, visits := map[string]bool{}, 0
 	for todo := []string{at}; len(todo) > 0; visits++ {
 		from := todo[0]
 		todo = todo[1:]
 		for _, c := range v.visit(from) {
-			check.That(t, !c.Hidden, "%s: %q cannot be seen", from, c.Label)
 			if c.To == "" {
 				buttons[c.Label] = true
 				continue
@@ -173,7 +191,7 @@ func walk(t *testing.T, b *consoletest.Browser, name, at, key string, fills ...m
 			}
 		}
 	}
-	t.Logf("%d visits of %d pages: %q", visits, len(v.pages), slices.Sorted(maps.Keys(v.pages)))
+	t.Logf("%d visits of %d pages, %d looks: %q", visits, len(v.pages), len(v.looks), slices.Sorted(maps.Keys(v.looks)))
 	return v, buttons
 }
 
@@ -186,16 +204,25 @@ func finds(context.Context) ([]console.Finding, error) {
 	}, nil
 }
 
+// counted waits until the overview has counted the dead letters, and has a text.
+func counted(s *consoletest.Site, text string, header ...string) {
+	s.Helper()
+	check.Until(s.T, time.Minute, "the overview shows problems and dead letters", func() bool {
+		page := s.Get("/", http.StatusOK, header...)
+		return strings.Contains(page, "since=1h") && strings.Contains(page, text)
+	})
+}
+
 // Every page opens, and every link and filter of it leads where it shows, without a script: where there is everything, where there are
 // several accounts, and where there is nothing. With scripts, each page is for everybody.
 func TestEveryLinkAndFilter(t *testing.T) {
+	t.Parallel()
 	b := consoletest.Browse(t)
 	t.Run("everything", func(t *testing.T) {
+		t.Parallel()
 		s := startJobs(t, func(c *console.Config) { c.Doctor = finds })
 		s.trouble(t)
-		check.Until(t, time.Minute, "the overview shows problems", func() bool {
-			return strings.Contains(s.Get("/", http.StatusOK), `aria-label="Problems"`)
-		})
+		counted(s.Site, `aria-label="Problems"`)
 		v, _ := walk(t, b, "console", s.URL, "",
 			map[string]string{"/dead?subject": "jobs.import.>", "/imports?id": "job-1", "/places?id": consoletest.PlaceID, "event": "evt 1", "subject": ">"},
 			map[string]string{"/dead?signature": "none", "/imports?id": "job-2", "/places?id": "none", "event": "evt-2", "subject": oddTask})
@@ -212,12 +239,14 @@ func TestEveryLinkAndFilter(t *testing.T) {
 		}
 	})
 	t.Run("accounts", func(t *testing.T) {
+		t.Parallel()
 		guard, secrets := consoletest.Keys(t)
 		log := &bytes.Buffer{}
 		s, _ := consoletest.Deployed(t, "console", func(c *console.Config) {
 			c.Access, c.Doctor, c.Logger = guard, finds, slog.New(slog.NewTextHandler(log, nil))
 		})
 		s.Fill()
+		counted(s, "", "Authorization", "Bearer "+secrets["viewer"])
 		_, buttons := walk(t, b, "accounts", s.URL, secrets["viewer"])
 		check.Equal(t, buttons["Sign out"], true, "a viewer may sign out")
 		for label := range buttons {
@@ -226,6 +255,7 @@ func TestEveryLinkAndFilter(t *testing.T) {
 		check.That(t, !strings.Contains(log.String(), "denies"), "NATS denies the console something: %s", log)
 	})
 	t.Run("empty", func(t *testing.T) {
+		t.Parallel()
 		walk(t, b, "empty", consoletest.Start(t).URL, "") // no service answers its filters
 	})
 }

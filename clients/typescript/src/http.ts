@@ -5,8 +5,11 @@ import type { FieldError } from "./wire.js";
 export interface Options {
   /** The address of the service, such as https://notifier.example.com. */
   url: string;
-  /** A key or access token, or a function that returns one in force; it is asked again for each request. */
-  token?: string | (() => string | Promise<string>);
+  /**
+   * A key or access token, or a function that returns one in force; it is asked again for each request. When the service refuses a
+   * token (401), the function gets that token, and the request is made with another one that it returns.
+   */
+  token?: string | ((refused?: string) => string | Promise<string>);
   /** For how many milliseconds a request is repeated. Defaults to 30000. */
   patience?: number;
   /** How many milliseconds a stream waits before it comes back. Defaults to what the service says, about 2000. */
@@ -48,10 +51,28 @@ async function problem(answer: Response): Promise<Problem> {
 const passing = (status: number): boolean => status === 429 || status === 507 || (status >= 500 && status !== 501);
 const retryAfter = (answer: Response): number => Number(answer.headers.get("Retry-After") ?? 0) * 1000 || 0;
 
-async function send(o: Options, path: string, init: RequestInit): Promise<Response> {
-  const headers = new Headers(init.headers), token = typeof o.token === "function" ? await o.token() : o.token;
-  if (token) headers.set("Authorization", "Bearer " + token);
-  return (o.fetch ?? fetch)(new URL(o.url.replace(/\/$/, "") + path, globalThis.location?.href), { ...init, headers });
+/** Waits for what a page gives, which may never come, until the signal ends. */
+const until = <T>(signal: AbortSignal, given: T | Promise<T>): Promise<T> => new Promise((resolve, reject) => {
+  signal.throwIfAborted();
+  const stop = (): void => reject(signal.reason);
+  signal.addEventListener("abort", stop, { once: true });
+  Promise.resolve(given).then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+});
+
+async function send(o: Options, path: string, init: RequestInit & { signal: AbortSignal }): Promise<Response> {
+  const { token } = o, ask = async (refused?: string): Promise<string | undefined> =>
+    typeof token === "function" ? until(init.signal, token(refused)) : token;
+  const once = (bearer?: string): Promise<Response> => {
+    const headers = new Headers(init.headers);
+    if (bearer) headers.set("Authorization", "Bearer " + bearer);
+    return (o.fetch ?? fetch)(new URL(o.url.replace(/\/$/, "") + path, globalThis.location?.href), { ...init, headers });
+  };
+  const first = await ask(), answer = await once(first);
+  if (answer.status !== 401 || typeof token !== "function") return answer;
+  const second = await ask(first);
+  if (!second || second === first) return answer;
+  await answer.body?.cancel();
+  return once(second);
 }
 
 /**

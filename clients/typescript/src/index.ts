@@ -151,7 +151,8 @@ export class Inbox {
 
   /** Puts items into a state: those of the events, or all that are unread. */
   mark(state: ItemState, events?: string[], signal?: AbortSignal): Promise<{ marked: number; counts: Counts }> {
-    return request(this.options, this.path + this.query({}), post({ state, ...(events && { events }) }), signal);
+    const keepalive = events?.length === 1; // which browsers grant small requests only: it outlasts the page that a click leaves
+    return request(this.options, this.path + this.query({}), { ...post({ state, ...(events && { events }) }), keepalive }, signal);
   }
 
   /** Yields every item, or those that have changed since the last event id, and then each new or changed item, once for each change. */

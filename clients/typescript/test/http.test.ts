@@ -50,6 +50,28 @@ test("a refusal is final, and an invalid event is not sent", async (t) => {
   assert.equal(service.asked.length, 1);
 });
 
+test("a token that is refused is replaced once, and a stream goes on where it was", async (t) => {
+  const item = (id: number): string => `id: ${id}\ndata: {}\n\n`, no = json(401, {}), asked: (string | undefined)[] = [];
+  const service = await serve(t, sse(item(1)), no, sse(item(2)), no, json(200, {}), no, no, no);
+  const token = (refused?: string): string => { asked.push(refused); return refused === undefined ? "old" : refused === "old" ? "new" : refused; };
+  const inbox = new Inbox({ ...service, token, user: "ada" }), seen: string[] = [];
+  for await (const { id } of inbox.live()) if (seen.push(id) === 2) break;
+  await inbox.mark("read");
+  await assert.rejects(inbox.mark("read"), (err: Problem) => err.status === 401);
+  await assert.rejects(new Inbox({ ...service, token: () => "old", user: "ada" }).mark("read"), (err: Problem) => err.status === 401);
+  assert.deepEqual(seen, ["1", "2"]);
+  assert.deepEqual(service.asked.map((q) => q.headers.authorization?.slice(7)), ["old", "old", "new", "old", "new", "old", "new", "old"]);
+  assert.deepEqual(service.asked.slice(0, 3).map((q) => q.headers["last-event-id"]), [undefined, "1", "1"]);
+  assert.deepEqual(asked, [undefined, undefined, "old", undefined, "old", undefined, "old"]);
+});
+
+test("a page that never gives a token does not hold a request forever", async (t) => {
+  const service = await serve(t, json(200, {})), stop = new AbortController();
+  const token = (): Promise<string> => { queueMicrotask(() => stop.abort(new Error("enough"))); return new Promise(() => {}); };
+  await assert.rejects(new Inbox({ ...service, token, user: "ada" }).list({}, stop.signal), /enough/);
+  assert.equal(service.asked.length, 0);
+});
+
 test("patience ends", async (t) => {
   const service = await serve(t, json(503, {}));
   await assert.rejects(new Publisher({ ...service, patience: 0 }).publish(event), (err: Problem) => err.status === 503);

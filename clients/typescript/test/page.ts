@@ -23,6 +23,14 @@ const inbox = new Inbox({ url: notifier, token, user: "ada", type: "CUSTOMER" })
 for await (const { id, item } of inbox.live({ lastEventID, signal })) keep(id, item);
 await inbox.mark("read", ["order-7-paid"]);
 
+import "expediter/element";
+
+let current = "";
+document.querySelector("expediter-bell")!.token = async (refused) => {
+  if (current === "" || current === refused) current = await (await fetch("/inbox-token")).text();
+  return current;
+};
+
 import { connect } from "@nats-io/transport-node";
 import { Jobs, NatsPublisher } from "expediter/nats";
 

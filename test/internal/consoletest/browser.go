@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -175,27 +176,6 @@ func (p *Page) show(v View) {
 	)
 }
 
-// Follow runs a script that leads to another page, waits for the page, and returns its status.
-func (p *Page) Follow(script string) (status int64) {
-	p.Helper()
-	ctx, stop := context.WithTimeout(p.ctx, patience)
-	defer stop()
-	answer, err := chromedp.RunResponse(ctx, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		_, err := chromedp.Evaluate[bool](script)(ctx, t)
-		return err
-	}))
-	p.need(err)
-	return answer.Status
-}
-
-// Complaints returns what the browser has complained of since the last call.
-func (p *Page) Complaints() (all []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all, p.complaints = p.complaints, nil
-	return all
-}
-
 // Everybody is Looks on a telephone by night and on a large screen by day: neither colours nor layout depend on both.
 func (p *Page) Everybody(name string) {
 	p.Helper()
@@ -226,6 +206,13 @@ func (p *Page) hear(event any) {
 	case *runtime.EventConsoleAPICalled:
 		p.complaints = append(p.complaints, "console: "+string(e.Type))
 	}
+}
+
+// Excuse forgets the browser's complaints so far that contain a text.
+func (p *Page) Excuse(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complaints = slices.DeleteFunc(p.complaints, func(complaint string) bool { return strings.Contains(complaint, text) })
 }
 
 // Do makes the browser do something with the page.

@@ -3,7 +3,6 @@ package consoletest
 
 import (
 	"html"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -37,7 +36,8 @@ type Site struct {
 	// URL is the address of the console, without a slash at its end.
 	URL string
 
-	users *natstest.Users // of a server with accounts
+	console *console.Console
+	users   *natstest.Users // of a server with accounts
 }
 
 // As connects a user.
@@ -80,14 +80,41 @@ func Deployed(t *testing.T, user string, mutate ...func(*console.Config)) (s *Si
 func Start(t *testing.T, mutate ...func(*console.Config)) *Site {
 	t.Helper()
 	srv := natstest.Server(t)
+	nc, js := provisioned(t, srv)
+	return Serve(t, srv, nc, js, mutate...)
+}
+
+// Within is Start on the server of a bubble. Only Do and what calls it reach the console.
+func Within(t *testing.T, srv *natsrun.Server) *Site {
+	t.Helper()
+	nc, js := provisioned(t, srv)
+	s := site(t, srv, nc, js)
+	t.Cleanup(natstest.Background(t, s.console.Run))
+	return s
+}
+
+// provisioned connects to a server, and makes the streams and buckets of all services.
+func provisioned(t *testing.T, srv *natsrun.Server) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
 	nc, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, assets, provision.Options{})))
-	return Serve(t, srv, nc, js, mutate...)
+	return nc, js
 }
 
 // Serve is Start over a given server.
 func Serve(t *testing.T, srv *natsrun.Server, nc *nats.Conn, js jetstream.JetStream, mutate ...func(*console.Config)) *Site {
+	t.Helper()
+	s := site(t, srv, nc, js, mutate...)
+	web := httptest.NewServer(s.console)
+	t.Cleanup(web.Close)
+	t.Cleanup(natstest.Background(t, s.console.Run)) // its end ends the streams, before the server waits for them
+	s.URL = web.URL + s.URL
+	return s
+}
+
+// site returns a site whose console neither runs nor is served. Its URL is only a path.
+func site(t *testing.T, srv *natsrun.Server, nc *nats.Conn, js jetstream.JetStream, mutate ...func(*console.Config)) *Site {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	cfg := console.Config{
@@ -97,12 +124,7 @@ func Serve(t *testing.T, srv *natsrun.Server, nc *nats.Conn, js jetstream.JetStr
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	c, err := console.New(cfg)
-	check.OK(t, err)
-	web := httptest.NewServer(c)
-	t.Cleanup(web.Close)
-	t.Cleanup(natstest.Background(t, c.Run)) // its end ends the streams, before the server waits for them
-	return &Site{T: t, Conn: nc, JetStream: js, Server: srv, URL: web.URL + cfg.Prefix}
+	return &Site{T: t, Conn: nc, JetStream: js, Server: srv, URL: cfg.Prefix, console: check.Must(console.New(cfg))(t)}
 }
 
 // Keys makes a file of keys with a viewer, an operator and a key that is bound to a user. It returns their secrets.
@@ -183,22 +205,22 @@ func (s *Site) Form(page, action string, more ...string) url.Values {
 // Do makes a request with the header fields: names and values by turns. It follows no redirect.
 func (s *Site) Do(method, path string, form url.Values, status int, header ...string) (http.Header, string) {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), method, s.URL+path, strings.NewReader(form.Encode()))
-	check.OK(s.T, err)
+	at := s.URL + path
+	if strings.HasPrefix(at, "/") {
+		at = "http://127.0.0.1" + at
+	}
+	r := httptest.NewRequestWithContext(s.Context(), method, at, strings.NewReader(form.Encode()))
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	answer, err := transport.RoundTrip(r)
-	check.OK(s.T, err)
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	check.OK(s.T, err)
-	if answer.StatusCode != status {
-		s.Errorf("%s %s answers %d, want %d: %.2000s", method, path, answer.StatusCode, status, body)
+	answer := httptest.NewRecorder()
+	s.console.ServeHTTP(answer, r)
+	body := answer.Body.String()
+	if answer.Code != status {
+		s.Errorf("%s %s answers %d, want %d: %.2000s", method, path, answer.Code, status, body)
 	}
-	return answer.Header, string(body)
+	return answer.Header(), body
 }
