@@ -61,8 +61,9 @@ type BaseConfig struct {
 	// to false.
 	Insecure bool `env:"SERVICE_INSECURE"`
 
-	// Keys is the file with the keys of the callers of the HTTP API, see the package access. It is read again when it changes. Defaults to
-	// none. Without Keys and OIDCIssuer everybody may do everything, and the service starts only on a loopback address.
+	// Keys is the file with the keys of the callers of the HTTP API, and with the keys with which applications sign tokens of their users,
+	// see the package access. It is read again when it changes. Defaults to none. Without Keys and OIDCIssuer everybody may do everything, and
+	// the service starts only on a loopback address.
 	Keys string `env:"SERVICE_KEYS"`
 
 	// Listen is the address of the HTTP API, such as ":8080" or "127.0.0.1:0". "-" is none. Each service has its
@@ -107,6 +108,10 @@ type BaseConfig struct {
 	// key. Both are read again when they change. Defaults to none: HTTP without TLS.
 	TLSCert string `env:"SERVICE_TLS_CERT"`
 	TLSKey  string `env:"SERVICE_TLS_KEY"`
+
+	// TokenAudience has to be among the audiences of a token that an application signs for one of its users, with a key of Keys. Defaults to
+	// the name of the service, such as "notifier".
+	TokenAudience string `env:"SERVICE_TOKEN_AUDIENCE"`
 
 	// UpdateConsumers makes CreateAssets also change existing consumers to the settings that the service needs, on a server of the program's
 	// own. Defaults to false.
@@ -172,6 +177,9 @@ func (cfg BaseConfig) Validate(name string) error {
 	}
 	if cfg.Replicas < 1 || cfg.Replicas > 5 {
 		bad("Replicas", "REPLICAS", cfg.Replicas, "1 to 5")
+	}
+	if cfg.TokenAudience != "" && cfg.Keys == "" {
+		bad("TokenAudience", "TOKEN_AUDIENCE", cfg.TokenAudience, "none without the file of keys in "+strings.ToUpper(name)+"_KEYS")
 	}
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
 		bad("TLSCert", "TLS_CERT", cfg.TLSCert, "a file, with another one in "+strings.ToUpper(name)+"_TLS_KEY, or neither")

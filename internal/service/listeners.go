@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -124,6 +125,7 @@ func (s *Service) openAccess() (err error) {
 		if s.keys, err = access.Open(name, cfg.Keys, cfg.Logger); err != nil {
 			return fmt.Errorf("%s: Keys (%s_KEYS): %w", name, strings.ToUpper(name), err)
 		}
+		s.keys.Audience = cmp.Or(cfg.TokenAudience, name)
 		s.Go(s.keys.Run)
 	}
 	if cfg.OIDCIssuer != "" {

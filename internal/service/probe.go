@@ -175,8 +175,8 @@ const (
 	// fullnessFresh is the time for which an answer counts: two of three may be lost.
 	fullnessFresh = 3 * fullnessEvery
 
-	// strandedAgain is the time until the next question about a stream in which a message seems to be stranded.
-	strandedAgain = 2 * time.Second
+	// again is the time until the next question after an answer that may soon be out of date.
+	again = 2 * time.Second
 
 	// fullnessNoted is the used part of its bound from which a stream that refuses messages when full is noted, and fullnessRefused the part
 	// from which the service is not ready.
@@ -246,7 +246,7 @@ func (f *fullness) sample(ctx context.Context) {
 	for _, name := range names {
 		asking.Go(func() {
 			f.ask(ctx, name)
-			if f.suspects(name) && retry.Sleep(ctx, strandedAgain) {
+			if f.asksAgain(name) && retry.Sleep(ctx, again) {
 				f.ask(ctx, name)
 			}
 		})

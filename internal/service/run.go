@@ -135,7 +135,7 @@ func Main[C any](name string, fromEnvironment func() (C, error), run func(contex
 }
 
 // Run connects to NATS, serves until ctx ends or a part of the service fails, and stops: requests and jobs under way are
-// finished or handed back.
+// finished or handed back. A service whose ctx ends while it starts has not failed: Run returns nil.
 func Run(ctx context.Context, spec Spec) (err error) {
 	cfg := &spec.Config
 	nc, err := cfg.connect(spec.Name)
@@ -150,7 +150,11 @@ func Run(ctx context.Context, spec Spec) (err error) {
 		defer func() { err = errors.Join(err, StopExports(ctx, cfg.Exports)) }()
 	}
 	s, err := Start(ctx, nc, spec)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled): // nothing failed: it was told to stop
+		cfg.Logger.InfoContext(ctx, spec.Name+": stopped before it was ready", "error", err)
+		return nil
+	case err != nil:
 		return err
 	}
 	cfg.Logger.InfoContext(ctx, spec.Name+": ready",

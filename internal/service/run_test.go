@@ -2,12 +2,14 @@ package service_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -27,6 +29,8 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/servicetest"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -39,10 +43,30 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	} {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 		err := service.Run(t.Context(), service.Spec{
-			Close: func() error { return errSold }, Config: cfg.WithDefaults(service.None, 1), Name: "shop",
+			Close: func() error { return errTest }, Config: cfg.WithDefaults(service.None, 1), Name: "shop",
 			Open: func(context.Context, *service.Service) error { return errors.New("opened without a server") },
 		})
-		check.That(t, err != nil && strings.Contains(err.Error(), want) && errors.Is(err, errSold), "%v, want %s", err, want)
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && errors.Is(err, errTest), "%v, want %s", err, want)
+	}
+}
+
+// A service that is told to stop while it starts has not failed: a rolling restart pages nobody. Any other error of the start is one.
+func TestRunStopsWhileItStarts(t *testing.T) {
+	t.Parallel()
+	server := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	for _, test := range []struct{ fails, want error }{{nil, nil}, {errTest, errTest}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cfg := service.BaseConfig{
+			Listen: "-", Logger: slog.New(slog.DiscardHandler), NATSConfig: service.NATSConfig{NATSURL: server.URL()},
+		}
+		err := service.Run(ctx, service.Spec{
+			Config: cfg.WithDefaults(service.None, 1), Name: "shop",
+			Open: func(ctx context.Context, _ *service.Service) error {
+				cancel()
+				return cmp.Or(test.fails, fmt.Errorf("read the menu: %w", ctx.Err()))
+			},
+		})
+		check.ErrorIs(t, err, test.want)
 	}
 }
 
@@ -117,6 +141,7 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 		"shop: OIDCIssuer (SHOP_OIDC_ISSUER) is : want":                                        {OIDCScopeClaim: "scp"},
 		`shop: OIDCAudience (SHOP_OIDC_AUDIENCE) is "": want the audience`:                     {OIDCIssuer: "https://id.example.com"},
 		"shop: Insecure (SHOP_INSECURE) is true: want false":                                   {Insecure: true, OIDCAudience: "x", OIDCIssuer: "https://x"},
+		"shop: TokenAudience (SHOP_TOKEN_AUDIENCE) is app: want none without":                  {TokenAudience: "app"},
 		"shop: Insecure (SHOP_INSECURE) is true: want false where SHOP_KEYS":                   {Insecure: true, Keys: "keys.json"},
 	} {
 		check.ErrorContains(t, cfg.WithDefaults(":1", 8).Validate("shop"), want)
@@ -155,16 +180,16 @@ func serve(t *testing.T, handler http.Handler) (client *http.Client, stop func()
 	return &http.Client{Transport: &http.Transport{DialContext: s.DialContext}}, stop
 }
 
-// visit opens a WebSocket of a client to a shop that sends it frames with tell. Calling stop ends the shop. The channel told gets
-// the result of tell, once the connection is closed.
-func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (client *websocket.Conn, stop func(), told <-chan error) {
+// dialSocket opens a WebSocket of a client to a shop that sends it frames with handler. Calling stop ends the shop. The channel handlerErr gets
+// the result of handler, once the connection is closed.
+func dialSocket(t *testing.T, handler func(context.Context, *service.Socket) error) (client *websocket.Conn, stop func(), handlerErr <-chan error) {
 	t.Helper()
 	ended := make(chan error, 1)
 	router := service.NewRouter(service.RouterConfig{Logger: slog.New(slog.DiscardHandler), Name: "shop"})
 	caller, stop := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
-			err = tell(ctx, s)
+			err = handler(ctx, s)
 			return err
 		})
 		ended <- err
@@ -181,7 +206,7 @@ func TestSocketIsNotCutOffInAFrame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("all of it ", 10_000)
-		client, stop, told := visit(t, func(ctx context.Context, s *service.Socket) error {
+		client, stop, handlerErr := dialSocket(t, func(ctx context.Context, s *service.Socket) error {
 			if err := s.Frame(text); err != nil {
 				return err
 			}
@@ -196,7 +221,7 @@ func TestSocketIsNotCutOffInAFrame(t *testing.T) {
 		if _, _, err := client.Read(t.Context()); !errors.As(err, &end) || end.Code != websocket.StatusGoingAway || end.Reason != "come back" {
 			t.Error(err)
 		}
-		check.ErrorIs(t, <-told, context.Canceled)
+		check.ErrorIs(t, <-handlerErr, context.Canceled)
 	})
 }
 
@@ -204,9 +229,9 @@ func TestSocketIsNotCutOffInAFrame(t *testing.T) {
 func TestSocketDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		tell func(context.Context, *service.Socket) error
-		stop bool
-		want time.Duration
+		handler func(context.Context, *service.Socket) error
+		stop    bool
+		want    time.Duration
 	}{
 		"frame":            {func(_ context.Context, s *service.Socket) error { return s.Frame("one") }, false, 10 * time.Second},
 		"heartbeat":        {func(_ context.Context, s *service.Socket) error { return s.Heartbeat() }, false, 5 * time.Second},
@@ -217,12 +242,12 @@ func TestSocketDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				_, stop, told := visit(t, test.tell)
+				_, stop, handlerErr := dialSocket(t, test.handler)
 				if test.stop {
 					synctest.Wait()
 					stop()
 				}
-				<-told
+				<-handlerErr
 				check.Equal(t, time.Since(began), test.want, "time until the end")
 			})
 		})
@@ -250,7 +275,7 @@ func TestSocketHearsOfTheClientsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				client, _, told := visit(t, func(ctx context.Context, s *service.Socket) error {
+				client, _, handlerErr := dialSocket(t, func(ctx context.Context, s *service.Socket) error {
 					if err := s.Frame("one"); err != nil {
 						return err
 					}
@@ -267,7 +292,7 @@ func TestSocketHearsOfTheClientsEnd(t *testing.T) {
 				if err := leave(t.Context(), client); err != nil && !errors.Is(err, io.EOF) {
 					t.Error(err)
 				}
-				if err := <-told; !errors.Is(err, context.Canceled) || time.Since(left) > 0 {
+				if err := <-handlerErr; !errors.Is(err, context.Canceled) || time.Since(left) > 0 {
 					t.Errorf("%v, after %s", err, time.Since(left))
 				}
 			})

@@ -114,12 +114,13 @@ func (f *fullness) askOldest(ctx context.Context, now *consumer.Count, info *jet
 	f.worked[info.Config.Name] = *now
 }
 
-// suspects reports whether messages without a consumer became more between the last two answers: they are stranded, or were being removed.
-func (f *fullness) suspects(name string) bool {
+// asksAgain reports whether the last answer about a stream may soon be out of date: messages without a consumer became more, so they are
+// stranded or were being removed; or workers take jobs of the stream and it has no consumer, as while a service starts.
+func (f *fullness) asksAgain(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := f.worked[name]
-	return w.AsideName == consumer.Stranded && w.Aside[1] > w.Aside[0]
+	w, works := f.worked[name]
+	return works && (len(w.Consumers) == 0 || w.AsideName == consumer.Stranded && w.Aside[1] > w.Aside[0])
 }
 
 // askAccount asks for the used part of the account's storage. One round trip.

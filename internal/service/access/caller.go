@@ -1,9 +1,9 @@
 // Package access names the callers of an HTTP interface by their keys or tokens, and decides which routes they may use.
 //
 // A [Key] has scopes, and may be bound to one user. A file keeps the hashes of the secrets only, see [Keys]. Tokens come from an issuer of
-// OpenID Connect, see [OIDC]; a token is bound to its subject unless it has the scope all-users. Every route has a [Need]: [Public], [All]
-// or [Own]. A caller that is bound to a user may use only routes of [Own]. Their handlers check with [Caller.For] that the ids in a
-// request are the user's.
+// OpenID Connect, see [OIDC], or from an application that signs them for its users, see [Signer]. A token is bound to its subject, unless
+// it is the issuer's and has the scope all-users. Every route has a [Need]: [Public], [All] or [Own]. A caller that is bound to a user may
+// use only routes of [Own]. Their handlers check with [Caller.For] that the ids in a request are the user's.
 package access
 
 import (
@@ -171,8 +171,7 @@ type contextKey struct{}
 // session is a caller whose key or token was in force when the request arrived.
 type session struct {
 	caller Caller
-	hash   string
-	keys   *Keys // nil for a token, and without keys: the caller stays until it expires
+	holds  func() bool // whether the file still has the key; nil for a token of the issuer, and without keys
 }
 
 // From returns the caller of a request by its context.
@@ -186,11 +185,7 @@ func From(ctx context.Context) Caller {
 func Check(ctx context.Context) error {
 	s, _ := ctx.Value(contextKey{}).(session)
 	known := s.caller.Expires.IsZero() || time.Now().Before(s.caller.Expires)
-	if known && s.keys != nil {
-		now, err := s.keys.caller(s.hash)
-		known = err == nil && now.Same(s.caller)
-	}
-	if !known {
+	if !known || s.holds != nil && !s.holds() {
 		return fmt.Errorf("%w: that of %q is not in force any more", ErrUnknown, s.caller.Name)
 	}
 	return nil
@@ -242,13 +237,16 @@ func (g *Guard) identify(r *http.Request, wait bool) (session, error) {
 	switch {
 	case secret == "":
 		return session{}, ErrUnknown
-	case g.oidc != nil && (g.keys == nil || strings.Count(secret, ".") == 2): // a signed JWT: no secret of a key has a dot
-		caller, err := g.oidc.caller(r.Context(), secret, wait)
-		return session{caller: caller}, err
+	case g.keys == nil || strings.Count(secret, ".") == 2: // a signed JWT: no secret of a key has a dot
+		return g.byToken(r.Context(), secret, wait)
 	}
 	sum := hash(secret)
 	caller, err := g.keys.caller(sum)
-	return session{caller: caller, hash: sum, keys: g.keys}, err
+	holds := func() bool {
+		now, err := g.keys.caller(sum)
+		return err == nil && now.Same(caller)
+	}
+	return session{caller: caller, holds: holds}, err
 }
 
 // secret returns the key or token of a request, "" for none: the header Authorization, or a subprotocol of a WebSocket. It is never in

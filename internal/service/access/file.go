@@ -57,9 +57,13 @@ type Key struct {
 	User string `json:"user,omitempty"`
 }
 
-// file is the content of a file of keys.
-type file struct {
+// File is the content of a file of keys.
+type File struct {
+	// Keys are the keys of callers.
 	Keys []Key `json:"keys"`
+
+	// Signers are the keys with which applications sign the tokens of their users. Defaults to none.
+	Signers []Signer `json:"signers,omitempty"`
 }
 
 // hash returns the hash of a secret.
@@ -68,11 +72,11 @@ func hash(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ReadFile returns the keys of a file. The error has every mistake.
-func ReadFile(path string) ([]Key, error) {
+// ReadFile returns the content of a file of keys. The error has every mistake.
+func ReadFile(path string) (File, error) {
 	data, err := content(path)
 	if err != nil {
-		return nil, err
+		return File{}, err
 	}
 	return parse(path, data)
 }
@@ -101,59 +105,73 @@ func content(path string) ([]byte, error) {
 	return data, nil
 }
 
-func parse(path string, data []byte) ([]Key, error) {
+func parse(path string, data []byte) (File, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	var f file
-	if err := decoder.Decode(&f); err != nil {
-		return nil, fmt.Errorf("read keys of %s: %w", path, err)
+	var f File
+	err := decoder.Decode(&f)
+	if err == nil {
+		if _, end := decoder.Token(); !errors.Is(end, io.EOF) {
+			err = errors.New("there is more than one JSON value")
+		} else if f.Keys == nil && f.Signers == nil {
+			err = errors.New(`there is neither a member "keys" nor a member "signers"`)
+		} else {
+			err = f.check()
+		}
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read keys of %s: there is more than one JSON value", path)
+	if err != nil {
+		return File{}, fmt.Errorf("read keys of %s: %w", path, err)
 	}
-	if f.Keys == nil {
-		return nil, fmt.Errorf("read keys of %s: there is no member \"keys\"", path)
-	}
-	if err := checkKeys(f.Keys); err != nil {
-		return nil, fmt.Errorf("read keys of %s: %w", path, err)
-	}
-	return f.Keys, nil
+	return f, nil
 }
 
-// checkKeys returns an error that names every mistake.
-func checkKeys(keys []Key) error {
+// check returns an error that names every mistake.
+func (f File) check() error {
 	var errs []error
 	hashes, known := map[string]bool{}, map[string]bool{}
-	for i, k := range keys {
-		bad := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("key %d (%.64q): %s", i+1, k.Name, fmt.Sprintf(format, args...)))
+	named := func(kind string, i int, name string) (bad func(format string, args ...any)) {
+		bad = func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("%s %d (%.64q): %s", kind, i+1, name, fmt.Sprintf(format, args...)))
 		}
-		if k.Name == "" || len(k.Name) > maxName || !isPrintable(k.Name) {
-			bad("name: want 1 to %d visible ASCII characters", maxName)
+		field := map[string]string{"key": "name", "signer": "kid"}[kind]
+		if name == "" || len(name) > maxName || !isPrintable(name) {
+			bad("%s: want 1 to %d visible ASCII characters", field, maxName)
+		} else if known[name] {
+			bad("%s: another key has it", field)
 		}
-		if known[k.Name] {
-			bad("name: another key has it")
-		}
-		if sum, err := hex.DecodeString(k.SHA256); err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != k.SHA256 {
-			bad("sha256: want %d hexadecimal digits in lower case", 2*sha256.Size)
-		}
+		known[name] = true
+		return bad
+	}
+	for i, k := range f.Keys {
+		bad := named("key", i, k.Name)
+		k.check(bad)
 		if hashes[k.SHA256] {
 			bad("sha256: another key has it")
 		}
-		hashes[k.SHA256], known[k.Name] = true, true
-		if len(k.Scopes) == 0 {
-			bad("scopes: want some of %s", names(Scopes()))
-		}
-		for _, s := range k.Scopes {
-			if !slices.Contains(Scopes(), s) {
-				bad("scopes: %.64q is none of %s", s, names(Scopes()))
-			}
-		}
-		if k.RecipientType != "" && k.User == "" {
-			bad("recipient_type: needs a user")
-		}
+		hashes[k.SHA256] = true
+	}
+	for i, s := range f.Signers {
+		s.check(named("signer", i, s.Name()))
 	}
 	return errors.Join(errs...)
+}
+
+// check passes each mistake to bad.
+func (k Key) check(bad func(format string, args ...any)) {
+	if sum, err := hex.DecodeString(k.SHA256); err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != k.SHA256 {
+		bad("sha256: want %d hexadecimal digits in lower case", 2*sha256.Size)
+	}
+	if len(k.Scopes) == 0 {
+		bad("scopes: want some of %s", names(Scopes()))
+	}
+	for _, s := range k.Scopes {
+		if !slices.Contains(Scopes(), s) {
+			bad("scopes: %.64q is none of %s", s, names(Scopes()))
+		}
+	}
+	if k.RecipientType != "" && k.User == "" {
+		bad("recipient_type: needs a user")
+	}
 }
 
 func isPrintable(text string) bool {
@@ -166,24 +184,29 @@ func Add(path string, key Key) (secret string, err error) {
 	_, _ = rand.Read(random) // never fails
 	secret = Prefix + base64.RawURLEncoding.EncodeToString(random)
 	key.SHA256 = hash(secret)
-	err = change(path, func(keys []Key) ([]Key, error) { return append(keys, key), nil })
+	err = change(path, func(f File) (File, error) {
+		f.Keys = append(f.Keys, key)
+		return f, nil
+	})
 	return secret, err
 }
 
-// Revoke removes a key from a file. The error matches [os.ErrNotExist] when no key has the name.
+// Revoke removes a key, or a signer, from a file.
 func Revoke(path, name string) error {
-	return change(path, func(keys []Key) ([]Key, error) {
-		left := slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.Name == name })
-		if len(left) == len(keys) {
-			return nil, fmt.Errorf("no key of %s is named %.64q", path, name)
+	return change(path, func(f File) (File, error) {
+		before := len(f.Keys) + len(f.Signers)
+		f.Keys = slices.DeleteFunc(f.Keys, func(k Key) bool { return k.Name == name })
+		f.Signers = slices.DeleteFunc(f.Signers, func(s Signer) bool { return s.Name() == name })
+		if len(f.Keys)+len(f.Signers) == before {
+			return f, fmt.Errorf("no key of %s is named %.64q", path, name)
 		}
-		return left, nil
+		return f, nil
 	})
 }
 
 // change replaces the file by a changed one in one step. The new file is made under a fixed name, so that two programs never change the
 // file at the same time: a revoked key would come back.
-func change(path string, edit func([]Key) ([]Key, error)) (err error) {
+func change(path string, edit func(File) (File, error)) (err error) {
 	if target, linkErr := filepath.EvalSymlinks(path); linkErr == nil {
 		path = target
 	}
@@ -210,21 +233,24 @@ func change(path string, edit func([]Key) ([]Key, error)) (err error) {
 	return nil
 }
 
-func rewrite(path string, to *os.File, edit func([]Key) ([]Key, error)) error {
-	keys, err := ReadFile(path)
+func rewrite(path string, to *os.File, edit func(File) (File, error)) error {
+	f, err := ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		keys, err = []Key{}, nil
+		f, err = File{}, nil
+	}
+	if err == nil {
+		f, err = edit(f)
+	}
+	if err == nil {
+		err = f.check()
 	}
 	if err != nil {
 		return err
 	}
-	if keys, err = edit(keys); err != nil {
-		return err
+	if f.Keys == nil {
+		f.Keys = []Key{} // and not null
 	}
-	if err := checkKeys(keys); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(file{Keys: keys}, "", "  ")
+	data, err := json.MarshalIndent(f, "", "  ")
 	if err == nil && len(data) >= maxFile {
 		err = fmt.Errorf("%s would be over the limit of %d KiB", path, maxFile>>10)
 	}
@@ -242,14 +268,18 @@ const reloadEvery = 2 * time.Second
 
 // Keys are the keys of a file that are in force. Make them with [Open].
 type Keys struct {
+	// Audience has to be among the audiences of a user's token. Defaults to the name of [Open]. It is not changed after the first request.
+	Audience string
+
 	logger *slog.Logger
 	name   string
 	path   string
 
-	mu     sync.RWMutex   // guards the fields below
-	failed error          // of the last read
-	keys   map[string]Key // by their hashes
-	seen   []byte         // the content of the file at the last read
+	mu      sync.RWMutex      // guards the fields below
+	failed  error             // of the last read
+	keys    map[string]Key    // by their hashes
+	seen    []byte            // the content of the file at the last read
+	signers map[string]Signer // by their names
 }
 
 // Open reads a file of keys. Log lines begin with name.
@@ -258,19 +288,24 @@ func Open(name, path string, logger *slog.Logger) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := parse(path, data)
+	f, err := parse(path, data)
 	if err != nil {
 		return nil, err
 	}
-	return &Keys{keys: byHash(keys), logger: logger, name: name, path: path, seen: data}, nil
+	k := &Keys{Audience: name, logger: logger, name: name, path: path}
+	k.use(f, data)
+	return k, nil
 }
 
-func byHash(keys []Key) map[string]Key {
-	all := make(map[string]Key, len(keys))
-	for _, k := range keys {
-		all[k.SHA256] = k
+// use puts the content of the file in force.
+func (k *Keys) use(f File, data []byte) {
+	k.keys, k.signers, k.seen = map[string]Key{}, map[string]Signer{}, data
+	for _, key := range f.Keys {
+		k.keys[key.SHA256] = key
 	}
-	return all
+	for _, signer := range f.Signers {
+		k.signers[signer.Name()] = signer
+	}
 }
 
 // Run reads the file every 2 seconds until ctx ends. A change without mistakes is put in force; otherwise the former keys stay.
@@ -288,18 +323,18 @@ func (k *Keys) reload(ctx context.Context) {
 	if unchanged {
 		return
 	}
-	var keys []Key
+	var f File
 	if err == nil {
-		keys, err = parse(k.path, data)
+		f, err = parse(k.path, data)
 	}
 	k.mu.Lock()
 	if k.failed = err; err == nil {
-		k.keys, k.seen = byHash(keys), data
+		k.use(f, data)
 	}
 	k.mu.Unlock()
 	switch {
 	case err == nil:
-		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(keys))
+		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(f.Keys), "signers", len(f.Signers))
 	case before == nil || before.Error() != err.Error():
 		k.logger.ErrorContext(ctx, k.name+": the former keys stay in force", "error", err)
 	}

@@ -25,7 +25,7 @@ const (
 	// allUsers is the scope of a token whose caller acts for all users, and not for its subject only.
 	allUsers = "all-users"
 
-	// leeway is the time by which the clock of the issuer may be ahead.
+	// leeway is the time by which the clock of the issuer, or of an application that signs tokens, may be ahead.
 	leeway = 30 * time.Second
 
 	// maxSubject bounds the subject of a token, as OpenID Connect does.
@@ -102,9 +102,6 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 
 // caller returns the caller of a token. It waits for the issuer only if a key is missing and wait is set.
 func (o *OIDC) caller(ctx context.Context, token string, wait bool) (Caller, error) {
-	if len(token) > maxToken {
-		return Caller{}, &tokenError{"is over the limit of 16 KiB"}
-	}
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil { // may quote the token
 		return Caller{}, &tokenError{"is no JWT with the signature of a private key"}
@@ -117,7 +114,7 @@ func (o *OIDC) caller(ctx context.Context, token string, wait bool) (Caller, err
 	if client, ok := all["client_id"].(string); ok && len(claims.Audience) == 0 && all["token_use"] == "access" {
 		claims.Audience = jwt.Audience{client} // Amazon Cognito names no other audience
 	}
-	err = o.check(claims)
+	err = checkClaims(claims, o.cfg.Issuer, o.cfg.Audience)
 	if err == nil {
 		err = checkKind(parsed.Headers[0], claims.Audience, all)
 	}
@@ -137,12 +134,14 @@ func (o *OIDC) caller(ctx context.Context, token string, wait bool) (Caller, err
 	return Caller{}, &tokenError{"has a signature that is not the issuer's"}
 }
 
-// check returns an error for claims that are not valid now.
-func (o *OIDC) check(claims jwt.Claims) error {
-	err := claims.ValidateWithLeeway(jwt.Expected{AnyAudience: jwt.Audience{o.cfg.Audience}, Issuer: o.cfg.Issuer}, leeway)
+// checkClaims returns an error for claims that are not valid now, of an issuer unless it is "".
+func checkClaims(claims jwt.Claims, issuer, audience string) error {
+	err := claims.ValidateWithLeeway(jwt.Expected{AnyAudience: jwt.Audience{audience}, Issuer: issuer}, leeway)
 	switch {
 	case errors.Is(err, jwt.ErrInvalidIssuer):
 		return &tokenError{"is of another issuer"}
+	case len(claims.Audience) == 0:
+		return &tokenError{"has no audience"}
 	case errors.Is(err, jwt.ErrInvalidAudience):
 		return &tokenError{"is for another audience"}
 	case claims.Expiry == nil:

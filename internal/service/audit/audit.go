@@ -286,7 +286,7 @@ func list(ctx context.Context, js jetstream.JetStream, name string, limit int) (
 	if state.Msgs == 0 {
 		return nil, nil
 	}
-	getter, err := directget.New(js.Conn(), jsapi.Prefix(js))
+	getter, err := directget.New(js.Conn(), jsapi.Prefix(js), nil)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}

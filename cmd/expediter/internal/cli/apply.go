@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/nats-io/nats.go"
@@ -14,11 +13,10 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/provision"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
-
-var channelName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
 // errDenied is returned by a command that ended at the first request that the server denied.
 var errDenied = errors.New("the user may not do this: it needs an administrator's permissions, " +
@@ -57,7 +55,7 @@ func newApply(g *globals) *cobra.Command {
 func (f *applyFlags) check() error {
 	var channels error
 	for _, c := range f.assets.Channels {
-		channels = errors.Join(channels, refuse(!channelName.MatchString(c), "--channels %s: use A-Z, a-z, 0-9, _ and -", c))
+		channels = errors.Join(channels, refuse(!subject.IsName(c, subject.MaxName), "--channels %s: use A-Z, a-z, 0-9, _ and -", c))
 	}
 	return f.usage(
 		checkReplicas(f.assets.Replicas),

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/service"
+	"github.com/expediter-io/expediter/internal/subject"
 )
 
 type natsFlags struct {
@@ -50,13 +50,11 @@ func (f *natsFlags) registerAccount(flags *pflag.FlagSet) {
 		"account of the streams, such as ENRICHER, under whose API prefix they are reached (default $NATS_ACCOUNT, or the user's own)")
 }
 
-// accountName is one token of a subject.
-var accountName = regexp.MustCompile(`^[-_A-Za-z0-9]+$`)
-
-var assetName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,250}$`)
+// maxAsset is the longest name, in bytes, of a stream or bucket.
+const maxAsset = 250
 
 func (f *natsFlags) checkAccount() error {
-	return refuse(f.account != "" && !accountName.MatchString(f.account), "--account %q: use A-Z, a-z, 0-9, _ and -", f.account)
+	return refuse(f.account != "" && !subject.IsSafeToken(f.account), "--account %q: use A-Z, a-z, 0-9, _ and -", f.account)
 }
 
 // connect connects to the server, as a client of the given name. The caller calls stop.
@@ -87,7 +85,7 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 // with connects to the server for fn, as a client of the given name. The context of fn ends at the first request that the server denies,
 // because the server answers none. An error that has an exit code is not replaced by the denial.
 func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error, more ...nats.Option) error {
-	bad := f.named != "" && !assetName.MatchString(f.named)
+	bad := f.named != "" && !subject.IsName(f.named, maxAsset)
 	if err := refuse(bad, "%q is no name of a stream or bucket: use A-Z, a-z, 0-9, _ and -", f.named); err != nil {
 		return usage(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/internal/service/access"
 	"github.com/expediter-io/expediter/internal/service/audit"
+	"github.com/expediter-io/expediter/internal/subject"
 )
 
 type consoleFlags struct {
@@ -77,7 +78,7 @@ func (f *consoleFlags) defaults() {
 func (f *consoleFlags) check() error {
 	errs := make([]error, 0, len(f.accounts)+2)
 	for _, account := range f.accounts {
-		errs = append(errs, refuse(!accountName.MatchString(account), "--accounts %q: use A-Z, a-z, 0-9, _ and -", account))
+		errs = append(errs, refuse(!subject.IsSafeToken(account), "--accounts %q: use A-Z, a-z, 0-9, _ and -", account))
 	}
 	host, _, err := net.SplitHostPort(f.address)
 	ip := net.ParseIP(host)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -152,6 +153,37 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	runOn(t, srv, ExitUnavailable, "forget", oddUser, "--type", "ADMIN", "--yes")
 	said, _ = runOn(t, srv, ExitOK, "forget", oddUser, "--type", "ADMIN")
 	check.Contains(t, said, fmt.Sprintf("Would remove %d messages", len(admin)+1))
+}
+
+// A user is exported and forgotten in full although the first request on each subject of JetStream's API is lost, or its answer is.
+func TestExportAndForgetThroughLostMessages(t *testing.T) {
+	for _, fault := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {
+		natstest.RunBubble(t, string(fault), func(t *testing.T, srv *natsrun.Server) {
+			direct, customer, admin := storeUsers(t, srv)
+			proxy, js := natstest.Proxied(t, srv)
+			lossy := func() jetstream.JetStream {
+				seen := map[string]bool{}
+				proxy.Hit(func(m natstest.Frame) bool {
+					again := seen[m.Subject]
+					seen[m.Subject] = true
+					return !again && m.FromClient && strings.HasPrefix(m.Subject, "$JS.API.")
+				}, fault, 100)
+				return js
+			}
+			f := &natsFlags{globals: &globals{config: Config{Stdout: io.Discard}}, timeout: time.Second}
+			export := func(js jetstream.JetStream, kind string, want int) {
+				n := check.Must(f.exportFrom(t.Context(), js, oddUser, kind, f.rows(jsonLines, "")))(t)
+				check.Equal(t, n, want, "messages of the", kind)
+			}
+			export(lossy(), "CUSTOMER", len(customer))
+			for _, dry := range []bool{true, false} {
+				n := check.Must(f.erase(t.Context(), lossy(), oddUser, "CUSTOMER", dry))(t)
+				check.Equal(t, n, len(customer)+1, "messages, with the mark of an item")
+			}
+			export(direct, "CUSTOMER", 0)
+			export(direct, "ADMIN", len(admin))
+		})
+	}
 }
 
 // exported returns the subjects that the command writes, sorted.

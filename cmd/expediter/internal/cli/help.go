@@ -4,11 +4,12 @@ import (
 	_ "embed" // the help
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 //go:embed help.md
@@ -97,7 +98,7 @@ var arguments = map[string]string{
 func argument(word string) string { return strings.Trim(word, "[].") }
 
 // jobName is a sequence, or a subject of at least two tokens.
-var jobName = regexp.MustCompile(`^([1-9][0-9]*|[^.*>\s]+(\.[^.*>\s]+)+)$`)
+var jobName = lazyregexp.New(`^([1-9][0-9]*|[^.*>\s]+(\.[^.*>\s]+)+)$`)
 
 // checkArgs returns an error for the arguments that are missing, empty, malformed or too many by the usage line of a command, such as
 // "show USER [JOB...]". Those in brackets may be left out, and "..." allows any number.

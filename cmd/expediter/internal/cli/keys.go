@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/internal/private"
@@ -18,19 +19,20 @@ import (
 type keysFlags struct {
 	*globals
 
-	expires time.Duration
-	file    string
-	kind    string
-	out     string
-	scopes  []string
-	user    string
+	algorithm string
+	expires   time.Duration
+	file      string
+	kind      string
+	out       string
+	scopes    []string
+	user      string
 }
 
 func newKeys(g *globals) *cobra.Command {
 	f := &keysFlags{globals: g}
 	cmd := &cobra.Command{Use: "keys"}
 	cmd.PersistentFlags().StringVar(&f.file, "file", "keys.json", "file of keys")
-	cmd.AddCommand(f.newAdd(), f.newList(), f.newRevoke())
+	cmd.AddCommand(f.newAdd(), f.newList(), f.newRevoke(), f.newSigner())
 	return cmd
 }
 
@@ -46,19 +48,37 @@ func (f *keysFlags) newAdd() *cobra.Command {
 		if f.expires > 0 {
 			key.Expires = time.Now().Add(f.expires).UTC().Truncate(time.Second)
 		}
-		return f.add(key)
+		return f.write(func() (string, error) { return access.Add(f.file, key) })
 	})
 	flags := cmd.Flags()
 	flags.DurationVar(&f.expires, "expires", 0, "time for which the key is in force (default for ever)")
-	flags.StringVar(&f.out, "out", "", "new file for the key, which its owner alone may read (default: print it)")
+	f.registerOut(cmd)
 	flags.StringSliceVar(&f.scopes, "scope", nil, "scopes: read, publish, notify, operate, people, mark, address")
 	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is (default every kind)")
 	flags.StringVar(&f.user, "user", "", "only user, or owner, that the key is for (default all)")
 	return cmd
 }
 
-// add adds a key, and prints it or writes it into a new file.
-func (f *keysFlags) add(key access.Key) (err error) {
+func (f *keysFlags) registerOut(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.out, "out", "", "new file for the key, which its owner alone may read (default: print it)")
+}
+
+func (f *keysFlags) newSigner() *cobra.Command {
+	cmd := action("signer NAME", func(_ context.Context, args []string) error {
+		algorithm := jose.SignatureAlgorithm(f.algorithm)
+		if !slices.Contains(access.SignerAlgorithms(), algorithm) {
+			return &UsageError{Err: fmt.Errorf("--algorithm %.64q: want one of %v", f.algorithm, access.SignerAlgorithms())}
+		}
+		return f.write(func() (string, error) { return access.AddSigner(f.file, args[0], algorithm) })
+	})
+	cmd.Flags().StringVar(&f.algorithm, "algorithm", string(jose.EdDSA), "EdDSA, or HS256 with a secret that the services have, too")
+	completeWith(cmd, "algorithm", string(jose.EdDSA), string(jose.HS256))
+	f.registerOut(cmd)
+	return cmd
+}
+
+// write adds a key, and prints it or writes it into a new file.
+func (f *keysFlags) write(add func() (secret string, err error)) (err error) {
 	to := f.config.Stdout
 	if f.out != "" {
 		// First the file: a key that nobody has seen would be of no use, and one that is in use is never replaced.
@@ -73,31 +93,38 @@ func (f *keysFlags) add(key access.Key) (err error) {
 		}()
 		to = file
 	}
-	secret, err := access.Add(f.file, key)
+	secret, err := add()
 	if err == nil {
 		_, err = fmt.Fprintln(to, secret)
 	}
 	return err
 }
 
-func (f *keysFlags) readKeys() ([]access.Key, error) {
-	keys, err := access.ReadFile(f.file)
+func (f *keysFlags) readKeys() (access.File, error) {
+	content, err := access.ReadFile(f.file)
 	if err != nil {
 		err = fmt.Errorf("%w (--file names the file of keys)", err)
 	}
-	return keys, err
+	return content, err
 }
 
 func (f *keysFlags) newList() *cobra.Command {
 	return f.listing("list", func(_ context.Context, _ []string, format string) error {
-		keys, err := f.readKeys()
+		content, err := f.readKeys()
 		if err != nil {
 			return err
 		}
-		out := f.rows(format, "No keys: expediter keys add makes one.", "NAME", "SCOPES", "TYPE?", "USER?", "UNTIL?")
-		for _, k := range keys {
+		out := f.rows(format, "No keys: expediter keys add makes one.", "NAME", "SCOPES", "TYPE?", "USER?", "UNTIL?", "SIGNS?")
+		for _, k := range content.Keys {
 			slices.Sort(k.Scopes)
-			out.Add(k, k.Name, strings.Trim(strings.ReplaceAll(fmt.Sprint(k.Scopes), " ", ","), "[]"), k.RecipientType, k.User, k.Expires)
+			out.Add(k, k.Name, strings.Trim(strings.ReplaceAll(fmt.Sprint(k.Scopes), " ", ","), "[]"), k.RecipientType, k.User, k.Expires, "")
+		}
+		for _, s := range content.Signers { // without the key: that of HS256 is a secret
+			row := struct {
+				Name  string `json:"name"`
+				Signs string `json:"signs"`
+			}{s.Name(), string(s.Algorithm())}
+			out.Add(row, row.Name, "", "", "", time.Time{}, row.Signs)
 		}
 		return out.Close(nil)
 	})
@@ -105,13 +132,16 @@ func (f *keysFlags) newList() *cobra.Command {
 
 func (f *keysFlags) newRevoke() *cobra.Command {
 	return action("revoke NAME", func(_ context.Context, args []string) error {
-		keys, err := f.readKeys()
+		content, err := f.readKeys()
 		if err != nil {
 			return err
 		}
 		var names []string
-		for _, k := range keys {
+		for _, k := range content.Keys {
 			names = append(names, k.Name)
+		}
+		for _, s := range content.Signers {
+			names = append(names, s.Name())
 		}
 		if !slices.Contains(names, args[0]) {
 			return fmt.Errorf("%w: %s has no key %q%s", ErrNotFound, f.file, args[0], didYouMean(args[0], names...))

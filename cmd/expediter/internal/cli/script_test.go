@@ -30,7 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(natstest.LeakChecked{M: m}, map[string]func(){
+	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 4)}, map[string]func(){
 		"expediter": func() {
 			ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
 			os.Exit(Run(ctx, Config{}, os.Args[1:]))

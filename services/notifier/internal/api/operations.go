@@ -132,7 +132,7 @@ func (a *API) ofNotifications() []service.Op {
 	}
 	script := service.Op{
 		Name: "getInboxElement", Route: "GET /v1/expediter-inbox.js", Need: access.Public(), Tag: "inbox",
-		Summary: "Returns the custom element that shows an inbox, as a module for pages.", Gives: map[string]any{"text/javascript": nil},
+		Summary: "Returns the elements of an inbox and its bell, as a module for pages.", Gives: map[string]any{"text/javascript": nil},
 		Good: service.Versioned, Headers: map[string]string{"ETag": "Identifies the version of the answer."},
 	}
 	return []service.Op{
@@ -270,14 +270,14 @@ func (a *API) event(ctx context.Context, q Query) (EventState, error) {
 	return EventState{e, page}, err
 }
 
-// element is the custom element of the inbox, with the client for browsers. clients/typescript makes it.
+// element has the custom elements of the inbox and its bell, with the client for browsers. clients/typescript makes it.
 //
 //go:embed expediter-inbox.js
 var element []byte
 
 var elementTag = fmt.Sprintf(`"%x"`, sha256.Sum256(element))
 
-// serveElement answers with the element. Pages of the origins that the router trusts can also import it.
+// serveElement answers with the elements. Pages of the origins that the router trusts can also import it.
 func serveElement(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	h.Set("Cache-Control", "no-cache") // browsers ask each time, and get the script when it has changed
