@@ -196,13 +196,19 @@ func (o *collector) round(ctx context.Context) {
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	silent, store := map[string]string{}, map[string][2]uint64{}
-	workers := sync.OnceValues(func() ([]found, map[string]watch.Connection) {
+	var answers []found
+	var here map[string]watch.Connection
+	answered := make(chan struct{})
+	asking.Go(func() {
+		defer close(answered)
 		short, cancel := context.WithTimeout(ctx, firstTime)
 		defer cancel()
-		all, here, _ := o.c.findWorkers(short) // no worker is no answer
-		return all, here
+		answers, here, _ = o.c.findWorkers(short) // no worker is no answer
 	})
-	asking.Go(func() { workers() })
+	workers := func() ([]found, map[string]watch.Connection) {
+		<-answered
+		return answers, here
+	}
 	for _, a := range o.c.cfg.Accounts {
 		ask := func(name string) { asking.Go(func() { o.take(o.ask(ctx, a, name, workers)) }) }
 		known := o.known(a.Name) // the leader that lists the streams may have died
@@ -235,7 +241,6 @@ func (o *collector) round(ctx context.Context) {
 	var checks []Answer[Health]
 	asking.Go(func() { checks = AskHealth(ctx, o.c.cfg.Conn, collectTime/3) })
 	asking.Wait()
-	answers, here := workers()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.servers = max(o.servers, len(checks))

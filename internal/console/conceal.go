@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -36,7 +36,7 @@ var messages = []struct {
 
 // suspect matches the names of members that are personal or secret where no type marks them: in payloads, and in the jobs of other
 // programs.
-var suspect = regexp.MustCompile(`(?i)address|authorization|cookie|email|password|phone|recipient|secret|token|(owner|user)[_-]?id|key$`)
+var suspect = lazyregexp.New(`(?i)address|authorization|cookie|email|password|phone|recipient|secret|token|(owner|user)[_-]?id|key$`)
 
 // concealSecrets removes personal and secret members from the decoded JSON of a message, so that operators may see the rest. The type of
 // the messages on the subject marks these members by `wire:"private"` at its fields. Where there is no type, the names of members decide.

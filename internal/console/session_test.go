@@ -74,8 +74,8 @@ func (b *browser) signIn(secret string) {
 	b.cookie, _, _ = strings.Cut(h.Get("Set-Cookie"), ";")
 }
 
-// sees checks whether a cookie opens a page.
-func (b *browser) sees(what, cookie string, want bool) {
+// wantPageShown checks whether a cookie opens a page.
+func (b *browser) wantPageShown(what, cookie string, want bool) {
 	b.Helper()
 	status, _ := b.do(http.MethodGet, "/dead/replays", nil, cookie)
 	check.Equal(b.T, status == http.StatusOK, want, what+": a page is shown")
@@ -141,14 +141,14 @@ func TestSessionsEnd(t *testing.T) {
 			other.signIn(ben)
 			b.signIn(row.secret())
 			former := b.cookie
-			b.sees(what+", before", former, true)
+			b.wantPageShown(what+", before", former, true)
 			row.end(b)
-			b.sees(what, former, false)
+			b.wantPageShown(what, former, false)
 			check.OK(t, os.WriteFile(file, saved, 0o600))
 			p.withdraw("1")
 			natstest.Pass(6 * time.Minute)
-			b.sees(what+", which ended", former, false)
-			b.sees(what+", the other browser", other.cookie, true)
+			b.wantPageShown(what+", which ended", former, false)
+			b.wantPageShown(what+", the other browser", other.cookie, true)
 		}
 	})
 }

@@ -9,13 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 const (
@@ -97,7 +98,7 @@ func (w *Watch) Begin(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
+var violation = lazyregexp.New(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 
 // Subject returns the subject of a violation of permissions, and reports whether it was a publish.
 func Subject(err error) (subject string, publish, ok bool) {

@@ -78,8 +78,8 @@ func Document(root string, cfg Config, ops []service.Op) ([]byte, error) {
 			"responses": problems(), "schemas": b.schemas,
 			"securitySchemes": Node{"key": Node{
 				"type": "http", "scheme": "bearer",
-				"description": "A key (`expediter keys add`) or a token of the issuer. Each operation lists the scopes that it requires. " +
-					"A service without keys, which listens only on its own machine, admits everybody.",
+				"description": "A key (`expediter keys add`), or a token of the issuer or of an application. " +
+					"Each operation lists the scopes that it requires. A service without keys, which listens only on its own machine, admits everybody.",
 			}},
 		},
 	}

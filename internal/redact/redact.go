@@ -6,15 +6,16 @@ package redact
 import (
 	"errors"
 	"net/url"
-	"regexp"
 	"strings"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // address matches URLs in a text.
-var address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
+var address = lazyregexp.New(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
 
 // reach matches the addresses of people: e-mail addresses, and telephone numbers in the form of E.164.
-var reach = regexp.MustCompile(`(?:"[^"]{0,64}"|[\pL\pN._%+-]+)@[\pL\pN-]+(?:\.[\pL\pN-]+)+|\+[0-9]{7,15}\b`)
+var reach = lazyregexp.New(`(?:"[^"]{0,64}"|[\pL\pN._%+-]+)@[\pL\pN-]+(?:\.[\pL\pN-]+)+|\+[0-9]{7,15}\b`)
 
 // URL returns an address, or a list of addresses separated by commas, without users, passwords, queries and fragments. An address need not
 // be valid: all before the last @ is dropped.

@@ -239,3 +239,13 @@ func TestDecodeRefuses(t *testing.T) {
 		check.That(t, err != nil, "%s: accepted as %q", name, id)
 	}
 }
+
+func TestIsName(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"": false, "a": true, "A-z_09": true, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false, "a.b": false, "a b": false,
+		"a\n": false, "é": false, "*": false,
+	} {
+		check.Equal(t, subject.IsName(text, 64), want, text)
+	}
+}

@@ -88,3 +88,6 @@ func IsSafeToken(s string) bool {
 	}
 	return s != ""
 }
+
+// IsName reports whether a text is itself a token of at most the given number of bytes.
+func IsName(s string, most int) bool { return len(s) <= most && IsSafeToken(s) }

@@ -274,7 +274,7 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 	check.ErrorIs(t, publish("claim-4"), nil)
 }
 
-func TestARowIsStoredOnce(t *testing.T) {
+func TestANotificationIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
 	subject := check.Must(contracts.NotifySendSubject("email", "CUSTOMER", "user@example.com", "evt/001"))(t)

@@ -71,7 +71,7 @@ type Throttle struct {
 	Limit int `json:"limit" jsonschema:"minimum=1,maximum=100"`
 	// Per is the period, in seconds.
 	Per int64 `json:"per" jsonschema:"minimum=1,maximum=604800"`
-	// Suppress reports whether rows over the limit are dropped instead of sent later.
+	// Suppress reports whether notifications over the limit are dropped instead of sent later.
 	Suppress bool `json:"suppress,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,6 +66,8 @@ type task struct {
 
 	CAFile, Proxy string // to the videos, "" for none
 
+	Patience time.Duration // with a Recipe Service that does not work, 0 for 20 seconds
+
 	DieAt  string // the point at which it dies, "" for none
 	After  int    // when it passes that point for this time
 	Killer string // the source that kills it, "" for none
@@ -115,8 +118,8 @@ func (is task) config(nc *nats.Conn) (Config, error) {
 			AckWait: ackWait, CreateAssets: true, Listen: "-", MaxBytes: 1 << 30, Replicas: is.Replicas,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
-		Fetcher: &deadly{Sources: fetcher, killer: is.Killer}, Store: recipes, Settings: Settings{OutagePatience: 20 * time.Second},
-		passed: testbed.DieAt(is.DieAt, is.After),
+		Fetcher: &deadly{Sources: fetcher, killer: is.Killer}, Store: recipes,
+		Settings: Settings{OutagePatience: cmp.Or(is.Patience, 20*time.Second)}, passed: testbed.DieAt(is.DieAt, is.After),
 	}, nil
 }
 
@@ -213,7 +216,9 @@ func TestKilledWorkers(t *testing.T) {
 	}
 	t.Run("videos", func(t *testing.T) {
 		t.Parallel()
-		newRun(t, seed, true).play(4, []string{inPage, inCaptions})
+		c := newRun(t, seed, true)
+		c.patience = time.Second // every job may fail here, and the two that have to do so soon
+		c.play(4, []string{inPage, inCaptions})
 	})
 }
 
@@ -326,8 +331,10 @@ type run struct {
 	flight  *flight.Flight
 	random  *rand.Rand
 	recipes *recipeservicetest.Service
-	shop    string              // where the recipes are
-	youTube *sourcetest.YouTube // nil when there are only caption files
+	shop    string // where the recipes are
+
+	patience time.Duration       // see task
+	youTube  *sourcetest.YouTube // nil when there are only caption files
 
 	wasted   map[int]int // how often the captions of a video may have been fetched for nothing
 	inserted []contracts.ImportJob
@@ -512,7 +519,7 @@ func (c *run) shared(video int) bool {
 
 func (c *run) start(is task) *crash.Process {
 	c.Helper()
-	is.Recipes, is.TempDir, is.URL = c.shop, c.dir, c.url
+	is.Patience, is.Recipes, is.TempDir, is.URL = c.patience, c.shop, c.dir, c.url
 	if c.youTube != nil {
 		is.CAFile, is.Proxy = c.youTube.CAFile, c.youTube.Proxy
 	}

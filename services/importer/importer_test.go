@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -590,4 +591,5 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 			"yt-dlp was called with\n%s", call)
 	}
 	check.That(t, !strings.Contains(string(data), "--exec"), "yt-dlp was called with\n%s", data)
+	check.Equal(t, bytes.Count(data, []byte("--ignore-config\n")), bytes.Count(data, []byte("\n--\n")), "calls without the user's configuration")
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -33,7 +32,8 @@ type Config struct {
 // patience is the time for which a question is repeated: longer than an election takes.
 const patience = 15 * time.Second
 
-var safeName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,255}$`)
+// maxName is the longest name of a stream, in bytes.
+const maxName = 255
 
 func (c Config) withDefaults() Config {
 	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
@@ -47,7 +47,7 @@ func (c Config) validate() error {
 	return errors.Join(
 		validate.If(bad != nil, "deadletter: Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, bad),
 		validate.If(c.RequestTimeout < 0, "deadletter: Config.RequestTimeout is %s: use a positive duration", c.RequestTimeout),
-		validate.If(!safeName.MatchString(c.Stream),
+		validate.If(!subject.IsName(c.Stream, maxName),
 			"deadletter: Config.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", c.Stream))
 }
 

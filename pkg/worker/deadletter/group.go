@@ -327,7 +327,7 @@ func (f Filter) Validate() error {
 	return errors.Join(
 		validate.If(!slices.Contains([]Kind{"", KindFailed, KindStranded, KindUnreadable}, f.Kind),
 			"deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindFailed, KindStranded, KindUnreadable),
-		validate.If(f.Stream != "" && !safeName.MatchString(f.Stream),
+		validate.If(f.Stream != "" && !subject.IsName(f.Stream, maxName),
 			"deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream),
 		validate.If(bad != nil, "deadletter: Filter.Subject is %q: %w", f.Subject, bad),
 		validate.If(!f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until),

@@ -39,7 +39,7 @@ func (r span) batch() int { return int(min(r.to-r.from+1, batch)) }
 // round trip.
 func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
-		getter, err := directget.New(s.js.Conn(), s.api.Prefix)
+		getter, err := directget.New(s.js.Conn(), s.api.Prefix, nil)
 		if err == nil {
 			err = errors.Join(s.read(ctx, getter, r, yield), getter.Close())
 		}
@@ -170,7 +170,7 @@ func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since t
 
 // left counts the messages from a sequence and a time on. One round trip.
 func (s *Store) left(ctx context.Context, from uint64, since time.Time) (n uint64, err error) {
-	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
+	getter, err := directget.New(s.js.Conn(), s.api.Prefix, nil)
 	if err != nil {
 		return 0, fmt.Errorf("deadletter: %w", err)
 	}

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
@@ -336,7 +336,7 @@ func parsePhones(field string) []phoneNumber {
 }
 
 // stars are the short numbers of Israeli brands: "*2222", or "2222*" where the star was written first.
-var stars = regexp.MustCompile(`\* ?-?[0-9]{3,5}\b|\b[0-9]{3,5}\*`)
+var stars = lazyregexp.New(`\* ?-?[0-9]{3,5}\b|\b[0-9]{3,5}\*`)
 
 // splitPhones cuts a field at words and separators between numbers, and drops extensions. A slash separates numbers only when
 // there are enough digits on both sides: "310/652-4025" is one number.

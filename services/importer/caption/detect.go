@@ -2,11 +2,12 @@ package caption
 
 import (
 	"bytes"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // detect determines the format by the beginning of the input.
@@ -88,29 +89,29 @@ const prolog = `(?:<\?[^>]*>|<!--.*?-->|<!doctype[^>]*>)*`
 // foreignFormats are the formats that are known not to be captions, by the start of the input without its space, each byte a character.
 var foreignFormats = []struct {
 	name  string
-	start *regexp.Regexp
+	start *lazyregexp.Regexp
 }{
-	{"text in UTF-16", regexp.MustCompile(`^(?:\xff\xfe|\xfe\xff)`)},
-	{"a ZIP archive", regexp.MustCompile(`^PK\x03\x04`)},
-	{"gzip data", regexp.MustCompile(`^\x1f\x8b`)},
-	{"a PDF", regexp.MustCompile(`^%PDF`)},
-	{"an HLS playlist", regexp.MustCompile(`^#EXTM3U`)},
-	{"SubStation Alpha subtitles", regexp.MustCompile(`(?i)^\[ScriptInfo\]`)},
-	{"MicroDVD subtitles, whose times are numbers of frames", regexp.MustCompile(`^\{\d+\}\{\d*\}`)},
-	{"MPL2 subtitles, whose times are tenths of seconds", regexp.MustCompile(`^\[\d+\]\[\d*\]`)},
-	{"TMPlayer subtitles", regexp.MustCompile(`^\d+:\d\d:\d\d:\D`)},
-	{"SAMI subtitles", regexp.MustCompile(`(?i)^<sami`)},
-	{"RealText", regexp.MustCompile(`(?i)^<window`)},
-	{"QuickTime's text", regexp.MustCompile(`^\{QTtext\}`)},
-	{"Scenarist captions", regexp.MustCompile(`^Scenarist_SCC`)},
-	{"a table of times and texts", regexp.MustCompile(`^(?:startendtext\d|\d+\.\d{6}\d+\.\d{6})`)},
-	{"LRC lyrics", regexp.MustCompile(`^(?:\[[A-Za-z#]+:[^\]]*\])*\[\d+:\d\d\.\d+\]`)},
-	{"YouTube's JSON3 captions", regexp.MustCompile(`^\{"(?:wireMagic|events)":`)},
-	{"JSON", regexp.MustCompile(`^(?:\{["}]|\[\{)`)},
-	{"an HTML page", regexp.MustCompile(`(?is)^` + prolog + `<(?:!doctypehtml|html)`)},
-	{"TTML subtitles", regexp.MustCompile(`(?is)^` + prolog + `<tt`)},
-	{"XML", regexp.MustCompile(`(?is)^` + prolog + `<(?:\?xml|transcript|timedtext)`)},
-	{"HTML or XML", regexp.MustCompile(`^<!--`)},
+	{"text in UTF-16", lazyregexp.New(`^(?:\xff\xfe|\xfe\xff)`)},
+	{"a ZIP archive", lazyregexp.New(`^PK\x03\x04`)},
+	{"gzip data", lazyregexp.New(`^\x1f\x8b`)},
+	{"a PDF", lazyregexp.New(`^%PDF`)},
+	{"an HLS playlist", lazyregexp.New(`^#EXTM3U`)},
+	{"SubStation Alpha subtitles", lazyregexp.New(`(?i)^\[ScriptInfo\]`)},
+	{"MicroDVD subtitles, whose times are numbers of frames", lazyregexp.New(`^\{\d+\}\{\d*\}`)},
+	{"MPL2 subtitles, whose times are tenths of seconds", lazyregexp.New(`^\[\d+\]\[\d*\]`)},
+	{"TMPlayer subtitles", lazyregexp.New(`^\d+:\d\d:\d\d:\D`)},
+	{"SAMI subtitles", lazyregexp.New(`(?i)^<sami`)},
+	{"RealText", lazyregexp.New(`(?i)^<window`)},
+	{"QuickTime's text", lazyregexp.New(`^\{QTtext\}`)},
+	{"Scenarist captions", lazyregexp.New(`^Scenarist_SCC`)},
+	{"a table of times and texts", lazyregexp.New(`^(?:startendtext\d|\d+\.\d{6}\d+\.\d{6})`)},
+	{"LRC lyrics", lazyregexp.New(`^(?:\[[A-Za-z#]+:[^\]]*\])*\[\d+:\d\d\.\d+\]`)},
+	{"YouTube's JSON3 captions", lazyregexp.New(`^\{"(?:wireMagic|events)":`)},
+	{"JSON", lazyregexp.New(`^(?:\{["}]|\[\{)`)},
+	{"an HTML page", lazyregexp.New(`(?is)^` + prolog + `<(?:!doctypehtml|html)`)},
+	{"TTML subtitles", lazyregexp.New(`(?is)^` + prolog + `<tt`)},
+	{"XML", lazyregexp.New(`(?is)^` + prolog + `<(?:\?xml|transcript|timedtext)`)},
+	{"HTML or XML", lazyregexp.New(`^<!--`)},
 }
 
 // foreign names the format of an input that is known not to be captions.

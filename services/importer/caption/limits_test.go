@@ -27,24 +27,24 @@ func TestEachLimitIsToldOf(t *testing.T) {
 	for _, c := range []struct {
 		name, input string
 		opts        Options
-		want        []got
+		want        []cueFields
 		cuts        []Cut
 		cutCues     int
 	}{
-		{"two of three cues", three, Options{MaxCues: 2}, []got{{"", span01, "four"}, {"", span01, "four"}}, []Cut{{"MaxCues", 2, 9}}, 0},
-		{"text of two cues", three, Options{MaxTextBytes: 8}, []got{{"", span01, "four"}, {"", span01, "four"}}, []Cut{{"MaxTextBytes", 8, 9}}, 0},
-		{"in a line", "WEBVTT\n\n" + at01 + "\nfours", Options{MaxBytes: 8 + 24 + 3}, []got{{"", span01, "fou"}}, []Cut{{"MaxBytes", 35, 4}}, 1},
-		{"between lines", three, Options{MaxBytes: 8 + 24 + 5}, []got{{"", span01, "four"}}, []Cut{{"MaxBytes", 37, 5}}, 0},
-		{"the last byte", three, Options{MaxBytes: int64(len(three))}, []got{{"", span01, "four"}, {"", span01, "four"}, {"", span01, "four"}}, nil, 0},
-		{"a line of a text", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("x", 40), Options{MaxCueBytes: 30}, []got{{"", span01, strings.Repeat("x", 30)}}, []Cut{{"MaxCueBytes", 30, 4}}, 1},
-		{"a text of lines", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("x\n", 40) + "\n" + at01 + "\ny", Options{MaxCueBytes: 30}, []got{{"", span01, strings.Repeat("x\n", 15)}, {"", span01, "y"}}, []Cut{{"MaxCueBytes", 30, 19}}, 1},
-		{"no half characters", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("漢", 40), Options{MaxCueBytes: 31}, []got{{"", span01, strings.Repeat("漢", 10)}}, []Cut{{"MaxCueBytes", 31, 4}}, 1},
-		{"a comment", "WEBVTT\n\nNOTE " + strings.Repeat("x", 40) + "\n\n" + at01 + "\ny", Options{MaxCueBytes: 30}, []got{{"", span01, "y"}}, []Cut{{"MaxCueBytes", 30, 3}}, 0},
-		{"SRT: a line", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x", 40), Options{MaxCueBytes: 32}, []got{{"1", span01, strings.Repeat("x", 32)}}, []Cut{{"MaxCueBytes", 32, 3}}, 1},
-		{"SRT: a text", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 31}, []got{{"1", span01, strings.Repeat("x\n", 15) + "x"}}, []Cut{{"MaxCueBytes", 31, 19}}, 1},
-		{"transcript: a text", "[0.00s] a\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 11}, []got{{"", "0s-0s", "a\nx\nx\nx\nx\nx"}}, []Cut{{"MaxCueBytes", 11, 7}}, 1},
-		{"text: cues", "a\nb\nc\n", Options{MaxCues: 2}, []got{{"", "0s-0s", "a"}, {"", "0s-0s", "b"}}, []Cut{{"MaxCues", 2, 3}}, 0},
-		{"two limits", "abcdef\nb\n", Options{MaxCueBytes: 3, MaxCues: 1}, []got{{"", "0s-0s", "abc"}}, []Cut{{"MaxCueBytes", 3, 1}, {"MaxCues", 1, 2}}, 1},
+		{"two of three cues", three, Options{MaxCues: 2}, []cueFields{{"", span01, "four"}, {"", span01, "four"}}, []Cut{{"MaxCues", 2, 9}}, 0},
+		{"text of two cues", three, Options{MaxTextBytes: 8}, []cueFields{{"", span01, "four"}, {"", span01, "four"}}, []Cut{{"MaxTextBytes", 8, 9}}, 0},
+		{"in a line", "WEBVTT\n\n" + at01 + "\nfours", Options{MaxBytes: 8 + 24 + 3}, []cueFields{{"", span01, "fou"}}, []Cut{{"MaxBytes", 35, 4}}, 1},
+		{"between lines", three, Options{MaxBytes: 8 + 24 + 5}, []cueFields{{"", span01, "four"}}, []Cut{{"MaxBytes", 37, 5}}, 0},
+		{"the last byte", three, Options{MaxBytes: int64(len(three))}, []cueFields{{"", span01, "four"}, {"", span01, "four"}, {"", span01, "four"}}, nil, 0},
+		{"a line of a text", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("x", 40), Options{MaxCueBytes: 30}, []cueFields{{"", span01, strings.Repeat("x", 30)}}, []Cut{{"MaxCueBytes", 30, 4}}, 1},
+		{"a text of lines", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("x\n", 40) + "\n" + at01 + "\ny", Options{MaxCueBytes: 30}, []cueFields{{"", span01, strings.Repeat("x\n", 15)}, {"", span01, "y"}}, []Cut{{"MaxCueBytes", 30, 19}}, 1},
+		{"no half characters", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("漢", 40), Options{MaxCueBytes: 31}, []cueFields{{"", span01, strings.Repeat("漢", 10)}}, []Cut{{"MaxCueBytes", 31, 4}}, 1},
+		{"a comment", "WEBVTT\n\nNOTE " + strings.Repeat("x", 40) + "\n\n" + at01 + "\ny", Options{MaxCueBytes: 30}, []cueFields{{"", span01, "y"}}, []Cut{{"MaxCueBytes", 30, 3}}, 0},
+		{"SRT: a line", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x", 40), Options{MaxCueBytes: 32}, []cueFields{{"1", span01, strings.Repeat("x", 32)}}, []Cut{{"MaxCueBytes", 32, 3}}, 1},
+		{"SRT: a text", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 31}, []cueFields{{"1", span01, strings.Repeat("x\n", 15) + "x"}}, []Cut{{"MaxCueBytes", 31, 19}}, 1},
+		{"transcript: a text", "[0.00s] a\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 11}, []cueFields{{"", "0s-0s", "a\nx\nx\nx\nx\nx"}}, []Cut{{"MaxCueBytes", 11, 7}}, 1},
+		{"text: cues", "a\nb\nc\n", Options{MaxCues: 2}, []cueFields{{"", "0s-0s", "a"}, {"", "0s-0s", "b"}}, []Cut{{"MaxCues", 2, 3}}, 0},
+		{"two limits", "abcdef\nb\n", Options{MaxCueBytes: 3, MaxCues: 1}, []cueFields{{"", "0s-0s", "abc"}}, []Cut{{"MaxCueBytes", 3, 1}, {"MaxCues", 1, 2}}, 1},
 	} {
 		track := parse(t, c.input, c.opts)
 		cut := 0

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"html"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding/unicode"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // headSize is the number of bytes of the input that decide the format.
@@ -219,7 +220,7 @@ func (p *plainText) stamp(line string) (at time.Duration, rest string, ok bool) 
 }
 
 // number matches a numeric character reference, and "&#" without a number.
-var number = regexp.MustCompile(`&#(?:[xX][0-9a-fA-F]+|[0-9]+)?;?`)
+var number = lazyregexp.New(`&#(?:[xX][0-9a-fA-F]+|[0-9]+)?;?`)
 
 // unescape replaces character references as HTML does outside attributes: after some names the semicolon may be
 // missing. The standard library misreads references without a number, and numbers of one digit or of many, so unescape

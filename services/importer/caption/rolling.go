@@ -3,12 +3,13 @@ package caption
 import (
 	"bytes"
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 const (
@@ -183,7 +184,7 @@ func (c Cue) spoken(stamp string) string {
 
 // srtTag is the markup that players know in SRT: tags of HTML and the overrides of SubStation Alpha in braces. Anything else in
 // angle brackets is text.
-var srtTag = regexp.MustCompile(`(?i)\{\\[^{}]*\}|</?(?:b|br|font|i|s|span|strike|u)/?(?:[ \t\n][^<>]*)?>`)
+var srtTag = lazyregexp.New(`(?i)\{\\[^{}]*\}|</?(?:b|br|font|i|s|span|strike|u)/?(?:[ \t\n][^<>]*)?>`)
 
 func untagged(text string) string {
 	if !strings.ContainsAny(text, "<{") {
@@ -207,7 +208,7 @@ const (
 )
 
 // sounds matches words of notes in round brackets, which else have content: "(chopped)".
-var sounds = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:music|appla[uv]|` +
+var sounds = lazyregexp.New(`(?i)(?:^|[^\pL])(?:music|appla[uv]|` +
 	`laugh|chuckl|giggl|sigh|cheering|clapping|cough|gasp|sizzl|whoosh|beep|inaudible|` +
 	`musik|gelächter|lachen|lacht|seufzt|unverständlich|musique|rires|soupir|música|risas|aplausos|risos|musica|risate|muziek|gelach|zucht|` +
 	`muzyka|śmiech|oklaski|skratt|hudba|smích|potlesk|zene|nevetés|müzik|alkış|музыка|смех|аплодисменты|вздох|музика|сміх|оплески|` +

@@ -2,10 +2,11 @@ package caption
 
 import (
 	"bytes"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 const (
@@ -18,17 +19,17 @@ const (
 var (
 	// looseTimes matches two times at the start of a line: after the number of the cue, marks and brackets, with anything but words between
 	// them, and before settings or the text of the cue.
-	looseTimes = regexp.MustCompile(`^[^\pL\p{Nd}]*?(?:(\p{Nd}+)\)?[\s\pZ]+)?[^\pL\p{Nd}]*?(` +
+	looseTimes = lazyregexp.New(`^[^\pL\p{Nd}]*?(?:(\p{Nd}+)\)?[\s\pZ]+)?[^\pL\p{Nd}]*?(` +
 		anyClock + `)((?:&gt;|[^\pL\p{Nd}])+?)(` + anyClock + `)(?s:(.*))$`)
 	// brokenTimes matches an arrow next to a time where looseTimes does not.
-	brokenTimes = regexp.MustCompile(`^[^\pL]*(?:\pL{1,2}[^\pL]+)*?[-−\x{2010}-\x{2015}]` + gap + `(?:>|&gt;)`)
-	pointed     = regexp.MustCompile(`[>→⇒⟶➔＞]|&gt;`)
-	halfClock   = regexp.MustCompile(`\p{Nd}` + gap + `[:;：；]`)
-	settings    = regexp.MustCompile(`^(?:[A-Za-z][\w-]*:\S+\s*)+$`)
-	goesOn      = regexp.MustCompile(`^[:.,;]\p{Nd}`)
+	brokenTimes = lazyregexp.New(`^[^\pL]*(?:\pL{1,2}[^\pL]+)*?[-−\x{2010}-\x{2015}]` + gap + `(?:>|&gt;)`)
+	pointed     = lazyregexp.New(`[>→⇒⟶➔＞]|&gt;`)
+	halfClock   = lazyregexp.New(`\p{Nd}` + gap + `[:;：；]`)
+	settings    = lazyregexp.New(`^(?:[A-Za-z][\w-]*:\S+\s*)+$`)
+	goesOn      = lazyregexp.New(`^[:.,;]\p{Nd}`)
 	// plainClock and millisClock are times as asciiClock returns them.
-	plainClock  = regexp.MustCompile(`^(?:(\d+):)?(\d+):([0-5]?\d)(?:\.(\d+))?$`)
-	millisClock = regexp.MustCompile(`^(?:(\d+)[:.;])?(\d+)[:.;]([0-5]?\d)[:.;](\d{3})$`)
+	plainClock  = lazyregexp.New(`^(?:(\d+):)?(\d+):([0-5]?\d)(?:\.(\d+))?$`)
+	millisClock = lazyregexp.New(`^(?:(\d+)[:.;])?(\d+)[:.;]([0-5]?\d)[:.;](\d{3})$`)
 )
 
 // span is what a line of times holds.

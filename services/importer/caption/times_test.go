@@ -96,5 +96,5 @@ func TestCopiedTranscripts(t *testing.T) {
 func TestJoinedFiles(t *testing.T) {
 	t.Parallel()
 	track := parse(t, "WEBVTT\n\n00:00.000 --> 00:01.000\na\nWEBVTT\nX-TIMESTAMP-MAP=LOCAL:00:00:00.000,MPEGTS:9\n00:01.000 --> 00:02.000\nb\n", Options{Lenient: true})
-	check.Equal(t, cuesOf(track), []got{{"", span01, "a"}, {"", "1s-2s", "b"}})
+	check.Equal(t, cuesOf(track), []cueFields{{"", span01, "a"}, {"", "1s-2s", "b"}})
 }

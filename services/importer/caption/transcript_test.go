@@ -265,22 +265,22 @@ func TestWriterFails(t *testing.T) {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// got is the part of a cue that a conformance test compares.
-type got struct {
+// cueFields is the part of a cue that a conformance test compares.
+type cueFields struct {
 	ID, Times, Text string
 }
 
-func readVTT(t testing.TB, input string) []got {
+func readVTT(t testing.TB, input string) []cueFields {
 	t.Helper()
 	track, err := Parse([]byte(input), Options{Timed: true})
 	check.Require(t, err == nil, "%q: %v", input, err)
 	return cuesOf(track)
 }
 
-func cuesOf(track Track) []got {
-	var cues []got
+func cuesOf(track Track) []cueFields {
+	var cues []cueFields
 	for _, c := range track.Cues {
-		cues = append(cues, got{c.ID, c.Start.String() + "-" + c.End.String(), c.Text})
+		cues = append(cues, cueFields{c.ID, c.Start.String() + "-" + c.End.String(), c.Text})
 	}
 	return cues
 }
@@ -309,7 +309,7 @@ func unquote(t testing.TB, cell string) string {
 func TestTimings(t *testing.T) {
 	t.Parallel()
 	for _, row := range check.Rows(t, "testdata/timings.tsv") {
-		want := []got{{"id", row[1], "text"}}
+		want := []cueFields{{"id", row[1], "text"}}
 		if row[1] == "-" { // the cue is lost
 			want = nil
 		}

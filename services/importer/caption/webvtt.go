@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 const signature = "WEBVTT"
@@ -43,7 +44,7 @@ func (w *webVTT) start() {
 
 // language matches the line of a header in which automatic captions declare it. The line is not in the rules, so its value counts only if
 // it is one word.
-var language = regexp.MustCompile(`(?i)^\s*language\s*:\s*([\w-]{0,64})\s*$`)
+var language = lazyregexp.New(`(?i)^\s*language\s*:\s*([\w-]{0,64})\s*$`)
 
 // next returns the next cue. It skips empty lines and other blocks, such as comments.
 func (w *webVTT) next() (Cue, bool) {
@@ -193,14 +194,14 @@ const vttStamp = `(?:(\d+):)?([0-5]\d):([0-5]\d)\.(\d{3})`
 var (
 	// vttLine is a line of "collect WebVTT cue timings and settings". The text after the second time has settings, which cannot
 	// invalidate the line.
-	vttLine = regexp.MustCompile(`^\s*` + vttStamp + `\s*-->\s*` + vttStamp + `(?:\D|$)`)
-	vttTag  = regexp.MustCompile(`^` + vttStamp + `$`)
+	vttLine = lazyregexp.New(`^\s*` + vttStamp + `\s*-->\s*` + vttStamp + `(?:\D|$)`)
+	vttTag  = lazyregexp.New(`^` + vttStamp + `$`)
 	// numberLine is the number of a cue of SRT, alone on its line.
-	numberLine = regexp.MustCompile(`^\p{Nd}{1,9}$`)
+	numberLine = lazyregexp.New(`^\p{Nd}{1,9}$`)
 	// textStamp is a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals.
-	textStamp = regexp.MustCompile(`^\[()()(0|[1-9]\d{0,9})\.(\d\d)s\](?: |$)`)
+	textStamp = lazyregexp.New(`^\[()()(0|[1-9]\d{0,9})\.(\d\d)s\](?: |$)`)
 	// clockStamp is a stamp as players show it, such as 0:12 or [1:02:03], before or above its text.
-	clockStamp = regexp.MustCompile(`^[\[(]?((?:\p{Nd}{1,2}[:：])?\p{Nd}{1,3}[:：]\p{Nd}{2}(?:[.,]\p{Nd}{1,3})?)[\])]?(?: ?[-–—|:]? |$)`)
+	clockStamp = lazyregexp.New(`^[\[(]?((?:\p{Nd}{1,2}[:：])?\p{Nd}{1,3}[:：]\p{Nd}{2}(?:[.,]\p{Nd}{1,3})?)[\])]?(?: ?[-–—|:]? |$)`)
 )
 
 // duration returns the duration of a stamp's hours, minutes, seconds and fraction, at most maxStamp.

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -38,7 +38,7 @@ const (
 // Untitled is the title of a recipe whose source names none. It makes no claim, so it is not verified.
 const Untitled = "Untitled recipe"
 
-var addresses = regexp.MustCompile(`(?i)\b(?:https?|ftp|file|javascript|data):[^\s<>"]*|\bwww\.[^\s<>"]+|` +
+var addresses = lazyregexp.New(`(?i)\b(?:https?|ftp|file|javascript|data):[^\s<>"]*|\bwww\.[^\s<>"]+|` +
 	`\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|net|org|io|tv|ly|gl|be|co|me|app|shop|store)\b(?:/[^\s<>"]*)?`)
 
 // Clean takes HTML, addresses and invisible characters out of every text of a recipe, splits a step that is too long, cuts
@@ -165,7 +165,7 @@ func (c *cleaner) split(steps []recipe.Step, tag string) []recipe.Step {
 	return out
 }
 
-var sentenceEnd = regexp.MustCompile(`[.!?…]["')\]]*\s|[。！？]`)
+var sentenceEnd = lazyregexp.New(`[.!?…]["')\]]*\s|[。！？]`)
 
 // pieces divides a text into pieces of at most so many bytes: after the last sentence that fits, or else after the
 // last word.

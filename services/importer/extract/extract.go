@@ -15,11 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
@@ -262,7 +262,7 @@ func verify(ctx context.Context, r *recipe.Recipe, in Input) (*evidence, error) 
 }
 
 // sentence matches a sentence of a description, with the space after it.
-var sentence = regexp.MustCompile(`(?s).+?(?:[.!?。]+\s+|\n+|$)`)
+var sentence = lazyregexp.New(`(?s).+?(?:[.!?。]+\s+|\n+|$)`)
 
 // borneOut returns the sentences of a text that the source bears out.
 func borneOut(text string, source *evidence) string {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/net/idna"
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/charset"
@@ -123,7 +123,7 @@ func locate(request Request) (target, error) {
 }
 
 // schemeless matches an address without a scheme, as browsers show it: a name with a dot that ends in letters, and what may follow it.
-var schemeless = regexp.MustCompile(`^(?://)?(?:[\p{L}\p{N}-]+\.)+(?:\p{L}{2,}|xn--[a-zA-Z0-9-]+)\.?(?::\d{1,5})?(?:[/?#]\S*)?$`)
+var schemeless = lazyregexp.New(`^(?://)?(?:[\p{L}\p{N}-]+\.)+(?:\p{L}{2,}|xn--[a-zA-Z0-9-]+)\.?(?::\d{1,5})?(?:[/?#]\S*)?$`)
 
 // Complete adds https to an address without a scheme, such as example.com/cake, and returns any other text unchanged.
 func Complete(address string) string {
@@ -207,7 +207,7 @@ func setHost(u *url.URL) error {
 }
 
 // numeric matches a name that ends in a number. Browsers and resolvers take it for an address: 127.1, 0x7f.1, 2130706433.
-var numeric = regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
+var numeric = lazyregexp.New(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
 
 // tracking lists parameters that identify a click, a visitor or a mailing and choose no content: those for all sites in the rules of
 // ClearURLs (https://gitlab.com/ClearURLs/rules, globalRules) and in the query filter of Brave (brave-core,
@@ -219,7 +219,7 @@ var tracking = strings.Fields("__hsfp __hssc __hstc __s _branch_match_id _ga _gl
 	"twclid vero_conv vero_id wbraid wickedid yclid ymclid ysclid")
 
 // shareID matches the value of si by which YouTube, Spotify and others recognize who has shared a link. A shorter si may be a page.
-var shareID = regexp.MustCompile(`^si=[\w-]{16,}$`)
+var shareID = lazyregexp.New(`^si=[\w-]{16,}$`)
 
 // withoutTracking drops parameters that track visitors. The others keep their order and their spelling.
 func withoutTracking(query string) string {
@@ -282,4 +282,4 @@ func videoID(u *url.URL) (string, bool) {
 	return "", false
 }
 
-var videoIDs = regexp.MustCompile(`^v=([\w-]{11})(?:[^\w-]|$)`)
+var videoIDs = lazyregexp.New(`^v=([\w-]{11})(?:[^\w-]|$)`)

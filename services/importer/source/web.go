@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
@@ -209,7 +209,7 @@ func (s *Sources) guessed(
 var (
 	// trailing matches the suffix that browsers append to a second copy, and yt-dlp to each: "(1)",
 	// "[dQw4w9WgXcQ]".
-	trailing = regexp.MustCompile(`[\s._-]*(?:\(\d+\)|\[[\w-]{11}\])\s*$`)
+	trailing = lazyregexp.New(`[\s._-]*(?:\(\d+\)|\[[\w-]{11}\])\s*$`)
 
 	// nothing has words for kinds of files, which do not describe the content.
 	nothing = strings.Fields("auto caption captions cc clip copy default dl download dsc file image img index " +

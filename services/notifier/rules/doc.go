@@ -26,7 +26,7 @@
 //	      throttle:               # of one category to one user on one channel
 //	        limit: 5              # 1 to 100
 //	        per: 1h               # up to 168h; in no stretch of time as long as this are there more
-//	        over: defer           # rows over the limit are delivered later (default), or: suppress
+//	        over: defer           # notifications over the limit are delivered later (default), or: suppress
 //	    CUSTOMER:
 //	      scope: user
 //	      channels: [inapp]

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -76,7 +76,7 @@ func (p *parser) file(data []byte) map[string]map[contracts.RecipientType]Route 
 }
 
 // yamlLine matches the library's error for text that is not YAML, with the line.
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): (.*)`)
+var yamlLine = lazyregexp.New(`^(?:yaml: )?line (\d+): (.*)`)
 
 func (p *parser) syntax(err error) {
 	texts := []string{err.Error()}

@@ -331,7 +331,7 @@ line 24: events.A.K6.digest.every is "30s": want whole minutes that divide a day
 line 24: events.A.K6.digest.channels is missing: inapp delivers no digests unless it is named here
 line 28: events.A.K7.digest cannot be with priority critical, which is delivered at once: leave one of them out
 line 29: events.A.K7.throttle cannot be with priority critical, which is delivered at once: leave one of them out
-line 32: events.B.K8.digest.template is "other", and category c has "c.digest" elsewhere: its rows are delivered together
+line 32: events.B.K8.digest.template is "other", and category c has "c.digest" elsewhere: its notifications are delivered together
 line 33: events.B.K9.digest.at has 0 times of day: want 1 to 24`
 	check.Require(t, err != nil, "accepted")
 	check.Equal(t, err.Error(), want)

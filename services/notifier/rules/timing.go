@@ -102,7 +102,7 @@ func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 	}
 	of := kind + "." + route.Category
 	if first, ok := p.digests[of]; ok && first != name {
-		p.addf(member(n, "digest"), path+".digest.template", "is %q, and category %s has %q elsewhere: its rows are delivered together",
+		p.addf(member(n, "digest"), path+".digest.template", "is %q, and category %s has %q elsewhere: its notifications are delivered together",
 			clip(name), route.Category, clip(first))
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"text/template/parse"
 
 	"github.com/expediter-io/expediter/internal/channels"
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/services/notifier/internal/locale"
 )
@@ -30,7 +30,7 @@ const (
 )
 
 // localeTag matches the locale in a file name: a language tag, or default.
-var localeTag = regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
+var localeTag = lazyregexp.New(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
 
 // Channels returns the channels without code that have texts, and further channels that show pushes.
 func Channels(pushes ...string) map[string]Kind {
@@ -263,7 +263,7 @@ func (p *parser) html(s source, body string) executor {
 }
 
 // atLine matches the place of a mistake in an error of the parser.
-var atLine = regexp.MustCompile(`^template: .*?:([0-9]+):(?:[0-9]+:)? *(.*)$`)
+var atLine = lazyregexp.New(`^template: .*?:([0-9]+):(?:[0-9]+:)? *(.*)$`)
 
 func (p *parser) syntax(file string, err error) {
 	line, said := 0, err.Error()

@@ -2,11 +2,12 @@ package template
 
 import (
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"text/template/parse"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // review finds the mistakes of a template that its parser does not find, and appends the function that makes values inert to
@@ -134,4 +135,4 @@ func place(node parse.Node) (file string, line int) {
 }
 
 // atPlace matches the parser's text for the place of a node: file, line and column.
-var atPlace = regexp.MustCompile(`^(.*):([0-9]+):[0-9]+$`)
+var atPlace = lazyregexp.New(`^(.*):([0-9]+):[0-9]+$`)

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	text "text/template"
 	"text/template/parse"
 	"time"
 	"unicode"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // Link is an address, or a part of one, that is safe unchanged in a text.
@@ -27,14 +28,14 @@ const (
 
 var (
 	// hostDot is a dot, or a character that browsers take for one, before a possible label of a host.
-	hostDot = regexp.MustCompile(`(\S)([.\x{3002}\x{ff0e}\x{ff61}])([\p{L}\p{N}])`)
+	hostDot = lazyregexp.New(`(\S)([.\x{3002}\x{ff0e}\x{ff61}])([\p{L}\p{N}])`)
 
 	// host finds a possible host in a word: a dot before a label that begins with a letter and has another character. So prices,
 	// dates and "p.m." do not match.
-	host = regexp.MustCompile(`\S[.\x{3002}\x{ff0e}\x{ff61}]\p{L}[\p{L}\p{M}\p{N}\p{Cf}_-]`)
+	host = lazyregexp.New(`\S[.\x{3002}\x{ff0e}\x{ff61}]\p{L}[\p{L}\p{M}\p{N}\p{Cf}_-]`)
 
 	// word matches a text that a program that looks for links takes as a whole.
-	word = regexp.MustCompile(`\S+`)
+	word = lazyregexp.New(`\S+`)
 )
 
 // inert returns the function that is applied to each value of events and users that a template prints. Its result contains
@@ -152,7 +153,7 @@ func stepped(list *parse.ListNode) {
 }
 
 // wide matches a verb whose width or precision is large, or is an argument.
-var wide = regexp.MustCompile(`%[^a-zA-Z%]*([0-9]{4}|\*)`)
+var wide = lazyregexp.New(`%[^a-zA-Z%]*([0-9]{4}|\*)`)
 
 // boundedFunctions returns replacements of the functions of text/template that make texts of any length.
 func boundedFunctions() map[string]any {

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -166,7 +166,7 @@ type problem struct {
 }
 
 // safe matches codes, but no keys and no sentences.
-var safe = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40})*$`)
+var safe = lazyregexp.New(`^[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40})*$`)
 
 func problemOf(body []byte) problem {
 	var got struct {

@@ -2,13 +2,13 @@ package rules
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -19,20 +19,20 @@ import (
 const maxLine = 200
 
 var (
-	stamped = regexp.MustCompile(`^[(\[]?\d{1,2}:\d{2}(?::\d{2})?\b`)
-	address = regexp.MustCompile(`(?i)https?:|www\.|@\w|\.com\b`)
+	stamped = lazyregexp.New(`^[(\[]?\d{1,2}:\d{2}(?::\d{2})?\b`)
+	address = lazyregexp.New(`(?i)https?:|www\.|@\w|\.com\b`)
 
 	// offer matches a line up to the words before the address of a shop: "- get it at", "(link:".
-	offer = regexp.MustCompile(`^(.*?\pL.*?)(?: -|:? \(|: | \||[ :(@-]*$).*$`)
+	offer = lazyregexp.New(`^(.*?\pL.*?)(?: -|:? \(|: | \||[ :(@-]*$).*$`)
 
 	// aside matches what follows the name of a dish on a line with facts: "Pancakes (serves 4)".
-	aside = regexp.MustCompile(`\s*(?:[(|,]|\s-\s).*`)
+	aside = lazyregexp.New(`\s*(?:[(|,]|\s-\s).*`)
 
 	// counted matches a step behind a number without a mark.
-	counted = regexp.MustCompile(`^\d{1,2}\s+([\p{Lu}\p{Lo}].*)$`)
+	counted = lazyregexp.New(`^\d{1,2}\s+([\p{Lu}\p{Lo}].*)$`)
 
 	// passedOn matches what mail programs write before a subject.
-	passedOn = regexp.MustCompile(`(?i)^(?:(?:re|fwd?|aw|wg|tr|rv|sv|vs|enc|res|odp|pd|ynt|rif|r|i)\s*:\s*)+`)
+	passedOn = lazyregexp.New(`(?i)^(?:(?:re|fwd?|aw|wg|tr|rv|sv|vs|enc|res|odp|pd|ynt|rif|r|i)\s*:\s*)+`)
 )
 
 // text is the state of reading a written text line by line.
@@ -176,7 +176,7 @@ func enumerated(list string) []string {
 	parts := strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(";,،、，；", r) })
 	for i := len(parts) - 1; i > 0; i-- {
 		glued := isDigit(parts[i]) && isDigit(parts[i-1][len(parts[i-1])-1:])
-		if ws := words.Split(parts[i]); glued || len(ws) > 0 && preparations[ws[0].Lower] {
+		if ws := words.Split(parts[i]); glued || len(ws) > 0 && listed("preparation", ws[0].Lower) {
 			parts[i-1], parts = parts[i-1]+","+parts[i], slices.Delete(parts, i, i+1)
 		}
 	}

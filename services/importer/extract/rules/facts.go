@@ -3,7 +3,9 @@ package rules
 import (
 	"cmp"
 	"regexp"
+	"sync"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -19,7 +21,7 @@ type facts struct {
 }
 
 // bareMinutes matches "15m", which are minutes beside a label.
-var bareMinutes = regexp.MustCompile(`(\d) ?m\b`)
+var bareMinutes = lazyregexp.New(`(\d) ?m\b`)
 
 // readFacts reads a line in a language, such as "Prep time: 10 minutes | Serves 4".
 func readFacts(text, language string) facts {
@@ -133,11 +135,11 @@ func names(ws []words.Word, i int) bool {
 }
 
 // portions matches a word for portions at the beginning of a longer one.
-var portions = regexp.MustCompile(`^` + anyOf("portions", true))
+var portions = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^` + anyOf("portions", true)) })
 
 // peopleAt returns the number of words at i that mean people or portions.
 func peopleAt(ws []words.Word, i int) int {
-	if n := said("people", ws, i); n > 0 || i >= len(ws) || !portions.MatchString(ws[i].Text) {
+	if n := said("people", ws, i); n > 0 || i >= len(ws) || !portions().MatchString(ws[i].Text) {
 		return n
 	}
 	return 1

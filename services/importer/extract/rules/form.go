@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -27,16 +29,16 @@ const (
 //go:embed headings.txt
 var headingsText string
 
-// phrases has the words of written recipes by their kind; longest has the number of words of the longest that begins with a word.
-var phrases, longest = func() (map[string]bool, map[string]int) {
-	all, longest := map[string]bool{}, map[string]int{}
+// phrases has the words of written recipes by their kind, and the number of words of the longest that begins with a word.
+var phrases = sync.OnceValues(func() (all map[string]bool, longest map[string]int) {
+	all, longest = map[string]bool{}, map[string]int{}
 	for kind, phrase := range words.Lists(headingsText) {
 		ws := words.Split(strings.ReplaceAll(phrase, "~", " "))
 		all[key(kind, ws)] = true
 		longest[key(kind, ws[:1])] = max(longest[key(kind, ws[:1])], len(ws))
 	}
 	return all, longest
-}()
+})
 
 func key(kind string, ws []words.Word) string {
 	parts := append(make([]string, 0, 1+len(ws)), kind)
@@ -51,8 +53,9 @@ func said(kind string, ws []words.Word, i int) int {
 	if i >= len(ws) {
 		return 0
 	}
+	all, longest := phrases()
 	n := min(longest[kind+" "+ws[i].Lower], len(ws)-i)
-	for n > 0 && !phrases[key(kind, ws[i:i+n])] {
+	for n > 0 && !all[key(kind, ws[i:i+n])] {
 		n--
 	}
 	return n
@@ -113,11 +116,11 @@ func letters(ws []words.Word) []words.Word {
 	return slices.DeleteFunc(slices.Clone(ws), func(w words.Word) bool { return w.Kind != words.Letters })
 }
 
-var unspacedVerbs = regexp.MustCompile(anyOf("verb", true))
+var unspacedVerbs = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(anyOf("verb", true)) })
 
 // isVerb reports whether a word is an action of a cook in one of the languages.
 func isVerb(w words.Word) bool {
-	return said("verb", []words.Word{w}, 0) > 0 || unspacedVerbs.MatchString(w.Text)
+	return said("verb", []words.Word{w}, 0) > 0 || unspacedVerbs().MatchString(w.Text)
 }
 
 // isEnd reports whether a text ends as sentences do.
@@ -134,26 +137,32 @@ func isCapitals(text string) bool {
 }
 
 var (
-	tags      = regexp.MustCompile(`(?i)</?(?:strong|b)\b[^>]*>`)
-	headTags  = regexp.MustCompile(`(?i)<h[1-6]\b[^>]*>`)
-	breakTags = regexp.MustCompile(`(?i)</?(?:br|p|div|li|ul|ol|tr|h[1-6])\b[^>]*>`)
+	tags      = lazyregexp.New(`(?i)</?(?:strong|b)\b[^>]*>`)
+	headTags  = lazyregexp.New(`(?i)<h[1-6]\b[^>]*>`)
+	breakTags = lazyregexp.New(`(?i)</?(?:br|p|div|li|ul|ol|tr|h[1-6])\b[^>]*>`)
 
-	atx      = regexp.MustCompile(`^(#{1,6})\s+(.*?)[\s#]*$|^(##+)(\S.*?)[\s#]*$`)
-	framed   = regexp.MustCompile(`^(?:\*\*|__|[-=~]{2,})\s*([^*]+?)\s*(?:\*\*|__|[-=~]{2,})\s*(:?)$`) // in bold, or between dashes
-	emphasis = regexp.MustCompile(`(^|[^*])\*([^*\s](?:[^*]*[^*\s])?)\*([^*]|$)`)
-	bullet   = regexp.MustCompile(`^[\s\p{So}–—•*·●▪◦‣>+~∙‧・※»→⁃-]+(?:\[[ xX]?\]\s*)?|^\[[ xX]?\]\s*`)
-	sender   = regexp.MustCompile(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `)
-	ruled    = regexp.MustCompile(`^[\s|:=_*#~.+-]*$`)
-	numbered = regexp.MustCompile(`^[\[(]?(\d{1,2})(?:(?:\s*[.):、\]\x{20e3}]+-?|\s+-\s)(\P{N}.*|$)|` + // not "3- to 4-pound"
+	atx      = lazyregexp.New(`^(#{1,6})\s+(.*?)[\s#]*$|^(##+)(\S.*?)[\s#]*$`)
+	framed   = lazyregexp.New(`^(?:\*\*|__|[-=~]{2,})\s*([^*]+?)\s*(?:\*\*|__|[-=~]{2,})\s*(:?)$`) // in bold, or between dashes
+	emphasis = lazyregexp.New(`(^|[^*])\*([^*\s](?:[^*]*[^*\s])?)\*([^*]|$)`)
+	bullet   = lazyregexp.New(`^[\s\p{So}–—•*·●▪◦‣>+~∙‧・※»→⁃-]+(?:\[[ xX]?\]\s*)?|^\[[ xX]?\]\s*`)
+	sender   = lazyregexp.New(`^\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4},? \d{1,2}:\d{2}[^\]:]{0,9}(?::\d{2}[^\]:]{0,4})?(?:\]| -) [^:]{1,40}: `)
+	ruled    = lazyregexp.New(`^[\s|:=_*#~.+-]*$`)
+	numbered = lazyregexp.New(`^[\[(]?(\d{1,2})(?:(?:\s*[.):、\]\x{20e3}]+-?|\s+-\s)(\P{N}.*|$)|` + // not "3- to 4-pound"
 		`(?:-|/|[°ºª]\.?)\s+([^\p{Ll}\p{N}\s][^\s].*)|$)`)
-	labelled = regexp.MustCompile(`(?i)^[(\[]?(?:` + anyOf("step", false) + `\s*(?:n[°o.]\s*)?` + stepNumber +
-		`(?:\s*(?:/|` + anyOf("of", false) + `)\s*\d{1,2})?|` + stepNumber + `\s*(?:[.ªºa°]|-?[aey]|ère|ème|e|-?й)?\s*` +
-		anyOf("step", false) + `|第\s*[\d一二三四五六七八九十]{1,3}\s*步)(?:[\])\s.:、|/-]+|$)`)
+)
+
+var (
+	labelled = sync.OnceValue(func() *regexp.Regexp {
+		step, stepNumber := anyOf("step", false), `(?:\d{1,2}|`+anyOf("number", false)+`)`
+		return regexp.MustCompile(`(?i)^[(\[]?(?:` + step + `\s*(?:n[°o.]\s*)?` + stepNumber +
+			`(?:\s*(?:/|` + anyOf("of", false) + `)\s*\d{1,2})?|` + stepNumber + `\s*(?:[.ªºa°]|-?[aey]|ère|ème|e|-?й)?\s*` +
+			step + `|第\s*[\d一二三四五六七八九十]{1,3}\s*步)(?:[\])\s.:、|/-]+|$)`)
+	})
 
 	// marks matches what may mark a step within a line.
-	marks = regexp.MustCompile(`(?i)(?:^|[\s.!?。])(?:` + anyOf("step", false) + `\s*)?(\d{1,2}\s*[.):]|[①-⑳])\s*`)
-
-	stepNumber = `(?:\d{1,2}|` + anyOf("number", false) + `)`
+	marks = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:^|[\s.!?。])(?:` + anyOf("step", false) + `\s*)?(\d{1,2}\s*[.):]|[①-⑳])\s*`)
+	})
 )
 
 // line is a line of a written text.
@@ -191,7 +200,7 @@ func newLine(text string) line {
 		if m := framed.FindStringSubmatch(text); m != nil {
 			l.level, text = byForm, m[1]+m[2]
 		}
-		if plain := strings.ReplaceAll(text, "**", ""); labelled.MatchString(plain) {
+		if plain := strings.ReplaceAll(text, "**", ""); labelled().MatchString(plain) {
 			text = plain // "**Step 1.** Mix."
 		}
 		text = l.mark(text)
@@ -229,7 +238,7 @@ func Numbered(line string) []string {
 	line = strings.TrimSpace(words.Plain(line))
 	var out []string
 	begin, next := 0, 1
-	for _, m := range marks.FindAllStringSubmatchIndex(line, -1) {
+	for _, m := range marks().FindAllStringSubmatchIndex(line, -1) {
 		number := strings.TrimRight(norm.NFKC.String(line[m[2]:m[3]]), ".): \t")
 		if after, _ := utf8.DecodeRuneInString(line[m[1]:]); number != strconv.Itoa(next) || unicode.IsDigit(after) {
 			continue
@@ -308,7 +317,7 @@ func (l *line) mark(text string) string {
 		l.item = l.item || l.level == 0
 		text = text[len(mark):]
 	}
-	label, m := labelled.FindString(text), numbered.FindStringSubmatch(text)
+	label, m := labelled().FindString(text), numbered.FindStringSubmatch(text)
 	switch r, size := utf8.DecodeRuneInString(text); {
 	case label != "":
 		l.step = true

@@ -55,8 +55,6 @@ type mention struct {
 	acted      bool // an action is on it
 }
 
-var modifiers, preparations, passing, talkTitles = lists["modifier"], lists["preparation"], lists["passing"], lists["talk"]
-
 func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 	acted := false
 	for i := 0; i < len(s.Words); {
@@ -108,7 +106,7 @@ func begin(s *talk.Sentence, i int) int {
 	from := i
 	for from > 0 && i-from < 4 {
 		w := s.Words[from-1].Lower
-		if !modifiers[w] && !preparations[w] {
+		if !listed("modifier", w) && !listed("preparation", w) {
 			break
 		}
 		from--
@@ -139,7 +137,7 @@ func (g *gatherer) amount(s *talk.Sentence, i int) int {
 			g.add(s, from, end, a, true)
 			return end - i
 		}
-		if !modifiers[w.Lower] && !preparations[w.Lower] && !passing[w.Lower] {
+		if !listed("modifier", w.Lower) && !listed("preparation", w.Lower) && !listed("passing", w.Lower) {
 			break
 		}
 		at++
@@ -151,7 +149,7 @@ func (g *gatherer) add(s *talk.Sentence, from, end int, a measure.Amount, acted 
 	var item, note []string
 	for i := from; i < end; i++ {
 		w := s.Words[i]
-		if preparations[w.Lower] {
+		if listed("preparation", w.Lower) {
 			note = append(note, w.Text)
 		} else {
 			item = append(item, w.Text)
@@ -398,7 +396,7 @@ func (r *reader) chapter(i int) (start, end float64) {
 
 func isTalkTitle(title string) bool {
 	ws := words.Split(words.Plain(title))
-	return len(ws) <= 5 && slices.ContainsFunc(ws, func(w words.Word) bool { return talkTitles[w.Lower] })
+	return len(ws) <= 5 && slices.ContainsFunc(ws, func(w words.Word) bool { return listed("talk", w.Lower) })
 }
 
 // chapterSteps makes a step of every chapter that is no greeting.

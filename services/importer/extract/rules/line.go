@@ -5,9 +5,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -34,7 +36,7 @@ func Ingredient(line, language string) recipe.Ingredient {
 var notesText string
 
 // remarkPhrases matches the notes after the name of an ingredient, or before it. Go's word boundaries know ASCII only.
-var remarkPhrases = func() *regexp.Regexp {
+var remarkPhrases = sync.OnceValue(func() *regexp.Regexp {
 	lists := [2]string{"plus (?:more|extra)[^,;)]*", "適量"} // with and without spaces around
 	for lang, phrase := range words.Lists(notesText) {
 		i := 0
@@ -46,10 +48,10 @@ var remarkPhrases = func() *regexp.Regexp {
 	out := regexp.MustCompile(`(?i)(?:^|[\s,;(])(` + lists[0] + `)(?:[\s,;)]|$)|(` + lists[1] + `)`)
 	out.Longest()
 	return out
-}()
+})
 
 // plurals matches the ending of a plural that is left to the reader: "Zehe/n", "oignon(s)".
-var plurals = regexp.MustCompile(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
+var plurals = lazyregexp.New(`(\pL)(?:\((?:s|es|n|en|er|e|x|a|i)\)|/(?:n|en|s|e|er)(\s|$))`)
 
 // ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
 func ingredientLine(line, language string) (recipe.Ingredient, bool) {
@@ -87,7 +89,7 @@ func ingredientLine(line, language string) (recipe.Ingredient, bool) {
 }
 
 // symbols matches the short forms of units that are no words of a language.
-var symbols = regexp.MustCompile(`^(?:[mcdk]?[gl]|oz|lb|[мк]?г|м?л)$`)
+var symbols = lazyregexp.New(`^(?:[mcdk]?[gl]|oz|lb|[мк]?г|м?л)$`)
 
 // hasAmount reports whether an item begins with a part of its amount that was not read, as in "nearly a pound of beef" and
 // "cent cinquante g de farine".
@@ -112,7 +114,7 @@ func hasAmount(ws []words.Word, i *recipe.Ingredient) bool {
 
 // withoutPhrase takes the first note that is one of the phrases, in separate brackets or outside of all, out of a line.
 func withoutPhrase(line string) (rest, note string) {
-	for _, m := range remarkPhrases.FindAllStringSubmatchIndex(line, -1) {
+	for _, m := range remarkPhrases().FindAllStringSubmatchIndex(line, -1) {
 		from, to := max(m[2], m[4]), max(m[3], m[5])
 		depth := strings.Count(line[:from], "(") - strings.Count(line[:from], ")")
 		own := strings.HasSuffix(line[:from], "(") && strings.HasPrefix(line[to:], ")")
@@ -288,7 +290,7 @@ func isKind(ws []words.Word, i int) bool {
 	}
 	return ws[i].Kind == words.Digits &&
 		(strings.HasPrefix(ws[i].Text, "00") && (before < 0 || ws[before].Kind != words.Digits) ||
-			before >= 0 && (lists["named"][ws[before].Lower] && !nextIsUnit(ws, i) || lists["flours"][ws[before].Lower] && !hasUnit(ws, i)))
+			before >= 0 && (listed("named", ws[before].Lower) && !nextIsUnit(ws, i) || listed("flours", ws[before].Lower) && !hasUnit(ws, i)))
 }
 
 func hasUnit(ws []words.Word, i int) bool {
@@ -364,7 +366,7 @@ func (l *lineReader) alternative(rest, language string) string {
 }
 
 // ofs matches the word for "of" before the item.
-var ofs = regexp.MustCompile(`^(?i:d'|d’|de l'|de la |du |des |de |di |dell'|of |van |의 |の|的)\s*`)
+var ofs = lazyregexp.New(`^(?i:d'|d’|de l'|de la |du |des |de |di |dell'|of |van |의 |の|的)\s*`)
 
 // item reads the name of the food and the notes after it.
 func (l *lineReader) item(rest, language string) {
@@ -404,7 +406,7 @@ func isPrepared(text, language string) bool {
 }
 
 // bracketed matches a part in brackets, which may have brackets inside and may end with the text.
-var bracketed = regexp.MustCompile(`\(((?:[^()]|\([^()]*\))*)(?:\)|$)`)
+var bracketed = lazyregexp.New(`\(((?:[^()]|\([^()]*\))*)(?:\)|$)`)
 
 // withoutBrackets returns a text without the parts in brackets, and these parts. A bracket without the other one is dropped.
 func withoutBrackets(text string) (outside string, inside []string) {

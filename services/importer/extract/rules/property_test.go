@@ -100,7 +100,7 @@ func FuzzExtract(f *testing.F) {
 func TestALongSourceIsCut(t *testing.T) {
 	t.Parallel()
 	in := extract.Input{Title: "Salt", Description: strings.Repeat("x\n", 100_000)}
-	for i := range 60_000 {
+	for i := range 50_001 { // one more than are read
 		in.Segments = append(in.Segments, caption.Segment{Start: time.Duration(i) * time.Second, Dur: time.Second, Text: "Add salt."})
 	}
 	r := check.Must(rules.New().Extract(t.Context(), in))(t)
@@ -218,7 +218,7 @@ func TestOfALongTalkOnlyACookMakesARecipe(t *testing.T) {
 			}
 		}
 	}
-	const talks = 15
+	const talks = 8
 	taken, refused := 0, 0
 	for seed := range uint64(talks) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -19,14 +19,15 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/language/display"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
@@ -268,13 +269,13 @@ func inKitchenUnits(list []recipe.Ingredient) bool {
 }
 
 var (
-	hashtags = regexp.MustCompile(`#[\p{L}\p{N}_]+`)
-	brackets = regexp.MustCompile(`\s*[\[({【][^\])}】]*[\])}】]`)
-	howTo    = regexp.MustCompile(`(?i)^\s*(?:learn\s+)?(?:how\s+(?:to|i)|let's|the\s+way\s+i|wie\s+man)\s+` +
+	hashtags = lazyregexp.New(`#[\p{L}\p{N}_]+`)
+	brackets = lazyregexp.New(`\s*[\[({【][^\])}】]*[\])}】]`)
+	howTo    = lazyregexp.New(`(?i)^\s*(?:learn\s+)?(?:how\s+(?:to|i)|let's|the\s+way\s+i|wie\s+man)\s+` +
 		`(?:make|cook|bake|prepare|grill|fry|do|roast)\s+(?:(?:the|my|an?|some|your)\s+)?`)
-	boast = regexp.MustCompile(`(?i)^(?:(?:the|my|our)\s+)?(?:(?:absolute(?:ly)?|very|best|perfect|ultimate|easiest|easy|amazing|` +
+	boast = lazyregexp.New(`(?i)^(?:(?:the|my|our)\s+)?(?:(?:absolute(?:ly)?|very|best|perfect|ultimate|easiest|easy|amazing|` +
 		`most delicious|most|delicious|incredible|quick|simple|super|ever|famous)[\s,&-]+(?:and\s+)?)+(?:ever\s+)?`)
-	trailer = regexp.MustCompile(`(?i)[\s,:-]+(?:(?:easy|simple|best|quick|full|video|homemade|delicious|authentic)\s+)*` +
+	trailer = lazyregexp.New(`(?i)[\s,:-]+(?:(?:easy|simple|best|quick|full|video|homemade|delicious|authentic)\s+)*` +
 		`(?:recipes?|rezept|receta|recette|ricetta|receita|рецепт|tutorial|you'll ever (?:make|eat|have)|in (?:just )?\d+ minutes?|` +
 		`ever|at home|step by step)[!.\s]*$`)
 )
@@ -297,7 +298,7 @@ func title(text string) string {
 			out = before
 		}
 	}
-	for _, p := range []*regexp.Regexp{howTo, boast, trailer, trailer} {
+	for _, p := range []*lazyregexp.Regexp{howTo, boast, trailer, trailer} {
 		if shorter := p.ReplaceAllString(out, ""); strings.ContainsFunc(shorter, unicode.IsLetter) {
 			out = shorter
 		}
@@ -333,7 +334,7 @@ func calm(text string) string {
 var wordsText string
 
 // lists has the words of each kind; a kind of two letters is a language.
-var lists = func() map[string]map[string]bool {
+var lists = sync.OnceValue(func() map[string]map[string]bool {
 	out := map[string]map[string]bool{}
 	for kind, word := range words.Lists(wordsText) {
 		if out[kind] == nil {
@@ -342,7 +343,9 @@ var lists = func() map[string]map[string]bool {
 		out[kind][word] = true
 	}
 	return out
-}()
+})
+
+func listed(kind, word string) bool { return lists()[kind][word] }
 
 // sampleWords is the number of words from which the language of a text is determined.
 const sampleWords = 2000
@@ -392,13 +395,13 @@ func guess(ws []words.Word) (tag string, english, total int) {
 			continue
 		}
 		total++
-		if stem := []string{words.Stem(w.Lower)}; lists["en"][w.Lower] || words.Verb(stem[0]) > words.None || isFoodWord(stem) {
+		if stem := []string{words.Stem(w.Lower)}; listed("en", w.Lower) || words.Verb(stem[0]) > words.None || isFoodWord(stem) {
 			english++
 		}
 		if tag := words.ScriptOf(w.Lower); tag != "" {
 			votes[tag] += 3
 		}
-		for tag, list := range lists {
+		for tag, list := range lists() {
 			if len(tag) == 2 && list[w.Lower] {
 				votes[tag]++
 			}
@@ -421,14 +424,12 @@ func isFoodWord(stems []string) bool {
 	return used > 0
 }
 
-var openers, subjects, helpers = lists["opener"], lists["subject"], lists["helper"]
-
 // imperative returns the text of a sentence as an order where the words allow it: without openers, and without "I'm going
 // to" before a verb. The other words are unchanged.
 func imperative(s *talk.Sentence) string {
 	ws := s.Words
 	from := 0
-	for from < len(ws) && (ws[from].Kind == words.Mark || openers[ws[from].Lower]) {
+	for from < len(ws) && (ws[from].Kind == words.Mark || listed("opener", ws[from].Lower)) {
 		from++
 	}
 	if from == len(ws) {
@@ -443,14 +444,14 @@ func imperative(s *talk.Sentence) string {
 // afterPlan returns the position after "I'm going to" and the like, or from when there is no such phrase.
 func afterPlan(s *talk.Sentence, from int) int {
 	w := s.Words[from].Lower
-	if !subjects[w] && w != "going" && w != "gonna" {
+	if !listed("subject", w) && w != "going" && w != "gonna" {
 		return from
 	}
 	to := from + 1
-	for to < len(s.Words) && to-from < 9 && helpers[s.Words[to].Lower] {
+	for to < len(s.Words) && to-from < 9 && listed("helper", s.Words[to].Lower) {
 		to++
 	}
-	if to == from+1 && subjects[w] {
+	if to == from+1 && listed("subject", w) {
 		return from // "we add" stays as it is
 	}
 	return to

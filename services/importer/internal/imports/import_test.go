@@ -59,9 +59,9 @@ func TestOneVideoIsFetchedOnce(t *testing.T) {
 	for n := range jobs {
 		ids[a.ready(t, request(n).JobID).ID] = true
 	}
-	check.Equal(t, a.settled(t), 0, "dead letters")
+	check.Equal(t, a.deadLettersWhenIdle(t), 0, "dead letters")
 	check.Equal(t, len(ids), jobs, "recipes for jobs")
-	check.Equal(t, a.far.total()+b.far.total(), 1, "fetched, times")
+	check.Equal(t, a.source.total()+b.source.total(), 1, "fetched, times")
 	check.Equal(t, a.chef.total()+b.chef.total(), 1, "extracted, times")
 	known, created, err := b.Submit(t.Context(), Submission{ImportJob: request(0)})
 	check.That(t, err == nil && !created && known.Status == contracts.ImportReady, "submitted again: %+v, new: %t, %v", known, created, err)
@@ -71,7 +71,7 @@ func TestOneVideoIsFetchedOnce(t *testing.T) {
 func TestAPageWithARecipeIsNotExtracted(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
-	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+	i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 		r := soup(inputOf(video(req.URL), source.TypeWeb))
 		return &source.Material{ID: "url:1", URL: req.URL, Recipe: &r}, nil
 	}
@@ -166,8 +166,8 @@ func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
-		check.Equal(t, i.far.total(), 1, "fetches")
-		check.Equal(t, i.settled(t), 0, "dead letters")
+		check.Equal(t, i.source.total(), 1, "fetches")
+		check.Equal(t, i.deadLettersWhenIdle(t), 0, "dead letters")
 	})
 }
 
@@ -196,11 +196,11 @@ func conformService(ctx context.Context, env workertest.Env) error {
 	if err != nil {
 		return err
 	}
-	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}}
+	i := &instance{source: &fakeSource{}, chef: &fakeExtractor{}, keeper: &fakeStore{Store: recipes}}
 	i.keeper.create = func(ctx context.Context, d store.Draft) error { return env.Recorder.Reach(ctx, d.JobID) }
 	s, err := New(ctx, env.JS, Config{
 		ClaimTTL:  2 * time.Second, // the successor of a paused process waits for this
-		Extractor: Extractor{Extractor: i.chef, Name: "chef"}, Fetcher: i.far, Logger: env.Logger, Store: i.keeper,
+		Extractor: Extractor{Extractor: i.chef, Name: "chef"}, Fetcher: i.source, Logger: env.Logger, Store: i.keeper,
 	})
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		i, other := newInstance(t, srv), newInstance(t, srv)
 		again := make(chan struct{})
 		fetched := 0
-		i.far.fetch = func(_ context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
+		i.source.fetch = func(_ context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
 			fetched++
 			for _, share := range []float64{0.25, 0.25, 0.5, 0.4, 2, 0.75} {
 				natstest.Pass(500 * time.Millisecond)
@@ -298,13 +298,13 @@ func TestProgressOfADeadWorkerIsNotShown(t *testing.T) {
 		dead, next, other := newInstance(t, srv), newInstance(t, srv), newInstance(t, srv)
 		dead.cutOff = true
 		recorded, begun, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		dead.far.fetch = func(ctx context.Context, _ source.Request, progress func(float64)) (*source.Material, error) {
+		dead.source.fetch = func(ctx context.Context, _ source.Request, progress func(float64)) (*source.Material, error) {
 			progress(0.5)
 			close(recorded)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		next.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+		next.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			close(begun)
 			<-end
 			return video(req.URL), nil
@@ -333,7 +333,7 @@ func photos(i *instance, size int) (seen func() map[[32]byte]int, want [32]byte)
 	for at := range image {
 		image[at] = byte(random.Uint64())
 	}
-	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+	i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 		return &source.Material{ID: "photo:1", URL: req.URL, Image: image, ImageType: "image/jpeg"}, nil
 	}
 	looked := map[[32]byte]int{}
@@ -366,8 +366,8 @@ func TestLargePhotosAreSharedAndGo(t *testing.T) {
 		for n := range 3 {
 			i.ready(t, fmt.Sprint("j", n))
 		}
-		if i.far.total() != 1 || len(seen()) != 1 || seen()[want] != 1 {
-			t.Errorf("%d fetches, %d photos were looked at, the one %d times", i.far.total(), len(seen()), seen()[want])
+		if i.source.total() != 1 || len(seen()) != 1 || seen()[want] != 1 {
+			t.Errorf("%d fetches, %d photos were looked at, the one %d times", i.source.total(), len(seen()), seen()[want])
 		}
 		const objects = "OBJ_" + contracts.ObjectsImportSteps
 		check.That(t, messages(t, i.js, objects) != 0, "the photo is not in the object bucket: the test would not see it stay")
@@ -392,13 +392,13 @@ func TestLargePhotosWithoutRoomAreNotShared(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "photo"))
 		i.ready(t, "j1")
-		if i.far.total() != 1 || seen()[want] != 1 {
-			t.Errorf("%d fetches, looked at %d times", i.far.total(), seen()[want])
+		if i.source.total() != 1 || seen()[want] != 1 {
+			t.Errorf("%d fetches, looked at %d times", i.source.total(), seen()[want])
 		}
 	})
 }
 
-var errService = errors.New("far")
+var errService = errors.New("the service fails")
 
 func always(error) verdict { return verdict{Again: true} }
 

@@ -57,8 +57,8 @@ var outages = map[string]outage{
 	"the site limits us":           {side: sideYouTube, path: "source", code: failure.RateLimited, most: 40},
 }
 
-// world is a model and a Recipe Service, one of which does not work for a while.
-type world struct {
+// fakeServices is a model and a Recipe Service, one of which does not work for a while.
+type fakeServices struct {
 	outage
 
 	down  atomic.Bool
@@ -66,7 +66,7 @@ type world struct {
 	made  atomic.Int64
 }
 
-func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *fakeServices) RoundTrip(r *http.Request) (*http.Response, error) {
 	path, quota, _ := strings.Cut(w.path, "?")
 	if w.down.Load() && strings.HasSuffix(r.URL.Path, path) {
 		w.calls.Add(1)
@@ -94,7 +94,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(http.StatusNoContent, ""), nil
 }
 
-func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
+func (w *fakeServices) instance(t *testing.T, srv *natsrun.Server) *instance {
 	t.Helper()
 	i := newInstance(t, srv, func(_ *instance, c *Config) {
 		s := check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
@@ -102,7 +102,7 @@ func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 	})
 	model := check.Must(openai.New(openai.Config{Config: remote.Config{BaseURL: "https://model.test", Transport: w}, Model: "cook-1"}))(t)
 	i.cfg.Extractor = Extractor{Extractor: model, Name: "openai", Version: "1"}
-	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+	i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 		if w.path == "source" && w.down.Load() {
 			w.calls.Add(1)
 			return nil, &source.Error{Code: w.code, Outage: true, Retryable: true, Message: "The site limits us"}
@@ -121,7 +121,7 @@ func TestAnOutageFailsNoJob(t *testing.T) {
 	const jobs, lasts = 10, time.Hour
 	for name, c := range outages {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			w := &world{outage: c}
+			w := &fakeServices{outage: c}
 			w.down.Store(true)
 			i := w.instance(t, srv)
 			i.work(t, rarely)
@@ -153,7 +153,7 @@ func TestAnOutageFailsNoJob(t *testing.T) {
 				j := i.until(t, fmt.Sprintf("j%d", n))
 				check.That(t, j.Status == contracts.ImportReady && j.Attempt == 1 && j.WaitingFor == "", "it ended as %+v", j)
 			}
-			if letters := i.settled(t); letters != 0 || w.made.Load() != jobs || i.Check() != nil || held() != 0 {
+			if letters := i.deadLettersWhenIdle(t); letters != 0 || w.made.Load() != jobs || i.Check() != nil || held() != 0 {
 				t.Errorf("%d dead letters, %d recipes, readiness: %v", letters, w.made.Load(), i.Check())
 			}
 		})
@@ -166,16 +166,18 @@ func TestPatienceEnds(t *testing.T) {
 		"the model is out of order": contracts.ImportFailed, "our key is refused": contracts.ImportRunning,
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			w := &world{outage: outages[name]}
+			w := &fakeServices{outage: outages[name]}
 			w.down.Store(true)
 			i := w.instance(t, srv)
+			check.Equal(t, i.cfg.OutagePatience, 24*time.Hour, "the default")
+			i.cfg.OutagePatience = 2 * time.Hour
 			i.work(t, rarely)
 			i.submit(t, job("j1", "v1"))
-			pauseFor(t.Context(), 23*time.Hour)
+			pauseFor(t.Context(), 110*time.Minute)
 			if j, err := i.Get(t.Context(), "j1"); err != nil || j.Status != contracts.ImportRunning {
 				t.Errorf("it is %+v, %v", j, err)
 			}
-			pauseFor(t.Context(), 2*time.Hour)
+			pauseFor(t.Context(), 20*time.Minute)
 			j, err := i.Get(t.Context(), "j1")
 			check.That(t, err == nil && j.Status == want && (want == contracts.ImportFailed) == (j.Retryable && j.Code == failure.ExtractionFailed),
 				"it is %+v, %v", j, err)
@@ -187,7 +189,7 @@ func TestPatienceEnds(t *testing.T) {
 func TestThePatienceOfManyEnds(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const jobs, patience = 30, 10 * time.Minute
-		w := &world{outage: outages["the site limits us"]}
+		w := &fakeServices{outage: outages["the site limits us"]}
 		w.down.Store(true)
 		i := w.instance(t, srv)
 		i.cfg.OutagePatience = patience
@@ -200,7 +202,7 @@ func TestThePatienceOfManyEnds(t *testing.T) {
 			j, err := i.Get(t.Context(), fmt.Sprintf("j%d", n))
 			check.That(t, err == nil && j.Status == contracts.ImportFailed && j.Code == failure.RateLimited, "%+v, %v", j, err)
 		}
-		check.Equal(t, i.settled(t), jobs, "dead letters")
+		check.Equal(t, i.deadLettersWhenIdle(t), jobs, "dead letters")
 	})
 }
 
@@ -231,9 +233,9 @@ func TestAnOutageOfOursIsAnError(t *testing.T) {
 // One source that fails where others do not makes the others wait for moments only.
 func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		w := &world{}
+		w := &fakeServices{}
 		i := w.instance(t, srv)
-		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+		i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if strings.HasSuffix(req.URL, "bad") {
 				return nil, &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer"}
 			}
@@ -259,7 +261,7 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 		i := newInstance(t, srv)
 		var down atomic.Bool
 		down.Store(true)
-		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+		i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if strings.HasSuffix(req.URL, "bad") && down.Load() {
 				return nil, &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
 			}
@@ -299,7 +301,7 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
 			var down atomic.Bool
-			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+			i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 				if strings.Contains(req.URL, "bad") || down.Load() {
 					return nil, &fails
 				}
@@ -320,8 +322,8 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 				return time.Since(began)
 			}
 			hostile("mallory")
-			for time.Since(began) < time.Hour {
-				if time.Since(began) > 20*time.Minute && good < 200 {
+			for time.Since(began) < 30*time.Minute {
+				if time.Since(began) > 10*time.Minute && good < 200 {
 					good = 200
 					hostile("eve")
 				}
@@ -331,13 +333,13 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 			}
 			down.Store(true)
 			pauseFor(t.Context(), probeTime)
-			before := i.far.total()
+			before := i.source.total()
 			for n := range 20 {
 				owner := fmt.Sprint("ida", n)
 				i.submit(t, contracts.ImportJob{JobID: owner, OwnerID: owner, URL: "https://short.test/" + owner})
 			}
 			pauseFor(t.Context(), 30*time.Minute)
-			calls := i.far.total() - before
+			calls := i.source.total() - before
 			check.That(t, calls >= 2 && calls <= 60, "%d calls of 60 jobs while the site works for nobody", calls)
 			down.Store(false)
 			for n := range 20 {
@@ -364,7 +366,7 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
 			c.fails.Code, c.fails.Retryable = failure.Network, true
-			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+			i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 				if strings.Contains(req.URL, "bad") {
 					return nil, &c.fails
 				}
@@ -420,7 +422,7 @@ func TestAJobIsReadySoonAfterAnyMessageIsLost(t *testing.T) {
 				wire.Aim(jobs + 1)
 				client.submit(t, job(id, fmt.Sprint("v", jobs)))
 				var took time.Duration
-				took, struck = wire.Until(soon, func() string { return client.open(t, id) }, start)
+				took, struck = wire.Until(soon, func() string { return client.unfinished(t, id) }, start)
 				longest = max(longest, took)
 			}
 			t.Logf("%d messages; READY after %s at most", jobs-1, longest)
@@ -429,9 +431,9 @@ func TestAJobIsReadySoonAfterAnyMessageIsLost(t *testing.T) {
 	}
 }
 
-// open describes the state of a job that is not done, "" for one that is. For a server that is away it
+// unfinished describes the state of a job that is not done, "" for one that is. For a server that is away it
 // returns its error.
-func (i *instance) open(t *testing.T, id string) string {
+func (i *instance) unfinished(t *testing.T, id string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -38,15 +38,15 @@ func patience() time.Duration {
 	return time.Minute
 }
 
-// far is a source that counts, and answers as the test sets it: by default each URL is its own video.
-type far struct {
+// fakeSource is a source that counts, and answers as the test sets it: by default each URL is its own video.
+type fakeSource struct {
 	fetch func(ctx context.Context, req source.Request, progress func(float64)) (*source.Material, error)
 
 	mu    sync.Mutex
 	calls map[string]int
 }
 
-func (*far) Identify(_ context.Context, req source.Request) (string, error) {
+func (*fakeSource) Identify(_ context.Context, req source.Request) (string, error) {
 	if strings.Contains(req.URL, "unsupported") {
 		return "", &source.Error{Code: failure.Unavailable, Message: "This address is not supported"}
 	}
@@ -56,7 +56,7 @@ func (*far) Identify(_ context.Context, req source.Request) (string, error) {
 	return "youtube:" + req.URL[strings.LastIndexByte(req.URL, '/')+1:], nil
 }
 
-func (f *far) Fetch(ctx context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
+func (f *fakeSource) Fetch(ctx context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
 	f.mu.Lock()
 	if f.calls == nil {
 		f.calls = map[string]int{}
@@ -69,7 +69,7 @@ func (f *far) Fetch(ctx context.Context, req source.Request, progress func(float
 	return video(req.URL), nil
 }
 
-func (f *far) total() (n int) {
+func (f *fakeSource) total() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range f.calls {
@@ -89,15 +89,15 @@ func video(url string) *source.Material {
 	}
 }
 
-// chef is an extractor that makes the same recipe of everything, and counts.
-type chef struct {
+// fakeExtractor is an extractor that makes the same recipe of everything, and counts.
+type fakeExtractor struct {
 	extract func(ctx context.Context, in extract.Input) (recipe.Recipe, error)
 
 	mu    sync.Mutex
 	calls int
 }
 
-func (c *chef) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
+func (c *fakeExtractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	c.mu.Lock()
 	c.calls++
 	c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *chef) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, er
 	return soup(in), nil
 }
 
-func (c *chef) total() int {
+func (c *fakeExtractor) total() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.calls
@@ -120,9 +120,9 @@ func soup(in extract.Input) recipe.Recipe {
 	}
 }
 
-// keeper is a store that counts the recipes that are created, in front of the one of the bucket, and fails when the test
+// fakeStore is a store that counts the recipes that are created, in front of the one of the bucket, and fails when the test
 // wants it to.
-type keeper struct {
+type fakeStore struct {
 	store.Store
 
 	status    func() (*contracts.ImportStatus, error)
@@ -134,14 +134,14 @@ type keeper struct {
 	reported map[string][]contracts.ImportState
 }
 
-func (k *keeper) Status(ctx context.Context, id string) (*contracts.ImportStatus, error) {
+func (k *fakeStore) Status(ctx context.Context, id string) (*contracts.ImportStatus, error) {
 	if k.status != nil {
 		return k.status()
 	}
 	return k.Store.Status(ctx, id)
 }
 
-func (k *keeper) SetStatus(_ context.Context, id string, status contracts.ImportStatus) error {
+func (k *fakeStore) SetStatus(_ context.Context, id string, status contracts.ImportStatus) error {
 	if k.setStatus != nil {
 		if err := k.setStatus(status); err != nil {
 			return err
@@ -156,7 +156,7 @@ func (k *keeper) SetStatus(_ context.Context, id string, status contracts.Import
 	return nil
 }
 
-func (k *keeper) Create(ctx context.Context, d store.Draft) (string, error) {
+func (k *fakeStore) Create(ctx context.Context, d store.Draft) (string, error) {
 	if k.create != nil {
 		if err := k.create(ctx, d); err != nil {
 			return "", err
@@ -171,7 +171,7 @@ func (k *keeper) Create(ctx context.Context, d store.Draft) (string, error) {
 	return k.Store.Create(ctx, d)
 }
 
-func (k *keeper) reportedTo(id string) []contracts.ImportState {
+func (k *fakeStore) reportedTo(id string) []contracts.ImportState {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.reported[id])
@@ -183,9 +183,9 @@ type instance struct {
 
 	cutOff bool // it may complain when it stops
 
-	far     *far
-	chef    *chef
-	keeper  *keeper
+	source  *fakeSource
+	chef    *fakeExtractor
+	keeper  *fakeStore
 	js      jetstream.JetStream
 	recipes *store.Bucket
 }
@@ -202,12 +202,12 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mut
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
 	recipes, err := store.New(js, slog.New(slog.DiscardHandler))
 	check.OK(t, err)
-	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}, js: js, recipes: recipes}
+	i := &instance{source: &fakeSource{}, chef: &fakeExtractor{}, keeper: &fakeStore{Store: recipes}, js: js, recipes: recipes}
 	cfg := Config{Logger: slog.New(slog.DiscardHandler), Store: i.keeper}
 	for _, m := range mutate {
 		m(i, &cfg)
 	}
-	cfg.Fetcher, cfg.Extractor = i.far, Extractor{Extractor: i.chef, Name: "chef", Version: "1"}
+	cfg.Fetcher, cfg.Extractor = i.source, Extractor{Extractor: i.chef, Name: "chef", Version: "1"}
 	i.Service = check.Must(New(t.Context(), js, cfg))(t)
 	t.Cleanup(i.Close)
 	return i
@@ -279,8 +279,8 @@ func (i *instance) ready(t *testing.T, id string) store.Stored {
 	return check.Must(i.recipes.Get(t.Context(), j.RecipeID))(t)
 }
 
-// settled waits until the queue is empty, and returns the number of dead letters.
-func (i *instance) settled(t *testing.T) (letters uint64) {
+// deadLettersWhenIdle waits until the queue is empty, and returns the number of dead letters.
+func (i *instance) deadLettersWhenIdle(t *testing.T) (letters uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience())
 	defer cancel()
@@ -321,7 +321,7 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-var errFar = errors.New("the remote service is out of order")
+var errOutOfOrder = errors.New("the remote service is out of order")
 
 type fetchFunc = func(context.Context, source.Request, func(float64)) (*source.Material, error)
 
@@ -355,12 +355,12 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 		},
 		"the source fails": {
 			sabotage: func(i *instance) {
-				i.far.fetch = fetchFails(&source.Error{Code: failure.Network, Retryable: true, RetryAfter: time.Minute, Message: "no address"})
+				i.source.fetch = fetchFails(&source.Error{Code: failure.Network, Retryable: true, RetryAfter: time.Minute, Message: "no address"})
 			},
 			code: failure.Network, message: "no address", step: stepTranscript, attempts: 5, letters: 1, fetches: 5,
 		},
 		"extraction fails": {
-			sabotage: func(i *instance) { i.chef.extract = extractFails(errFar) },
+			sabotage: func(i *instance) { i.chef.extract = extractFails(errOutOfOrder) },
 			code:     failure.ExtractionFailed, message: "AI extraction failed: something went wrong", step: stepExtract, attempts: 1,
 			letters: 1, fetches: 1, extracted: 3,
 		},
@@ -382,7 +382,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 		"store fails": {
 			sabotage: func(i *instance) {
 				i.keeper.create = func(context.Context, store.Draft) error {
-					return &store.Error{Op: "create recipe", Status: 503, Retryable: true, Err: errFar}
+					return &store.Error{Op: "create recipe", Status: 503, Retryable: true, Err: errOutOfOrder}
 				}
 			},
 			code:    failure.StoreFailed,
@@ -393,7 +393,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			sabotage: func(i *instance) {
 				i.keeper.setStatus = func(s contracts.ImportStatus) error {
 					if s.Status == contracts.ImportRunning {
-						return errFar
+						return errOutOfOrder
 					}
 					return nil
 				}
@@ -414,9 +414,9 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			check.That(t,
 				j.Status == contracts.ImportFailed && j.Code == c.code && j.Error == c.message && j.Step == c.step && j.Attempt == c.attempts,
 				"failed as %+v", j.ImportStatus)
-			letters := i.settled(t)
+			letters := i.deadLettersWhenIdle(t)
 			check.That(t, letters == c.letters, "%d dead letters, want %d", letters, c.letters)
-			check.That(t, i.far.total() == c.fetches && i.chef.total() == c.extracted, "%d fetches, %d extractions", i.far.total(), i.chef.total())
+			check.That(t, i.source.total() == c.fetches && i.chef.total() == c.extracted, "%d fetches, %d extractions", i.source.total(), i.chef.total())
 			reported := i.keeper.reportedTo("j1")
 			check.That(t, reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v", reported)
 		})
@@ -427,15 +427,15 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 func TestWhatPassesIsTriedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
-		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-			if i.far.total() < 3 {
+		i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+			if i.source.total() < 3 {
 				return nil, &source.Error{Code: failure.Network, Retryable: true, Message: "no way there"}
 			}
 			return video(req.URL), nil
 		}
 		i.chef.extract = func(_ context.Context, in extract.Input) (recipe.Recipe, error) {
 			if i.chef.total() < 3 {
-				return recipe.Recipe{}, errFar
+				return recipe.Recipe{}, errOutOfOrder
 			}
 			return soup(in), nil
 		}
@@ -443,15 +443,15 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 		i.keeper.create = func(context.Context, store.Draft) error {
 			creates++
 			if creates < 4 {
-				return errFar
+				return errOutOfOrder
 			}
 			return nil
 		}
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
-		check.Equal(t, i.settled(t), 0, "dead letters")
-		check.That(t, i.far.total() == 3 && i.chef.total() == 3, "%d fetches, %d extractions", i.far.total(), i.chef.total())
+		check.Equal(t, i.deadLettersWhenIdle(t), 0, "dead letters")
+		check.That(t, i.source.total() == 3 && i.chef.total() == 3, "%d fetches, %d extractions", i.source.total(), i.chef.total())
 	})
 }
 
@@ -471,7 +471,7 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 				if refused%4 == 0 && time.Since(began) > 10*time.Minute {
 					back = time.Now()
 				}
-				return errFar
+				return errOutOfOrder
 			}
 			heard = time.Now()
 			return nil
@@ -484,7 +484,7 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 		check.That(t, reported[len(reported)-1] == contracts.ImportReady, "the store was told %v", reported)
 		took := heard.Sub(back)
 		check.That(t, took <= soon, "the store was told %s after it was back", took)
-		check.That(t, i.keeper.created["j1"] == 1 && i.far.total() == 1, "%d recipes, %d fetches", i.keeper.created["j1"], i.far.total())
+		check.That(t, i.keeper.created["j1"] == 1 && i.source.total() == 1, "%d recipes, %d fetches", i.keeper.created["j1"], i.source.total())
 	})
 }
 
@@ -512,11 +512,11 @@ func TestWhatTheStoreKnowsToHaveEndedIsSkipped(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		j := i.until(t, "j1")
-		check.That(t, j.Status == known.Status && j.RecipeID == known.RecipeID && j.Error == known.Error && i.far.total() == 0,
-			"%+v after %d fetches", j, i.far.total())
+		check.That(t, j.Status == known.Status && j.RecipeID == known.RecipeID && j.Error == known.Error && i.source.total() == 0,
+			"%+v after %d fetches", j, i.source.total())
 	}
 	i := newInstance(t, natstest.Server(t))
-	i.keeper.status = func() (*contracts.ImportStatus, error) { return nil, errFar }
+	i.keeper.status = func() (*contracts.ImportStatus, error) { return nil, errOutOfOrder }
 	i.work(t)
 	i.submit(t, job("j1", "v1"))
 	i.ready(t, "j1")
@@ -532,7 +532,7 @@ func TestAnotherJobUnderTheSameIDIsRefused(t *testing.T) {
 	i.work(t)
 	stored := i.ready(t, "j1")
 	check.That(t, strings.HasSuffix(stored.Recipe.Source.Ref, "v1"), "recipe of %s", stored.Recipe.Source.Ref)
-	check.Equal(t, i.settled(t), 1, "dead letters")
+	check.Equal(t, i.deadLettersWhenIdle(t), 1, "dead letters")
 }
 
 // A message that nobody can read blocks nobody.
@@ -549,14 +549,14 @@ func TestUnreadableMessagesAreDeadLettered(t *testing.T) {
 	i.work(t)
 	i.submit(t, job("j1", "v1"))
 	i.ready(t, "j1")
-	check.Equal(t, i.settled(t), uint64(len(bad)), "dead letters")
+	check.Equal(t, i.deadLettersWhenIdle(t), uint64(len(bad)), "dead letters")
 }
 
 func TestCancelBeforeAndDuring(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
 	begun := make(chan struct{})
-	i.far.fetch = func(ctx context.Context, _ source.Request, _ func(float64)) (*source.Material, error) {
+	i.source.fetch = func(ctx context.Context, _ source.Request, _ func(float64)) (*source.Material, error) {
 		close(begun)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -568,14 +568,14 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	i.submit(t, job("running", "v2"))
 	<-begun
 	check.OK(t, check.Err(i.Cancel(t.Context(), "running")))
-	check.Equal(t, i.settled(t), 0, "dead letters")
+	check.Equal(t, i.deadLettersWhenIdle(t), 0, "dead letters")
 	for _, id := range []string{"queued", "running"} {
 		j := i.until(t, id)
 		check.That(t, j.Status == contracts.ImportFailed && j.Code == failure.Cancelled, "%+v", j)
 		reported := i.keeper.reportedTo(id)
 		check.That(t, len(reported) != 0 && reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v of %s", reported, id)
 	}
-	check.Equal(t, i.far.total(), 1, "fetches")
+	check.Equal(t, i.source.total(), 1, "fetches")
 	check.ErrorIs(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
 }
 
@@ -591,7 +591,7 @@ func TestALostPushDoesNotKeepAWorkerAtACancelledJob(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
 			begun, over := make(chan struct{}), make(chan struct{})
-			i.far.fetch = func(ctx context.Context, _ source.Request, _ func(float64)) (*source.Material, error) {
+			i.source.fetch = func(ctx context.Context, _ source.Request, _ func(float64)) (*source.Material, error) {
 				close(begun)
 				<-ctx.Done()
 				close(over)
@@ -608,7 +608,7 @@ func TestALostPushDoesNotKeepAWorkerAtACancelledJob(t *testing.T) {
 			<-over
 			took := time.Since(began)
 			check.That(t, took <= 2*recheck, "it took %s", took)
-			check.Equal(t, i.settled(t), 0, "dead letters")
+			check.Equal(t, i.deadLettersWhenIdle(t), 0, "dead letters")
 		})
 	}
 }
@@ -632,7 +632,7 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		i := newInstance(t, srv)
 		i.chef.extract = func(_ context.Context, in extract.Input) (recipe.Recipe, error) {
 			if i.chef.total() == 1 {
-				return recipe.Recipe{}, extract.Failed(false, errFar, "the model refused")
+				return recipe.Recipe{}, extract.Failed(false, errOutOfOrder, "the model refused")
 			}
 			return soup(in), nil
 		}
@@ -644,7 +644,7 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		pauseFor(t.Context(), time.Minute)
 		i.publish(t, "jobs.import.normal.j1", "again", bodyOf(req)) // is no retry
 		i.submit(t, req)                                            // nor is this
-		i.settled(t)
+		i.deadLettersWhenIdle(t)
 		check.Equal(t, i.chef.total(), 1, "extractions")
 		j, err := i.Retry(t.Context(), "j1")
 		check.That(t, err == nil && j.Status == contracts.ImportQueued && j.Run == 2, "%+v, %v", j, err)
@@ -657,7 +657,7 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		j, err = i.Retry(t.Context(), "j1")
 		check.That(t, err == nil && j.Run == 3, "%+v, %v", j, err)
 		i.ready(t, "j1")
-		check.Equal(t, i.far.total(), 1, "the transcript was fetched, times")
+		check.Equal(t, i.source.total(), 1, "the transcript was fetched, times")
 		check.ErrorIs(t, check.Err(i.Retry(t.Context(), "j1")), ErrNotFailed)
 		check.ErrorIs(t, check.Err(i.Cancel(t.Context(), "j1")), ErrFinal)
 	})
@@ -667,7 +667,7 @@ func TestRetryIsAnotherRun(t *testing.T) {
 // that: however the first ends, the last status that the store gets is the right one.
 func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 	t.Parallel()
-	for _, arrives := range []error{nil, errFar} {
+	for _, arrives := range []error{nil, errOutOfOrder} {
 		t.Run(fmt.Sprint(arrives), func(t *testing.T) {
 			t.Parallel()
 			i := newInstance(t, natstest.Server(t))

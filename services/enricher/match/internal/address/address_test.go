@@ -33,8 +33,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// numbers are the verdicts about house numbers, as the tables have them.
-var numbers = map[string]address.NumberAgreement{
+// numberVerdicts are the verdicts about house numbers, as the tables have them.
+var numberVerdicts = map[string]address.NumberAgreement{
 	"differs": address.NumberDiffers, "near": address.NumberNear, "same": address.NumberSame, "unknown": address.NumberUnknown,
 }
 
@@ -45,7 +45,7 @@ func TestCompare(t *testing.T) {
 		a, b := address.Parse(row[2], nil), address.Parse(row[3], nil)
 		for range 2 {
 			g := address.Compare(&a, &b)
-			check.That(t, g.Comparable && verdict(g) == row[0] && g.Number == numbers[number] && g.Opposite == opposite,
+			check.That(t, g.Comparable && verdict(g) == row[0] && g.Number == numberVerdicts[number] && g.Opposite == opposite,
 				"%q and %q: %+v, want %s, %s", row[2], row[3], g, row[0], row[1])
 			a, b = b, a
 		}
@@ -104,7 +104,7 @@ func TestHouseRanges(t *testing.T) {
 		a, b := address.Parse(row[1]+" Main St", nil), address.Parse("Main Street "+row[2], nil)
 		for range 2 {
 			g := address.Compare(&a, &b)
-			check.That(t, g.Number == numbers[row[0]] && !(g.Street < 0.99), "%q and %q: %+v, want %s", row[1], row[2], g, row[0])
+			check.That(t, g.Number == numberVerdicts[row[0]] && !(g.Street < 0.99), "%q and %q: %+v, want %s", row[1], row[2], g, row[0])
 			a, b = b, a
 		}
 	}

@@ -37,16 +37,16 @@ func TestWordsCanBeFound(t *testing.T) {
 	look := func(table, w string) {
 		check.That(t, text.Fold(w) == w && !strings.ContainsAny(w, " .-'") && w != "", "%s: no text contains %q", table, w)
 	}
-	for w := range names {
+	for w := range names() {
 		look("names", w)
 	}
-	for w := range addresses {
+	for w := range addresses() {
 		look("addresses", w)
 	}
-	for w := range streetNames {
+	for w := range streetNames() {
 		look("street names", w)
 	}
-	for _, table := range []map[string]string{numbers, ordinals, cities} {
+	for _, table := range []map[string]string{numbers(), ordinals(), cities()} {
 		for w := range table {
 			look("numbers and cities", w)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
@@ -46,7 +47,7 @@ type Entry struct {
 
 // Name looks up a folded word of a name, with or without the Hebrew words for "the" and "and", which are written on to it.
 func Name(word string) (Entry, bool) {
-	if e, ok := names[word]; ok {
+	if e, ok := names()[word]; ok {
 		return e, ok
 	}
 	rest, and := strings.CutPrefix(word, "ו")
@@ -54,9 +55,9 @@ func Name(word string) (Entry, bool) {
 	if !and && !the {
 		return Entry{}, false
 	}
-	e, ok := names[rest]
+	e, ok := names()[rest]
 	if !ok && and && the { // a word that starts with the letter of the article
-		e, ok = names["ה"+rest]
+		e, ok = names()["ה"+rest]
 	}
 	return e, ok && len(rest) > 2
 }
@@ -64,7 +65,7 @@ func Name(word string) (Entry, bool) {
 //go:embed names.txt
 var namesText string
 
-var names = func() map[string]Entry {
+var names = sync.OnceValue(func() map[string]Entry {
 	kinds := map[string]Kind{"food": Food, "kitchen": Kitchen, "plain": Distinctive, "venue": Venue, "stop": Stop}
 	out := make(map[string]Entry, 1024)
 	for kind, words := range lines(namesText) {
@@ -73,7 +74,7 @@ var names = func() map[string]Entry {
 		}
 	}
 	return out
-}()
+})
 
 // lines yields the words of each line of a table, with the heading above it. A line that begins with // is a remark.
 func lines(table string) iter.Seq2[string, []string] {
@@ -113,13 +114,13 @@ func key(word string) string {
 
 // Number returns the value of a number word as digits: "five", "cinq" and "пять" are "5".
 func Number(word string) (string, bool) {
-	n, ok := numbers[word]
+	n, ok := numbers()[word]
 	return n, ok
 }
 
 // Ordinal returns the value of an ordinal word or of digits with an ordinal ending: "fifth", "5th", "5e" are "5".
 func Ordinal(word string) (string, bool) {
-	if n, ok := ordinals[strings.TrimPrefix(word, "ה")]; ok { // the Hebrew article
+	if n, ok := ordinals()[strings.TrimPrefix(word, "ה")]; ok { // the Hebrew article
 		return n, true
 	}
 	digits := 0
@@ -183,12 +184,15 @@ var numbersText string
 //go:embed ordinals.txt
 var ordinalsText string
 
-var numbers, ordinals = values(numbersText), values(ordinalsText)
+var (
+	numbers  = sync.OnceValue(func() map[string]string { return values(numbersText) })
+	ordinals = sync.OnceValue(func() map[string]string { return values(ordinalsText) })
+)
 
 // City returns the name that stands for all names of a city in comparisons, and reports whether the tables have the city. The word is
 // folded and without spaces. Two cities in the tables are the same only if their names are equal.
 func City(joined string) (name string, known bool) {
-	if c, ok := cities[joined]; ok {
+	if c, ok := cities()[joined]; ok {
 		return c, true
 	}
 	return joined, false
@@ -197,21 +201,21 @@ func City(joined string) (name string, known bool) {
 //go:embed cities.txt
 var citiesText string
 
-var cities = concepts(citiesText)
+var cities = sync.OnceValue(func() map[string]string { return concepts(citiesText) })
 
 // Region reports whether a folded word is a state, a province or a country, which addresses carry or leave out.
-func Region(word string) bool { return regions[word] }
+func Region(word string) bool { return regions()[word] }
 
 //go:embed regions.txt
 var regionsText string
 
-var regions = func() map[string]bool {
+var regions = sync.OnceValue(func() map[string]bool {
 	out := map[string]bool{}
 	for w := range strings.FieldsSeq(regionsText) {
 		out[key(w)] = true
 	}
 	return out
-}()
+})
 
 // BrandNumber reports whether a telephone number belongs to a brand and not to a place, such as a toll-free number. The number is
 // digits as written, with its trunk prefix at home or with its country code, without a plus or an international prefix.
@@ -219,7 +223,7 @@ func BrandNumber(digits string) bool {
 	masked := []byte(digits)
 	for i := len(masked) - 1; i > 0; i-- {
 		masked[i] = 'x'
-		if i <= longestBrand && brandNumbers[string(masked)] {
+		if i <= longestBrand && brandNumbers()[string(masked)] {
 			return true
 		}
 	}
@@ -227,12 +231,12 @@ func BrandNumber(digits string) bool {
 }
 
 // longestBrand is the most digits of a pattern in the table, country code included.
-const longestBrand = 8
+const longestBrand = 7
 
 //go:embed brands.txt
 var brandsText string
 
-var brandNumbers = func() map[string]bool {
+var brandNumbers = sync.OnceValue(func() map[string]bool {
 	out := map[string]bool{}
 	for _, words := range lines(brandsText) {
 		for _, pattern := range words[2:] {
@@ -243,7 +247,7 @@ var brandNumbers = func() map[string]bool {
 		}
 	}
 	return out
-}()
+})
 
 // Part is the role of a word of an address.
 type Part uint8
@@ -277,14 +281,14 @@ type AddressWord struct {
 
 // Address looks up a folded word of an address.
 func Address(word string) (AddressWord, bool) {
-	w, ok := addresses[word]
+	w, ok := addresses()[word]
 	return w, ok
 }
 
 //go:embed addresses.txt
 var addressesText string
 
-var addresses = func() map[string]AddressWord {
+var addresses = sync.OnceValue(func() map[string]AddressWord {
 	parts := map[string]Part{
 		"building": Building, "cross": Cross, "direction": Direction, "filler": Filler, "mark": NumberMark, "type": Type, "unit": Unit,
 	}
@@ -295,7 +299,7 @@ var addresses = func() map[string]AddressWord {
 		}
 	}
 	return out
-}()
+})
 
 // StreetType returns a bit for a canonical word for street that tells two streets with one name apart, and 0 for others, such as
 // those for a road out of town or a promenade, which are translated freely.
@@ -332,11 +336,11 @@ var suffixes = []string{
 // streets do not translate, as most are. Translations of a street's name agree in these words only: "King George",
 // "Independence Road", "Red Square".
 func StreetName(word string) string {
-	if c, ok := streetNames[word]; ok {
+	if c, ok := streetNames()[word]; ok {
 		return c
 	}
 	if rest, ok := strings.CutPrefix(word, "ה"); ok { // the Hebrew article
-		if c, ok := streetNames[rest]; ok {
+		if c, ok := streetNames()[rest]; ok {
 			return c
 		}
 	}
@@ -349,4 +353,4 @@ func StreetName(word string) string {
 //go:embed streets.txt
 var streetsText string
 
-var streetNames = concepts(streetsText)
+var streetNames = sync.OnceValue(func() map[string]string { return concepts(streetsText) })

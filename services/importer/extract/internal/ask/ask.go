@@ -11,11 +11,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/internal/retry"
@@ -311,7 +311,7 @@ func Object(answer string) []byte {
 }
 
 // number matches the number at the beginning of a line.
-var number = regexp.MustCompile(`^\s*(?:[-*•]|(?:(?i:step)\s*)?\d{1,2}[.):])\s+`)
+var number = lazyregexp.New(`^\s*(?:[-*•]|(?:(?i:step)\s*)?\d{1,2}[.):])\s+`)
 
 // objects makes objects with one member of a text, by its lines, and of the texts in a list. It returns anything else as it is.
 func objects(list json.RawMessage, member string) json.RawMessage {

@@ -29,7 +29,7 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	if at(ws, i-1) == ":" && i > 1 && ws[i-2].End == ws[i].Start-1 { // "1:30 hours"
 		return Duration{}, 0
 	}
-	if alone := timeUnits[at(ws, i)].implied; used == 0 && alone > 0 {
+	if alone := known().times[at(ws, i)].implied; used == 0 && alone > 0 {
 		n, used = Number{Min: alone, Max: alone}, 0
 	} else if used == 0 {
 		return Duration{}, 0
@@ -158,8 +158,8 @@ func isAnd(ws []words.Word, i int) bool {
 	if i >= len(ws) || ws[i].Reading != "" {
 		return false
 	}
-	for _, known := range vocabulary {
-		if p, used := known.at(ws[:i+1], i); used == 1 && p.reading == "and" {
+	for _, spoken := range known().vocabulary {
+		if p, used := spoken.at(ws[:i+1], i); used == 1 && p.reading == "and" {
 			return true
 		}
 	}

@@ -3,16 +3,17 @@ package measure
 import (
 	"cmp"
 	_ "embed"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 	"golang.org/x/text/number"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
@@ -60,13 +61,18 @@ func (p phrases) at(ws []words.Word, i int) (phrase, int) {
 // unclear is the reading of a unit that has different meanings in different languages, where the language is not known.
 const unclear = "unclear unit"
 
-// vocabulary has the phrases of each language. The one of "" has those of all languages that mean nothing else in another.
-// timeUnits are the units of time.
-var vocabulary, units, timeUnits = parseTables()
+// tables has the words of all languages.
+type tables struct {
+	vocabulary map[string]phrases // of each language; "" has the phrases of all languages that mean nothing else in another
+	units      phrases
+	times      map[string]Unit // the units of time
+}
 
-func parseTables() (vocabulary map[string]phrases, units phrases, times map[string]Unit) {
-	vocabulary, times = map[string]phrases{"": {}}, map[string]Unit{}
-	units = phrases{unclear: {{words: []string{unclear}, unit: Unit{Class: Unclear}}}}
+var known = sync.OnceValue(parseTables)
+
+func parseTables() *tables {
+	vocabulary, times := map[string]phrases{"": {}}, map[string]Unit{}
+	units := phrases{unclear: {{words: []string{unclear}, unit: Unit{Class: Unclear}}}}
 	for tag, entry := range words.Lists(wordsText) {
 		if vocabulary[tag] == nil {
 			vocabulary[tag] = phrases{}
@@ -92,17 +98,17 @@ func parseTables() (vocabulary map[string]phrases, units phrases, times map[stri
 		case !some:
 			units.add(form, phrase{unit: u})
 		}
-		for tag, known := range vocabulary {
+		for tag, spoken := range vocabulary {
 			switch {
 			case !some:
 			case slices.Contains(strings.Split(languages, ","), tag):
-				known.add(form, phrase{reading: u.Name})
+				spoken.add(form, phrase{reading: u.Name})
 			case u.seconds == 0 && (tag == "" || len(form) == 1):
-				known.add(form, phrase{reading: unclear})
+				spoken.add(form, phrase{reading: unclear})
 			}
 		}
 	}
-	return vocabulary, units, times
+	return &tables{vocabulary: vocabulary, units: units, times: times}
 }
 
 // formWords returns the words of a form in a table, in lower case.
@@ -136,9 +142,10 @@ func languageOf(page language.Tag, text string) (tag string) {
 // unit, has the reading "?", which no reader takes.
 func SplitIn(tag, text string) []words.Word {
 	parsed, _ := language.Parse(tag)
-	known, ok := vocabulary[languageOf(parsed, text)]
+	vocabulary := known().vocabulary
+	spoken, ok := vocabulary[languageOf(parsed, text)]
 	if !ok {
-		known = vocabulary[""]
+		spoken = vocabulary[""]
 	}
 	ws := Split(text)
 	out := make([]words.Word, 0, len(ws)+4)
@@ -148,7 +155,7 @@ func SplitIn(tag, text string) []words.Word {
 			ws = slices.Replace(ws, i, i+1, first, rest)
 		}
 		w, used := ws[i], 1
-		if p, n := known.at(ws, i); n > 0 && w.Reading == "" {
+		if p, n := spoken.at(ws, i); n > 0 && w.Reading == "" {
 			used = n
 			w.End, w.Reading = ws[i+n-1].End, p.reading
 			w.Text, w.Lower = text[w.Start:w.End], strings.ToLower(words.Join(ws[i:i+n]))
@@ -168,10 +175,10 @@ func SplitIn(tag, text string) []words.Word {
 }
 
 // elisions are the words that French and Italian join to the next one.
-var elisions = regexp.MustCompile(`^(?:d|l|un|dell|mezz)'`)
+var elisions = lazyregexp.New(`^(?:d|l|un|dell|mezz)'`)
 
 // fractions are the parts that Russian and German join to their unit.
-var fractions = regexp.MustCompile(`^(?:пол|dreiviertel|viertel)`)
+var fractions = lazyregexp.New(`^(?:пол|dreiviertel|viertel)`)
 
 // elided takes apart "d'un", "полстакана" and "viertelstunde".
 func elided(w words.Word) (first, rest words.Word, ok bool) {
@@ -209,9 +216,9 @@ func separatorsOf(tag language.Tag) (s separators) {
 }
 
 var (
-	threeDigits = regexp.MustCompile(`^([1-9]\d{0,2})([.,])(\d{3})$`)
-	threeAtEnd  = regexp.MustCompile(`^(?:\d{1,3}[.,])?\d{3}$`)
-	whole       = regexp.MustCompile(`^\d{1,3}$`)
+	threeDigits = lazyregexp.New(`^([1-9]\d{0,2})([.,])(\d{3})$`)
+	threeAtEnd  = lazyregexp.New(`^(?:\d{1,3}[.,])?\d{3}$`)
+	whole       = lazyregexp.New(`^\d{1,3}$`)
 )
 
 // readDigits sets the readings of numbers in digits, and joins those with spaces inside: "3 / 4", "1 500 g", ".5".

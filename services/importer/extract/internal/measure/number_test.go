@@ -128,7 +128,7 @@ func TestReadAmount(t *testing.T) {
 func TestUnitsAreRead(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
-	for _, list := range units {
+	for _, list := range known().units {
 		for _, e := range list {
 			if e.unit.Class != Unclear {
 				names[e.unit.Name] = true

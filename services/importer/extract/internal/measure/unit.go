@@ -4,13 +4,13 @@ import (
 	_ "embed"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -75,16 +75,20 @@ func newUnit(name, implied string) (u Unit) {
 	return u
 }
 
-func isUnit(text string) bool { return len(units[text]) > 0 || timeUnits[text].seconds > 0 }
+func isUnit(text string) bool {
+	t := known()
+	return len(t.units[text]) > 0 || t.times[text].seconds > 0
+}
 
 // seconds returns the length of the unit of time at i, 0 for another word.
 func seconds(ws []words.Word, i int) float64 { return timeUnit(ws, i).seconds }
 
 func timeUnit(ws []words.Word, i int) Unit {
-	if u := timeUnits[at(ws, i)]; u.seconds > 0 || i < 0 || i >= len(ws) {
+	times := known().times
+	if u := times[at(ws, i)]; u.seconds > 0 || i < 0 || i >= len(ws) {
 		return u
 	}
-	return timeUnits[ws[i].Lower]
+	return times[ws[i].Lower]
 }
 
 // sizes has the words that may stand between a number and its unit.
@@ -121,6 +125,7 @@ func unitAt(ws []words.Word, i int) (Unit, int) {
 	if ws[i].Text == "T" && !(at(ws, i+1) == "-" && ws[i+1].Start == ws[i].End) { // T is a tablespoon, t a teaspoon
 		return Unit{Name: "tablespoon", Class: Measured}, 1
 	}
+	units := known().units
 	entry, used := units.at(ws, i)
 	if e := units[ws[i].Reading]; used < 2 && len(e) > 0 && ws[i].Text != "T" { // the language of the text decides
 		return e[len(e)-1].unit, 1
@@ -428,7 +433,7 @@ func unglue(out []words.Word, w words.Word, beforeNumber bool) []words.Word {
 		under, _ := parseNumeral(m[1])
 		over, _ := parseNumeral(m[2])
 		out[len(out)-1].Reading = fmt.Sprintf("%g/%g", over, under)
-	} else if m := koreanNumber.FindStringSubmatch(w.Text); len(m) > 0 && len(units[m[2]]) > 0 {
+	} else if m := koreanNumber.FindStringSubmatch(w.Text); len(m) > 0 && len(known().units[m[2]]) > 0 {
 		out, w = cutOff(out, w, len(m[1]), words.Letters)
 	}
 	if afterNumber(out, w) {
@@ -475,8 +480,8 @@ func unglueNumber(out []words.Word, w words.Word) ([]words.Word, words.Word) {
 }
 
 var (
-	spelledFraction = regexp.MustCompile(`^([一二三四五六七八九十]+)分[の之]([一二三四五六七八九十]+)`)
-	koreanNumber    = regexp.MustCompile(`^([반한두세네])(\p{Hangul}+)$`)
+	spelledFraction = lazyregexp.New(`^([一二三四五六七八九十]+)分[の之]([一二三四五六七八九十]+)`)
+	koreanNumber    = lazyregexp.New(`^([반한두세네])(\p{Hangul}+)$`)
 )
 
 func isLatin(r rune) bool { return unicode.Is(unicode.Latin, r) }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -79,7 +80,7 @@ func (d *Document) parts() iter.Seq[*Sentence] {
 var stemsText string
 
 // stemWeights are the terms of the stems in the log-odds, before multiplication by the share in said.
-var stemWeights = parseStems(stemsText)
+var stemWeights = sync.OnceValue(func() map[string]float64 { return parseStems(stemsText) })
 
 func parseStems(text string) map[string]float64 {
 	out := map[string]float64{}
@@ -94,7 +95,7 @@ func parseStems(text string) map[string]float64 {
 func said(s *Sentence) float64 {
 	sum, seen := 0.0, map[string]bool{}
 	for _, stem := range s.Stems {
-		if weight, known := stemWeights[stem]; known && !seen[stem] {
+		if weight, known := stemWeights()[stem]; known && !seen[stem] {
 			seen[stem] = true
 			sum += weight
 		}

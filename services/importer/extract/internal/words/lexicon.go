@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed foods.txt
@@ -35,11 +36,11 @@ const (
 )
 
 var (
-	verbs  = parseVerbs(verbsText)
-	foods  = parsePhrases(foodsText)
-	things = parsePhrases(thingsText)
+	verbs  = sync.OnceValue(func() map[string]Force { return parseVerbs(verbsText) })
+	foods  = sync.OnceValue(func() phrases { return parsePhrases(foodsText) })
+	things = sync.OnceValue(func() phrases { return parsePhrases(thingsText) })
 
-	domains, doubtful = parseDomains(domainsText)
+	domains = sync.OnceValues(func() (subjects phrases, doubtful map[string]bool) { return parseDomains(domainsText) })
 )
 
 // phrases maps the stem of the first word to the phrases that begin with it.
@@ -107,26 +108,32 @@ func parseDomains(text string) (subjects phrases, doubtful map[string]bool) {
 }
 
 // Verb returns the force of a stem as a verb of the kitchen.
-func Verb(stem string) Force { return verbs[stem] }
+func Verb(stem string) Force { return verbs()[stem] }
 
 // Food returns the number of stems from i on that name a food, and reports whether the name needs another food before
 // it.
 func Food(stems []string, i int) (used int, dependent bool) {
-	kind, used := foods.at(stems, i)
+	kind, used := foods().at(stems, i)
 	return used, kind == "+"
 }
 
 // Thing returns the kind of a word or a phrase at i: "vessel", "story", ...; "" for none.
 func Thing(stems []string, i int) string {
-	kind, _ := things.at(stems, i)
+	kind, _ := things().at(stems, i)
 	return kind
 }
 
 // Domain returns the subject that a word or a phrase at i belongs to: "kitchen", "computing", ...; "" when none.
-func Domain(stems []string, i int) (subject string, used int) { return domains.at(stems, i) }
+func Domain(stems []string, i int) (subject string, used int) {
+	subjects, _ := domains()
+	return subjects.at(stems, i)
+}
 
 // Doubtful reports whether a food is a word with other meanings, such as "port" and "chip".
-func Doubtful(food []string) bool { return len(food) == 1 && doubtful[food[0]] }
+func Doubtful(food []string) bool {
+	_, doubtful := domains()
+	return len(food) == 1 && doubtful[food[0]]
+}
 
 func (p phrases) at(stems []string, i int) (kind string, used int) {
 	if i < 0 || i >= len(stems) {

@@ -4,7 +4,6 @@
 package words
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/kljensen/snowball/english"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // Word is a word, a number or a mark of a text.
@@ -112,7 +113,7 @@ func Plain(text string) string {
 }
 
 // raised matches a fraction of small digits, which follow a whole number without a space.
-var raised = regexp.MustCompile(`[⁰¹²³⁴⁵⁶⁷⁸⁹]+[⁄/∕][₀₁₂₃₄₅₆₇₈₉]+`)
+var raised = lazyregexp.New(`[⁰¹²³⁴⁵⁶⁷⁸⁹]+[⁄/∕][₀₁₂₃₄₅₆₇₈₉]+`)
 
 // zeros has the digits 0 of the scripts whose digits Plain replaces by ASCII digits.
 var zeros = []rune{'٠', '۰', '०', '০', '๐'}
@@ -176,7 +177,7 @@ func digitsEnd(text string, i int) int {
 }
 
 // thousand matches the three digits after an apostrophe that groups them.
-var thousand = regexp.MustCompile(`^\d{3}(?:\D|$)`)
+var thousand = lazyregexp.New(`^\d{3}(?:\D|$)`)
 
 func endingAt(text string) int {
 	for _, e := range endings[1:] {
@@ -279,7 +280,7 @@ func Set(list string) map[string]bool {
 	return out
 }
 
-var patterns = regexp.MustCompile(`(?i)` + strings.Join([]string{
+var patterns = lazyregexp.New(`(?i)` + strings.Join([]string{
 	`\b(ignore|disregard|forget|override|bypass)\b.{0,40}\b(instructions?|prompts?|rules|guidelines|directions|(above|before) text)\b`,
 	`\b(ignore|disregard|forget)\b.{0,20}\b(everything|anything|all|what)\b.{0,20}\b(above|before|previous|earlier|prior)\b`,
 	`\b(system|developer|hidden) (prompt|message|instructions?)\b`,

@@ -7,17 +7,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"image/jpeg"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
@@ -39,7 +40,7 @@ type Config struct {
 // Reader runs the program.
 type Reader struct{ config Config }
 
-var languages = regexp.MustCompile(`^[A-Za-z][A-Za-z_/]{0,30}(\+[A-Za-z][A-Za-z_/]{0,30})*$`)
+var languages = lazyregexp.New(`^[A-Za-z][A-Za-z_/]{0,30}(\+[A-Za-z][A-Za-z_/]{0,30})*$`)
 
 // New returns a reader, or an error that wraps exec.ErrNotFound when the program is missing. It runs the program
 // once, for the list of its languages.
@@ -158,13 +159,13 @@ type Line struct {
 }
 
 // crowded matches a mixed number whose space was not recognised: "11/2" for "1 1/2".
-var crowded = regexp.MustCompile(`^(\d+)(\d)([/⁄]\d+)(.*)$`)
+var crowded = lazyregexp.New(`^(\d+)(\d)([/⁄]\d+)(.*)$`)
 
 // slashed matches a number with a slashed zero, which is read as another character: "35@".
-var slashed = regexp.MustCompile(`^(\d+@[\d@]*|@+\d[\d@]*)$`)
+var slashed = lazyregexp.New(`^(\d+@[\d@]*|@+\d[\d@]*)$`)
 
 // vulgar matches what the program makes of a fraction in one character, at the place of an amount: "%", "Y2" and "1%" for "½" and "1½".
-var vulgar = regexp.MustCompile(`^\d*[^\pL\pN]?(?:[%¥].{0,3}|[YV](?:[^\pL].?|\pL[^\pL]?)?)$`)
+var vulgar = lazyregexp.New(`^\d*[^\pL\pN]?(?:[%¥].{0,3}|[YV](?:[^\pL].?|\pL[^\pL]?)?)$`)
 
 // word is a word with its place, in pixels.
 type word struct {
@@ -281,7 +282,10 @@ const (
 )
 
 // Converter makes JPEGs of the photos of telephones, which are HEIC.
-type Converter struct{ config Config }
+type Converter struct {
+	config Config
+	most   time.Duration // of processor time
+}
 
 // NewConverter returns a converter that runs the program of libheif, or an error that wraps exec.ErrNotFound when the program is
 // missing. It does not use the languages and the path of the configuration.
@@ -291,20 +295,20 @@ func NewConverter(config Config) (*Converter, error) {
 		return nil, fmt.Errorf("source: the program heif-convert, which reads HEIC, is missing: %w", err)
 	}
 	config.Path = path
-	return &Converter{config: config}, nil
+	return &Converter{config: config, most: maxConverting}, nil
 }
 
 // JPEG returns the first image of a HEIC as a JPEG, upright, and the rest of MaxCPU. The program makes a JPEG of every image: one that
 // was made before its time ended is taken. The errors are those of [Reader.Read].
-func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg []byte, left time.Duration, err error) {
-	command := program.Command{Args: []string{"-q", "85", "photo", "photo.jpg"}, MaxCPU: maxConverting, MaxFile: maxJPEG}
+func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (photo []byte, left time.Duration, err error) {
+	command := program.Command{Args: []string{"-q", "85", "photo", "photo.jpg"}, MaxCPU: c.most, MaxFile: maxJPEG}
 	err = c.config.inFolder(ctx, jobID, heic, command, func(root *os.Root, result *program.Result, failed error) (err error) {
 		left = (MaxCPU - result.CPU).Truncate(time.Second)
-		jpeg, err = root.ReadFile("photo.jpg")
+		photo, err = root.ReadFile("photo.jpg")
 		if errors.Is(err, fs.ErrNotExist) { // the program numbers the files of several images
-			jpeg, err = root.ReadFile("photo-1.jpg")
+			photo, err = root.ReadFile("photo-1.jpg")
 		}
-		if failed != nil && !(errors.Is(failed, program.ErrCPU) && bytes.HasSuffix(jpeg, []byte("\xff\xd9"))) { // its end
+		if failed != nil && !(errors.Is(failed, program.ErrCPU) && bytes.HasSuffix(photo, []byte("\xff\xd9"))) { // its end
 			return failed
 		}
 		return err
@@ -312,7 +316,26 @@ func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg [
 	if err != nil {
 		return nil, 0, fmt.Errorf("source: make a JPEG of a HEIC: %w", err)
 	}
-	return jpeg, left, nil
+	turned(photo, heic)
+	return photo, left, nil
+}
+
+// turned sets the EXIF orientation of a JPEG to 1 if the program has turned or mirrored the pixels as the HEIC declares: libheif 1.15
+// copies the orientation all the same, and the photo would be turned twice. Versions before 1.14 do not turn a photo with an orientation.
+// A JPEG that has to be turned by 90 degrees is then as wide as the HEIC declares.
+func turned(photo, heic []byte) {
+	value, order := orientationIn(photo)
+	head := heic[:min(len(heic), maxHead)]
+	turns := bytes.Contains(head, []byte("\x00\x00\x00\x09irot")) || bytes.Contains(head, []byte("\x00\x00\x00\x09imir"))
+	if value == nil || !turns {
+		return
+	}
+	width, height := SizeOfHEIC(heic)
+	size, err := jpeg.DecodeConfig(bytes.NewReader(photo))
+	if order.Uint16(value) > 4 && width != height && err == nil && size.Width == width {
+		return
+	}
+	order.PutUint16(value, 1)
 }
 
 // SizeOfHEIC returns the largest size that the head of a HEIC declares for an image, zero when it declares none.

@@ -82,11 +82,16 @@ func upright(ctx context.Context, photo []byte) ([]byte, error) {
 
 // greyOf returns an image without its colours, on white.
 func greyOf(in image.Image) *image.Gray {
-	if y, ok := in.(*image.YCbCr); ok {
-		return &image.Gray{Pix: y.Y, Stride: y.YStride, Rect: y.Rect}
+	switch in := in.(type) {
+	case *image.Gray:
+		return in
+	case *image.YCbCr:
+		return &image.Gray{Pix: in.Y, Stride: in.YStride, Rect: in.Rect}
 	}
 	out := image.NewGray(in.Bounds())
-	draw.Draw(out, out.Rect, image.White, image.Point{}, draw.Src)
+	for i := range out.Pix {
+		out.Pix[i] = math.MaxUint8
+	}
 	draw.Draw(out, out.Rect, in, in.Bounds().Min, draw.Over)
 	return out
 }
@@ -106,6 +111,15 @@ func (v view) size() (w, h int) {
 	return v.grey.Rect.Dx(), v.grey.Rect.Dy()
 }
 
+// one is 1 as a number with fixed point. The places of pixels are such numbers: a photo has some hundred million samples.
+const (
+	bits = 20
+	one  = int64(1) << bits
+)
+
+// place is a point of the stored image, in numbers with fixed point.
+type place struct{ x, y int64 }
+
 // draw returns the image in its orientation, reduced by a factor, and turned counterclockwise about its middle by
 // degrees.
 func (v view) draw(factor, degrees float64) *image.Gray {
@@ -113,25 +127,47 @@ func (v view) draw(factor, degrees float64) *image.Gray {
 	out := image.NewGray(image.Rect(0, 0, max(1, int(float64(w)/factor)), max(1, int(float64(h)/factor))))
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
 	midX, midY := float64(out.Rect.Dx())/2, float64(out.Rect.Dy())/2
+	locate := func(x, y float64) place { // of a point of out
+		dx, dy := (x+0.5-midX)*factor, (y+0.5-midY)*factor
+		return v.stored(float64(w)/2+cos*dx-sin*dy, float64(h)/2+sin*dx+cos*dy)
+	}
 	side := max(factor, v.blur)
 	samples := int(math.Ceil(side)) // in each direction; their mean has less noise than one sample
-	offset := func(n int) float64 { return ((float64(n)+0.5)/float64(samples) - 0.5) * side }
-	for y := range out.Rect.Dy() {
-		for x := range out.Rect.Dx() {
-			sum := 0.0
-			for n := range samples * samples {
-				dx := (float64(x)+0.5-midX)*factor + offset(n%samples)
-				dy := (float64(y)+0.5-midY)*factor + offset(n/samples)
-				sum += v.at(float64(w)/2+cos*dx-sin*dy, float64(h)/2+sin*dx+cos*dy)
+	offset := func(n int) float64 { return ((float64(n)+0.5)/float64(samples) - 0.5) * side / factor }
+	origin, next := locate(0, 0), locate(1, 0)
+	if side == 1 && degrees == 0 { // each place is that of a pixel
+		step := int((next.y-origin.y)>>bits)*v.grey.Stride + int((next.x-origin.x)>>bits)
+		for y := range h {
+			first := locate(0, float64(y))
+			from, row := int(first.y>>bits)*v.grey.Stride+int(first.x>>bits), out.Pix[y*out.Stride:][:w]
+			for x := range row {
+				row[x] = v.grey.Pix[from+x*step]
 			}
-			out.Pix[y*out.Stride+x] = uint8(math.Round(sum / float64(samples*samples)))
+		}
+		return out
+	}
+	around := make([]place, samples*samples)
+	for n := range around {
+		sample := locate(offset(n%samples), offset(n/samples))
+		around[n] = place{sample.x - origin.x, sample.y - origin.y}
+	}
+	all := one * one * int64(len(around))
+	for y := range out.Rect.Dy() {
+		p := locate(0, float64(y))
+		for x := range out.Rect.Dx() {
+			sum := all / 2 // rounds
+			for _, sample := range around {
+				sum += v.at(p.x+sample.x, p.y+sample.y)
+			}
+			out.Pix[y*out.Stride+x] = uint8(sum / all)
+			p.x, p.y = p.x+next.x-origin.x, p.y+next.y-origin.y
 		}
 	}
 	return out
 }
 
-// at returns the brightness at a point, interpolated from the four pixels around it. Outside the image it is white.
-func (v view) at(x, y float64) float64 {
+// stored returns the place in the stored image of a point of the image in its orientation, in pixels from the middle of the first.
+func (v view) stored(x, y float64) place {
 	w, h := float64(v.grey.Rect.Dx()), float64(v.grey.Rect.Dy())
 	switch v.orientation {
 	case 2:
@@ -149,17 +185,22 @@ func (v view) at(x, y float64) float64 {
 	case 8:
 		x, y = w-y, x
 	}
-	x, y = x-0.5, y-0.5
-	left, top := math.Floor(x), math.Floor(y)
+	return place{int64(math.Round((x - 0.5) * float64(one))), int64(math.Round((y - 0.5) * float64(one)))}
+}
+
+// at returns the brightness at a place, interpolated from the four pixels around it, times one squared. Outside the image it is white.
+func (v view) at(x, y int64) int64 {
+	w, h, stride := v.grey.Rect.Dx(), v.grey.Rect.Dy(), v.grey.Stride
+	left, top := int(x>>bits), int(y>>bits)
 	if left < -1 || top < -1 || left >= w || top >= h {
-		return math.MaxUint8
+		return one * one * math.MaxUint8
 	}
-	fx, fy := x-left, y-top
-	pixel := func(x, y float64) float64 {
-		i, j := min(max(int(x), 0), int(w)-1), min(max(int(y), 0), int(h)-1)
-		return float64(v.grey.Pix[j*v.grey.Stride+i])
-	}
-	return (1-fy)*((1-fx)*pixel(left, top)+fx*pixel(left+1, top)) + fy*((1-fx)*pixel(left, top+1)+fx*pixel(left+1, top+1))
+	x, y = x&(one-1), y&(one-1)
+	from, to := max(top, 0)*stride, min(top+1, h-1)*stride
+	first, second := max(left, 0), min(left+1, w-1)
+	pix := v.grey.Pix
+	return (one-y)*((one-x)*int64(pix[from+first])+x*int64(pix[from+second])) +
+		y*((one-x)*int64(pix[to+first])+x*int64(pix[to+second]))
 }
 
 // noise returns the standard deviation of the noise in an image, from the median of the residue without its edges and slopes (J.
@@ -263,6 +304,14 @@ func scans(photo []byte) (n int, progressive bool) {
 
 // orientation returns the EXIF orientation of a JPEG, 1 when there is none.
 func orientation(photo []byte) int {
+	if value, order := orientationIn(photo); value != nil {
+		return int(order.Uint16(value))
+	}
+	return 1
+}
+
+// orientationIn returns the bytes of a JPEG that are its EXIF orientation, and their order; nil when there is none.
+func orientationIn(photo []byte) ([]byte, binary.ByteOrder) {
 	for at := 2; at+4 <= len(photo) && photo[0] == 0xFF && photo[1] == 0xD8 && photo[at] == 0xFF; {
 		size := int(binary.BigEndian.Uint16(photo[at+2:]))
 		end := at + 2 + size
@@ -274,14 +323,14 @@ func orientation(photo []byte) int {
 		}
 		at = end
 	}
-	return 1
+	return nil, nil
 }
 
-// tagOrientation returns the orientation in EXIF data, which have the form of a TIFF file.
-func tagOrientation(tiff []byte) int {
+// tagOrientation is orientationIn for EXIF data, which have the form of a TIFF file.
+func tagOrientation(tiff []byte) ([]byte, binary.ByteOrder) {
 	const tag, entry = 0x0112, 12
 	if len(tiff) < 8 {
-		return 1
+		return nil, nil
 	}
 	var order binary.ByteOrder = binary.LittleEndian
 	if tiff[0] == 'M' {
@@ -289,14 +338,14 @@ func tagOrientation(tiff []byte) int {
 	}
 	at := uint64(order.Uint32(tiff[4:]))
 	if at+2 > uint64(len(tiff)) {
-		return 1
+		return nil, nil
 	}
 	for n := order.Uint16(tiff[at:]); n > 0 && at+2+entry <= uint64(len(tiff)); n, at = n-1, at+entry {
 		if e := tiff[at+2 : at+2+entry]; order.Uint16(e) == tag {
 			if value := int(order.Uint16(e[8:])); value >= 1 && value <= 8 {
-				return value
+				return e[8:10], order
 			}
 		}
 	}
-	return 1
+	return nil, nil
 }

@@ -3,10 +3,11 @@ package page
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // damaged is the property under which an object has the faults found within it.
@@ -32,18 +33,18 @@ type lenient struct {
 
 var (
 	// spaces matches spaces, comments, and what hides data from old browsers and XML parsers.
-	spaces = regexp.MustCompile(`^(?:[\s\p{Z}\p{Cc}\x{feff}]|(?://|/\*)?\s*(?:<!--|-->|<!\[CDATA\[|\]\]>)\s*(?:\*/)?|//[^\n]*|` +
+	spaces = lazyregexp.New(`^(?:[\s\p{Z}\p{Cc}\x{feff}]|(?://|/\*)?\s*(?:<!--|-->|<!\[CDATA\[|\]\]>)\s*(?:\*/)?|//[^\n]*|` +
 		`(?s:/\*.*?(?:\*/|$)))*`)
 
 	// member matches the name of a field with its colon.
-	member = regexp.MustCompile(`^(?:"((?:[^"\\\n]|\\.){0,100})"|'([^'\n]{0,100})'|([@$\w]+))\s*:`)
+	member = lazyregexp.New(`^(?:"((?:[^"\\\n]|\\.){0,100})"|'([^'\n]{0,100})'|([@$\w]+))\s*:`)
 
 	// follows matches the text after a comma that continues a list, and bare a value without quotes.
-	follows = regexp.MustCompile(`^(?:["'{\[\],]|-?\w[\w.+-]*\s*[,\]]|$)`)
-	bare    = regexp.MustCompile(`^[^\s,:"'{}\[\]]*`)
+	follows = lazyregexp.New(`^(?:["'{\[\],]|-?\w[\w.+-]*\s*[,\]]|$)`)
+	bare    = lazyregexp.New(`^[^\s,:"'{}\[\]]*`)
 
 	// escape matches an escape of JSON, or of JavaScript alone.
-	escape = regexp.MustCompile(`^\\(?:["\\/bfnrt]|u[[:xdigit:]]{4}|x([[:xdigit:]]{2}))`)
+	escape = lazyregexp.New(`^\\(?:["\\/bfnrt]|u[[:xdigit:]]{4}|x([[:xdigit:]]{2}))`)
 )
 
 // values reads the values of the script.

@@ -6,8 +6,9 @@ import (
 	"bytes"
 	"cmp"
 	"net/url"
-	"regexp"
 	"strings"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // Page is the content of a page.
@@ -115,7 +116,7 @@ func (r *reader) linked(script string) {
 }
 
 // refresh matches the content of a meta element that leads to another page: 0; url='/cake'.
-var refresh = regexp.MustCompile(`(?i)^\s*[\d.]+\s*[;,]\s*(?:url\s*=\s*)?["']?([^\s"']+)`)
+var refresh = lazyregexp.New(`(?i)^\s*[\d.]+\s*[;,]\s*(?:url\s*=\s*)?["']?([^\s"']+)`)
 
 func (p *Page) meta(attrs attributes) {
 	content := attrs["content"]

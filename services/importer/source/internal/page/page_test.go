@@ -66,16 +66,16 @@ func TestLanguageOfPage(t *testing.T) {
 	}
 }
 
-const whole = `"recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":"Mix.\nBake."`
+const ingredientsAndSteps = `"recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":"Mix.\nBake."`
 
 func TestRecipeOfPage(t *testing.T) {
 	t.Parallel()
 	const cake = "Cake\n2|cup|flour\n1||egg\nMix.\nBake."
 	for name, test := range map[string]struct{ page, want string }{
-		"plain":             {script(`{"@type":"Recipe","name":"Cake",` + whole + `}`), cake},
-		"in an array":       {script(`[{"@type":"WebSite"},[{"@type":"Recipe","name":"Cake",` + whole + `}]]`), cake},
-		"as main entity":    {script(`{"@type":"WebPage","mainEntity":{"@type":"Recipe","name":"Cake",` + whole + `}}`), cake},
-		"named by the page": {script(`{"@type":"Recipe",` + whole + `}`), strings.Replace(cake, "Cake", "A page", 1)},
+		"plain":             {script(`{"@type":"Recipe","name":"Cake",` + ingredientsAndSteps + `}`), cake},
+		"in an array":       {script(`[{"@type":"WebSite"},[{"@type":"Recipe","name":"Cake",` + ingredientsAndSteps + `}]]`), cake},
+		"as main entity":    {script(`{"@type":"WebPage","mainEntity":{"@type":"Recipe","name":"Cake",` + ingredientsAndSteps + `}}`), cake},
+		"named by the page": {script(`{"@type":"Recipe",` + ingredientsAndSteps + `}`), strings.Replace(cake, "Cake", "A page", 1)},
 		"with steps":        {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToStep","name":"Mixing","text":"Mix."},{"@type":"HowToStep","itemListElement":[{"@type":"HowToDirection","text":"Bake."}]}]}`), strings.Replace(cake, "Mix", "Mixing: Mix", 1)},
 		"with sections":     {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToSection","name":"Batter","itemListElement":[{"@type":"HowToStep","text":"Mix."}]},{"@type":"HowToSection","itemListElement":{"@type":"HowToStep","text":"Bake."}}]}`), strings.Replace(cake, "Mix", "Batter: Mix", 1)},
 		"microdata": {`<div itemscope itemtype="https://schema.org/Recipe"><h1 itemprop="name">Cake</h1><ul><li itemprop="recipeIngredient">2 cups flour<li itemprop="recipeIngredient">1 egg</ul>
@@ -86,11 +86,11 @@ func TestRecipeOfPage(t *testing.T) {
 			<p itemprop="recipeInstructions" itemscope itemtype="http://schema.org/HowToStep"><span itemprop="text">Bake.</span></p></article></section>`, cake},
 		"itemref":          {`<ul id=list><li itemprop=recipeIngredient>2 cups flour<li itemprop=recipeIngredient>1 egg</ul><div itemscope itemtype="https://schema.org/Recipe" itemref="list way"><h1 itemprop=name>Cake</h1></div><ol><li id=way itemprop=recipeInstructions>Mix.<br>Bake.</ol>`, cake},
 		"none":             {script(`{"@type":"Article","name":"Cake"}`), ""},
-		"only a script":    {`<script type="text/javascript">{"@type":"Recipe","name":"Cake",` + whole + `}</script>`, ""},
+		"only a script":    {`<script type="text/javascript">{"@type":"Recipe","name":"Cake",` + ingredientsAndSteps + `}</script>`, ""},
 		"half a recipe":    {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour"]}`), "Cake\n2|cup|flour"},
-		"the whole one":    {script(`[{"@type":"Recipe","name":"Pie"},{"@type":"Recipe","name":"Cake",` + whole + `}]`), cake},
-		"the page's own":   {script(`[{"@type":"Recipe","name":"Pie",` + whole + `,"url":"/pie"},{"@type":"Recipe","name":"Cake",` + whole + `,"mainEntityOfPage":{"@id":"https://example.com/cake#x"}}]`), cake},
-		"the first of two": {script(`{"@type":"ItemList","itemListElement":[{"@type":"ListItem","item":{"@type":"Recipe","name":"Cakes",` + whole + `}},{"@type":"ListItem","item":{"@type":"Recipe","name":"Pie",` + whole + `}}]}`), strings.Replace(cake, "Cake", "Cakes", 1)},
+		"the whole one":    {script(`[{"@type":"Recipe","name":"Pie"},{"@type":"Recipe","name":"Cake",` + ingredientsAndSteps + `}]`), cake},
+		"the page's own":   {script(`[{"@type":"Recipe","name":"Pie",` + ingredientsAndSteps + `,"url":"/pie"},{"@type":"Recipe","name":"Cake",` + ingredientsAndSteps + `,"mainEntityOfPage":{"@id":"https://example.com/cake#x"}}]`), cake},
+		"the first of two": {script(`{"@type":"ItemList","itemListElement":[{"@type":"ListItem","item":{"@type":"Recipe","name":"Cakes",` + ingredientsAndSteps + `}},{"@type":"ListItem","item":{"@type":"Recipe","name":"Pie",` + ingredientsAndSteps + `}}]}`), strings.Replace(cake, "Cake", "Cakes", 1)},
 	} {
 		got := ""
 		if r, ok := parse(t, test.page).Recipe(); ok {
@@ -105,7 +105,7 @@ func TestRecipeOfPage(t *testing.T) {
 func TestDetailsOfPage(t *testing.T) {
 	t.Parallel()
 	ld := func(graph, more string) string {
-		return script(`{"@graph":[` + graph + `{"@type":"Recipe","name":"Cake",` + more + `,` + whole + `}]}`)
+		return script(`{"@graph":[` + graph + `{"@type":"Recipe","name":"Cake",` + more + `,` + ingredientsAndSteps + `}]}`)
 	}
 	tip := `{"@type":"HowToTip","text":"Use cold butter."}`
 	for name, test := range map[string]struct {
@@ -213,7 +213,9 @@ func TestDurations(t *testing.T) {
 // Of several recipes, the one is read that the page is about, and a page that does not say which gives a warning.
 func TestRecipeOfSeveral(t *testing.T) {
 	t.Parallel()
-	one := func(name, more string) string { return `{"@type":"Recipe","name":"` + name + `",` + more + whole + `}` }
+	one := func(name, more string) string {
+		return `{"@type":"Recipe","name":"` + name + `",` + more + ingredientsAndSteps + `}`
+	}
 	two := func(pie, cake string) string { return script("[" + one("Pie", pie) + "," + one("Cake", cake) + "]") }
 	for name, test := range map[string]struct{ page, want string }{
 		"scheme, www and slash": {two(`"url":"https://example.com/pie",`, `"url":"http://www.EXAMPLE.com/cake/",`), "Cake"},
@@ -373,7 +375,7 @@ func FuzzLenient(f *testing.F) {
 
 const (
 	cakeBrief = "Cake\n2|cup|flour\n1||egg\nMix.\nBake."
-	cakeData  = `{"@type":"Recipe","name":"Cake",` + whole + `}`
+	cakeData  = `{"@type":"Recipe","name":"Cake",` + ingredientsAndSteps + `}`
 )
 
 // item is a recipe in microdata with the given parts: an ingredient and a step, in the order of cakeBrief.
@@ -427,7 +429,7 @@ func TestBounds(t *testing.T) {
 	}
 	p := parse(t, strings.Repeat(`<base href="a/b/"><base>`, 1000)+`<track src=x.vtt>`)
 	check.Equal(t, p.Tracks[0].URL, "https://example.com/a/b/x.vtt")
-	p = parse(t, script(`[{"@type":"Recipe","name":"Cake",`+whole+`,"author":[`+strings.Repeat(`{"@id":"#y"},`, 20_000)+`0]},`+strings.Repeat(`{"@id":"#x","@type":"T"},`, 10_000)+`0]`))
+	p = parse(t, script(`[{"@type":"Recipe","name":"Cake",`+ingredientsAndSteps+`,"author":[`+strings.Repeat(`{"@id":"#y"},`, 20_000)+`0]},`+strings.Repeat(`{"@id":"#x","@type":"T"},`, 10_000)+`0]`))
 	_, ok := p.Recipe()
 	check.That(t, ok, "many references: no recipe")
 }

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/net/html"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // Bounds of the data of a page that is kept or compared. A page that exceeds them is read in part, and reported as
@@ -64,11 +65,7 @@ type element struct {
 // read reads all tokens. After a token that is too long it continues with a new tokenizer.
 func (r *reader) read(page []byte) {
 	r.names, r.named, r.referred = map[string]int{}, map[string]thing{}, map[string]bool{}
-	for _, m := range itemref.FindAllSubmatch(page, maxOpen) {
-		for id := range strings.FieldsSeq(string(m[1]) + string(m[2])) {
-			r.referred[id] = true
-		}
-	}
+	r.findReferred(page)
 	for {
 		z := html.NewTokenizer(bytes.NewReader(page))
 		z.SetMaxBuf(maxToken)
@@ -90,8 +87,29 @@ func (r *reader) read(page []byte) {
 	r.refer()
 }
 
-// itemref matches the attribute, wherever it is.
-var itemref = regexp.MustCompile(`(?i)\sitemref\s*=\s*(?:"([^"<>]{1,1000})"|'?([^\s"'<>]{1,1000}))`)
+// findReferred collects the ids in the page's itemrefs.
+func (r *reader) findReferred(page []byte) {
+	const name = "itemref"
+	found := 0
+	for at := 1; at+len(name) <= len(page) && found < maxOpen; at++ {
+		// The expression alone would take a second for a large page, most of which has no itemref.
+		if page[at]|0x20 != name[0] || !bytes.EqualFold(page[at:at+len(name)], []byte(name)) {
+			continue
+		}
+		m := itemref.FindSubmatch(page[at-1:])
+		if m == nil {
+			continue
+		}
+		found++
+		at += len(m[0]) - 2 // continues behind the match
+		for id := range strings.FieldsSeq(string(m[1]) + string(m[2])) {
+			r.referred[id] = true
+		}
+	}
+}
+
+// itemref matches the attribute, with the space before it.
+var itemref = lazyregexp.New(`^(?i)\sitemref\s*=\s*(?:"([^"<>]{1,1000})"|'?([^\s"'<>]{1,1000}))`)
 
 func (r *reader) token(z *html.Tokenizer, kind html.TokenType) {
 	lines, after := bytes.Count(z.Raw(), []byte("\n")), utf8.RuneCount(z.Raw()[bytes.LastIndexByte(z.Raw(), '\n')+1:])

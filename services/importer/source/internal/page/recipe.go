@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -356,7 +356,7 @@ func (p *Page) named() map[string][]thing {
 }
 
 // zeros matches the decimals of a whole number, which programs write: "12.0".
-var zeros = regexp.MustCompile(`(\d)[.,]0{1,2}(\D|$)`)
+var zeros = lazyregexp.New(`(\d)[.,]0{1,2}(\D|$)`)
 
 // servings returns the yield of the recipe. It prefers a text with words to a number alone.
 func servings(t thing) string {
@@ -451,7 +451,7 @@ func supplies(value any, language string, section *string, out *[]recipe.Ingredi
 // written returns a text without markup, whose bold lines are bold in Markdown.
 func written(text string) string { return markup(bold.ReplaceAllString(text, "$1**$2")) }
 
-var bold = regexp.MustCompile(`(?i)((?:<(?:b|h\d|strong)\b[^<>]*>\s*)+)|((?:</(?:b|h\d|strong)>\s*)+)`)
+var bold = lazyregexp.New(`(?i)((?:<(?:b|h\d|strong)\b[^<>]*>\s*)+)|((?:</(?:b|h\d|strong)>\s*)+)`)
 
 // steps returns the steps of a list. A heading, or a section without steps, begins the text of the step after it.
 func steps(values []any) []string {
@@ -619,9 +619,9 @@ const maxDuration = 200
 // isoSizes has the seconds of the units in iso: weeks, days before and after the T, hours, minutes and seconds.
 var (
 	isoSizes = []float64{7 * 24 * 3600, 24 * 3600, 24 * 3600, 3600, 60, 1}
-	iso      = regexp.MustCompile(strings.ReplaceAll(`^(?:P\s*(?:0+Y)?(?:0+M)?(?:#W)?(?:#D)?\s*(?:T\s*(?:#D)?|$))?`+
+	iso      = lazyregexp.New(strings.ReplaceAll(`^(?:P\s*(?:0+Y)?(?:0+M)?(?:#W)?(?:#D)?\s*(?:T\s*(?:#D)?|$))?`+
 		`(?:#H(?:OU)?R?S?\s*)?(?:#M(?:IN\pL*)?\s*)?(?:#S(?:EC\pL*)?)?$|^0\s*\pL*$`, "#", `(\d[\d.,]{0,11})\s*`))
-	clock = regexp.MustCompile(`^(\d{1,3}):([0-5]\d)(?::([0-5]\d))?$`)
+	clock = lazyregexp.New(`^(\d{1,3}):([0-5]\d)(?::([0-5]\d))?$`)
 )
 
 // seconds reads a duration of ISO 8601, such as PT1H30M, in the forms that pages have: any case, spaces, words for units,

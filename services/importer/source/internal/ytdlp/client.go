@@ -12,11 +12,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/failure"
@@ -61,7 +61,7 @@ type Client struct {
 	config  Config
 }
 
-var versionPattern = regexp.MustCompile(`^([0-9]{4}\.[0-9]{2}\.[0-9]{2})(\.[0-9]+)?(\s|$)`)
+var versionPattern = lazyregexp.New(`^([0-9]{4}\.[0-9]{2}\.[0-9]{2})(\.[0-9]+)?(\s|$)`)
 
 // New returns a client, or an error when the program is missing or too old.
 func New(ctx context.Context, config Config) (*Client, error) {
@@ -275,26 +275,26 @@ func (s said) Error() string { return "yt-dlp says: " + string(s) }
 type class struct {
 	code   contracts.ImportCode
 	detail string
-	words  *regexp.Regexp
+	words  *lazyregexp.Regexp
 }
 
 // classes are tried in order, the more specific first. The words are from versions 2023 to 2026.
 var classes = []class{
-	{failure.CaptionsBlocked, captionsBlocked, regexp.MustCompile(`any data blocks`)}, // the file is empty
-	{failure.BadCaptions, tooLarge, regexp.MustCompile(`file too large`)},
-	{failure.RateLimited, rateLimited, regexp.MustCompile(`http error 429|too many requests|rate[- ]limited`)},
-	{failure.Network, noNetwork, regexp.MustCompile(`http error 5[0-9]{2}`)},
-	{failure.BotCheck, botCheck, regexp.MustCompile(`not a bot|captcha|http error 403`)},
-	{failure.Private, aged, regexp.MustCompile(`confirm your age|age[- ]restricted|inappropriate for some users`)},
-	{failure.Private, members, regexp.MustCompile(`members[- ]only|join this channel|requires payment|premium members`)},
-	{failure.Private, unavailable, regexp.MustCompile(`private video|video is private|sign in|log ?in required|use --cookies`)},
-	{failure.Unavailable, foreign, regexp.MustCompile(`geo.?restrict|your (country|location|region)`)},
-	{failure.Unavailable, upcoming, regexp.MustCompile(`(event|stream) will begin|premieres? (in|will)|will premiere`)},
-	{failure.Unavailable, live, regexp.MustCompile(`is live|live ?stream|live event`)},
-	{failure.Unavailable, gone, regexp.MustCompile(`removed|deleted|terminated|does not exist|no longer available`)},
-	{failure.Unavailable, unavailable, regexp.MustCompile(`unavailable|not available|isn't available|http error (404|410)|no video`)},
-	{failure.Timeout, slowNetwork, regexp.MustCompile(`timed out|timeout`)},
-	{failure.Network, noNetwork, regexp.MustCompile(`errno|not known|connection|reset by peer|unreachable|` +
+	{failure.CaptionsBlocked, captionsBlocked, lazyregexp.New(`any data blocks`)}, // the file is empty
+	{failure.BadCaptions, tooLarge, lazyregexp.New(`file too large`)},
+	{failure.RateLimited, rateLimited, lazyregexp.New(`http error 429|too many requests|rate[- ]limited`)},
+	{failure.Network, noNetwork, lazyregexp.New(`http error 5[0-9]{2}`)},
+	{failure.BotCheck, botCheck, lazyregexp.New(`not a bot|captcha|http error 403`)},
+	{failure.Private, aged, lazyregexp.New(`confirm your age|age[- ]restricted|inappropriate for some users`)},
+	{failure.Private, members, lazyregexp.New(`members[- ]only|join this channel|requires payment|premium members`)},
+	{failure.Private, unavailable, lazyregexp.New(`private video|video is private|sign in|log ?in required|use --cookies`)},
+	{failure.Unavailable, foreign, lazyregexp.New(`geo.?restrict|your (country|location|region)`)},
+	{failure.Unavailable, upcoming, lazyregexp.New(`(event|stream) will begin|premieres? (in|will)|will premiere`)},
+	{failure.Unavailable, live, lazyregexp.New(`is live|live ?stream|live event`)},
+	{failure.Unavailable, gone, lazyregexp.New(`removed|deleted|terminated|does not exist|no longer available`)},
+	{failure.Unavailable, unavailable, lazyregexp.New(`unavailable|not available|isn't available|http error (404|410)|no video`)},
+	{failure.Timeout, slowNetwork, lazyregexp.New(`timed out|timeout`)},
+	{failure.Network, noNetwork, lazyregexp.New(`errno|not known|connection|reset by peer|unreachable|` +
 		`proxy|ssl|certificate|remote end|incomplete ?read|bytes read|tunnel|temporary failure|eof occurred|getaddrinfo`)},
 }
 
@@ -363,9 +363,9 @@ func trackError(stderr string) *Error {
 }
 
 var (
-	origin = regexp.MustCompile(`^(ERROR|WARNING): (\[[^\]]*\] )?([A-Za-z0-9_-]{11}: )?`)
-	advice = regexp.MustCompile(`(?i)[;.] *(please report|confirm you are|see +http|use --|also see).*$`)
-	hidden = regexp.MustCompile(`[^ ]*(://|@)[^ ]*|/[^ ]*`)
+	origin = lazyregexp.New(`^(ERROR|WARNING): (\[[^\]]*\] )?([A-Za-z0-9_-]{11}: )?`)
+	advice = lazyregexp.New(`(?i)[;.] *(please report|confirm you are|see +http|use --|also see).*$`)
+	hidden = lazyregexp.New(`[^ ]*(://|@)[^ ]*|/[^ ]*`)
 )
 
 // unknown returns the error for messages of no class, with their first words, without addresses and paths.

@@ -10,13 +10,13 @@ import (
 	"math"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/services/importer/failure"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
@@ -158,7 +158,7 @@ type Track struct {
 }
 
 // trackKey matches the keys that may be put on the command line, where the program reads them as regular expressions.
-var trackKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+var trackKey = lazyregexp.New(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
 type tracks []Track
 

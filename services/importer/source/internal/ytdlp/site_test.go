@@ -56,14 +56,10 @@ func TestVideoSite(t *testing.T) {
 		key        string
 		code       contracts.ImportCode
 	}{
-		{"one track", page(track("en", "/good.vtt")), "en", ""},
 		{"English before others", page(track("de", "/missing.vtt") + track("en", "/good.vtt")), "en", ""},
-		{"any language", page(track("he", "/good.vtt")), "he", ""},
 		{"a name for a language", page(`<track kind="subtitles" label="Klingon" src="/good.vtt">`), "Klingon", ""},
-		{"an option for a language", page(track("--exec=id", "/good.vtt")), "", failure.NoCaptions},
-		{"a pattern for a language", page(track(".*", "/good.vtt")), "", failure.NoCaptions},
-		{"a path for a language", page(track("../../x", "/good.vtt")), "", failure.NoCaptions},
-		{"a file for captions", page(track("en", "file:///etc/passwd")), "", failure.NoCaptions},
+		{"an option, a pattern and a path for languages, and a file for captions", page(track("--exec=id", "/good.vtt") +
+			track(".*", "/good.vtt") + track("../../x", "/good.vtt") + track("en", "file:///etc/passwd")), "", failure.NoCaptions},
 		{"no tracks", page(""), "", failure.NoCaptions},
 		{"not there", page(track("en", "/missing.vtt")), "", failure.CaptionsBlocked},
 		{"no video", "<html><body>Cake</body></html>", "", failure.Unavailable},
@@ -202,6 +198,8 @@ func TestChooseTrack(t *testing.T) {
 		{"pt", "en pt-BR pt", "", "pt"},
 		{"iw", "en he", "", "he"},
 		{"", "en-nP7-2PuUl7o", "", "en-nP7-2PuUl7o"},
+		{"", "fr en-GB", "en", "en-GB"},
+		{"", "en", "en", "en"},
 	} {
 		language := check.Must(json.Marshal(test.language))(t)
 		info, err := decode([]byte(`{"language":` + string(language) + `,"subtitles":` + list(test.manual) + `,"automatic_captions":` + list(test.automatic) + `}`))
