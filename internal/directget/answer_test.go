@@ -101,7 +101,7 @@ func TestLastRequestsTheRest(t *testing.T) {
 				send(m, "Nats-Subject", "a", "Nats-Sequence", sequence, "Nats-Time-Stamp", "2026-01-02T03:04:05Z")
 				send(m, "Status", status, "Description", text, "Nats-Num-Pending", pending)
 			}))(t)
-			g := check.Must(New(nc, "api."))(t)
+			g := check.Must(New(nc, "api.", nil))(t)
 			messages, err := g.Last(t.Context(), "S", []string{"a", "b"})
 			check.OK(t, err)
 			check.That(t, len(messages) == 2 && messages[0].Sequence == 7 && messages[1].Sequence == 9, "got %+v", messages)
@@ -112,4 +112,26 @@ func TestLastRequestsTheRest(t *testing.T) {
 			check.Equal(t, <-requests, `{"multi_last":["a","b"],"seq":8}`, "the second request")
 		})
 	}
+}
+
+// Nothing is sent while the connection is lost, and a read waits for its return.
+func TestReadsWaitForTheConnection(t *testing.T) {
+	t.Parallel()
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, check.Err(nc.Subscribe("api.DIRECT.GET.S", func(m *nats.Msg) {
+		r := nats.NewMsg(m.Reply)
+		r.Header.Set("Status", "404")
+		check.OK(t, nc.PublishMsg(r))
+	})))
+	asked := 0
+	g := check.Must(New(nc, "api.", func() error {
+		asked++
+		if asked < 3 {
+			return nats.ErrDisconnected
+		}
+		return nil
+	}))(t)
+	messages, err := g.Last(t.Context(), "S", []string{"a"})
+	check.That(t, err == nil && len(messages) == 0 && asked == 3, "asked %d times: %+v, %v", asked, messages, err)
+	check.OK(t, g.Close())
 }

@@ -54,17 +54,27 @@ var (
 type Getter struct {
 	nc    *nats.Conn
 	api   jsapi.Client
-	inbox string // the common prefix of replies, with its final dot
+	down  func() error // of a connection that is lost, see New
+	inbox string       // the common prefix of replies, with its final dot
 	sub   *nats.Subscription
 
 	mu    sync.Mutex
 	calls map[string]*answer
 }
 
-// New returns a Getter for the streams whose API is reached under the prefix api (such as "$JS.API.").
-func New(nc *nats.Conn, api string) (*Getter, error) {
+// New returns a Getter for the streams whose API is reached under the prefix api (such as "$JS.API."). down returns an error while the
+// connection is lost, as [jsapi.Inbox.Down] does; nil asks the connection, which may hold a call up.
+func New(nc *nats.Conn, api string, down func() error) (*Getter, error) {
+	if down == nil {
+		down = func() error {
+			if !nc.IsConnected() && !nc.IsClosed() {
+				return fmt.Errorf("not sent: %w", nats.ErrDisconnected)
+			}
+			return nil
+		}
+	}
 	g := &Getter{
-		nc: nc, api: jsapi.Client{Prefix: api, Sender: jsapi.Over(nc), Within: leaderTimeout},
+		nc: nc, down: down, api: jsapi.Client{Prefix: api, Sender: jsapi.Over(nc), Within: leaderTimeout},
 		inbox: nc.NewInbox() + ".", calls: map[string]*answer{},
 	}
 	sub, err := nc.Subscribe(g.inbox+"*", g.receive)
@@ -194,8 +204,8 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 	if err := context.Cause(ctx); err != nil { // an answer may still arrive while ctx is checked
 		return nil, fmt.Errorf("not sent: %w", err)
 	}
-	if !g.nc.IsConnected() && !g.nc.IsClosed() {
-		return nil, fmt.Errorf("not sent: %w", nats.ErrDisconnected) // the client would keep it, and send it too late
+	if err := g.down(); err != nil { // the client would keep the request, and send it too late
+		return nil, err
 	}
 	body, err := json.Marshal(req)
 	if err != nil {

@@ -3,6 +3,7 @@ package jsapi
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -37,6 +38,12 @@ func TestPlainAcknowledgement(t *testing.T) {
 		t.Errorf("read as %d, %v", sequence, ok)
 	}
 }
+
+// LoseAt notes an event of a lost connection.
+func (i *Inbox) LoseAt(at time.Time) { i.lost.Store(&at) }
+
+// LostFor returns for how long that counts.
+func (i *Inbox) LostFor() time.Duration { return i.lostFor }
 
 // UnderWay is how many requests there are.
 func (i *Inbox) UnderWay() int {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,15 +18,20 @@ var ErrClosed = errors.New("inbox is closed")
 // Inbox is a [Sender] for callers that send very many requests: it has one subscription for their replies. Make one with [NewInbox]; it is
 // safe for concurrent use. Its subjects begin with the connection's inbox prefix, so that no further permission to subscribe is needed.
 //
-// A request needs no separate context or timer for its time-out. It takes no lock of the connection, which the connection may hold while
-// it writes to its socket. It ends when the connection is lost or closed, for any reason.
+// A request needs no separate context or timer for its time-out. It ends when the connection is lost or closed, for any reason. While it is
+// lost, a request does not touch the connection: see [Inbox.Down].
 type Inbox struct {
 	nc     *nats.Conn
 	prefix string // the prefix of the subjects of replies, with its final dot
 	sub    *nats.Subscription
 	status chan nats.Status
-	done   chan struct{} // closed when the goroutine that watches the connection has ended
-	free   sync.Pool     // calls that were answered, for reuse
+	done   chan struct{}             // closed when the goroutine that watches the connection has ended
+	free   sync.Pool                 // calls that were answered, for reuse
+	lost   atomic.Pointer[time.Time] // the last event of a lost connection, nil while the connection is up
+
+	// lostFor is the time for which an event of a lost connection counts, longer than the time between two: nats.go drops events that nobody
+	// reads, such as that of its return.
+	lostFor time.Duration
 
 	mu     sync.Mutex
 	closed bool
@@ -34,6 +40,9 @@ type Inbox struct {
 	timer  *time.Timer      // ends the calls whose time is over; one timer for all calls
 	rings  time.Time        // when the timer fires; zero when it is not set
 }
+
+// lateness is how much later than planned an event of a lost connection may come.
+const lateness = 10 * time.Second
 
 // replySize is larger than the subject of a reply, as a rule.
 const replySize = 64
@@ -51,12 +60,15 @@ type answer struct {
 
 // NewInbox returns an Inbox on nc. No round trip: without the permission to subscribe, requests get no replies.
 func NewInbox(nc *nats.Conn) (*Inbox, error) {
-	i := &Inbox{nc: nc, prefix: nc.NewInbox() + ".", done: make(chan struct{}), calls: map[string]*call{}}
+	// There is an event for each try that failed: the pause before it, and a time-out each for the connection and for the server's answer.
+	// Field by field: the handlers, also fields of the options, change while the connection is in use.
+	lostFor := nc.Opts.ReconnectWait + max(nc.Opts.ReconnectJitter, nc.Opts.ReconnectJitterTLS) + 2*nc.Opts.Timeout + lateness
+	i := &Inbox{nc: nc, prefix: nc.NewInbox() + ".", done: make(chan struct{}), calls: map[string]*call{}, lostFor: lostFor}
 	sub, err := nc.Subscribe(i.prefix+"*", i.receive)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
 	}
-	i.sub, i.status = sub, nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	i.sub, i.status = sub, nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	go i.listen()
 	return i, nil
 }
@@ -107,11 +119,9 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 	i.mu.Unlock()
 
 	// Only now: from here on, listen ends the call when the connection is lost.
-	var err error
-	if i.nc.IsConnected() || i.nc.IsClosed() {
+	err := i.Down()
+	if err == nil {
 		err = i.nc.PublishMsg(m)
-	} else {
-		err = fmt.Errorf("not sent: %w", nats.ErrDisconnected)
 	}
 	if err != nil {
 		i.take(m.Reply)
@@ -125,6 +135,15 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 		i.take(m.Reply)
 		return nil, ctx.Err()
 	}
+}
+
+// Down returns the error of a request that cannot be sent now because the connection is lost, and nil otherwise. It returns at once. The
+// methods of a lost connection do not: nats.go holds its lock while it waits for a server, two seconds by default, again and again.
+func (i *Inbox) Down() error {
+	if at := i.lost.Load(); at != nil && time.Since(*at) < i.lostFor || !i.nc.IsConnected() && !i.nc.IsClosed() {
+		return fmt.Errorf("not sent: %w", nats.ErrDisconnected)
+	}
+	return nil
 }
 
 // ringAt sets the timer. The caller holds mu.
@@ -182,11 +201,18 @@ func (i *Inbox) receive(m *nats.Msg) {
 func (i *Inbox) listen() {
 	defer close(i.done)
 	for status := range i.status {
-		if status == nats.CLOSED {
+		switch status {
+		case nats.CONNECTED:
+			i.lost.Store(nil)
+		case nats.CLOSED:
+			i.lost.Store(nil) // it holds its lock no more
 			i.endAll(nats.ErrConnectionClosed)
 			return
+		default: // also after each try that failed
+			now := time.Now()
+			i.lost.Store(&now)
+			i.endAll(nats.ErrDisconnected)
 		}
-		i.endAll(nats.ErrDisconnected)
 	}
 }
 

@@ -149,13 +149,52 @@ func TestNothingIsSentWhenItCannotBe(t *testing.T) {
 	check.ErrorIs(t, (<-i.request(t.Context(), "subject", patience)).err, nats.ErrDisconnected)
 	check.Equal(t, check.Must(i.nc.Buffered())(t), 0, "bytes are kept")
 	i.nc.Close()
-	check.ErrorIs(t, (<-i.request(t.Context(), "subject", patience)).err, nats.ErrConnectionClosed)
+	check.Until(t, patience, "the connection counts as closed", func() bool {
+		err := (<-i.request(t.Context(), "subject", patience)).err
+		check.That(t, errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrDisconnected), "%v", err)
+		return errors.Is(err, nats.ErrConnectionClosed)
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	check.ErrorIs(t, (<-i.request(ctx, "subject", patience)).err, context.Canceled)
 	check.Equal(t, i.UnderWay(), 0, "requests are kept")
 	_ = i.Close() // the connection is closed
 	check.ErrorIs(t, (<-i.request(t.Context(), "subject", patience)).err, jsapi.ErrClosed)
+}
+
+// While nats.go waits for a server that does not answer, it holds the lock of the connection. No request waits for that.
+func TestAServerThatHangsHoldsNoRequestUp(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	p := natstest.NewProxy(t, srv)
+	i := open(t, srv, p.Through(), nats.Timeout(time.Hour), nats.ReconnectWait(time.Millisecond))
+	<-p.Hang(t)
+	check.Until(t, patience, "a request returns", func() bool {
+		select {
+		case r := <-i.request(t.Context(), "subject", time.Hour): // of one that was on its way when the connection was lost, later
+			check.ErrorIs(t, r.err, nats.ErrDisconnected)
+			return true
+		case <-time.After(patience / 100):
+			return false
+		}
+	})
+	p.Heal()
+	check.Until(t, patience, "the connection is back", func() bool { return i.Down() == nil })
+	done := i.request(t.Context(), "subject", patience)
+	check.OK(t, (<-i.requests).Respond(nil))
+	check.OK(t, (<-done).err)
+	check.OK(t, i.Close())
+}
+
+// The event of a lost connection counts for a while: nats.go drops the event of its return when too many are unread.
+func TestAnOldLossCountsNoMore(t *testing.T) {
+	t.Parallel()
+	i := open(t, natstest.Server(t))
+	i.LoseAt(time.Now())
+	check.ErrorIs(t, i.Down(), nats.ErrDisconnected)
+	i.LoseAt(time.Now().Add(-i.LostFor()))
+	check.OK(t, i.Down())
+	check.OK(t, i.Close())
 }
 
 // Each ends when its own time has passed, though one timer serves all, and whatever the order in which they came.

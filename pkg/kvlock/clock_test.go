@@ -45,18 +45,18 @@ var jumps = []time.Duration{time.Hour, -time.Hour, 72 * time.Hour, -72 * time.Ho
 
 // A holder whose clock jumps to and fro keeps its lock, and no other client gets it.
 func TestHolderWhoseClockJumps(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
-		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "l")
+		lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "l")
 		near := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second}, p.Through())
-		claim := begin(t, near, "k", flight.BeginOptions{})
+		claim := testbed.Begin(t, near, "k", flight.BeginOptions{})
 		held, stop := claim.AutoRenew(t.Context(), 0)
 		defer stop()
 		locker, f := b.Locker(t, kvlock.LockerConfig{}), b.Flight(t, flight.Config{})
 		for i := range 60 {
 			jump := jumps[i%len(jumps)]
 			shiftClock(p, jump)
-			pass(3 * time.Second)
+			natstest.Pass(3 * time.Second)
 			off := testbed.Get(t, near, "k").Created.Sub(testbed.Get(t, f, "k").Created)
 			check.Require(t, off == jump, "the clock is off by %s, want %s", off, jump)
 			_, err := locker.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
@@ -65,7 +65,7 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 			check.Require(t, errors.Is(err, flight.ErrTaken), "jump %d: got %v while the key was claimed", i, err)
 		}
 		check.That(t, lease.Context().Err() == nil && held.Err() == nil, "ended: %v, %v", context.Cause(lease.Context()), context.Cause(held))
-		release(t, lease)
+		testbed.Release(t, lease)
 		testbed.Complete(t, claim, "v")
 	})
 }
@@ -74,15 +74,15 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 func TestWaiterWhoseClockJumps(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, jump := range jumps {
-		runInBubble(t, jump.String(), func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, jump.String(), func(t *testing.T, b *testbed.Bed) {
 			far := natstest.NewProxy(t, b.Srv)
-			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: ttl}, far.Through()), "l")
-			claim := begin(t, b.Flight(t, flight.Config{ClaimTTL: ttl}, far.Through()), "k", flight.BeginOptions{})
+			lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: ttl}, far.Through()), "l")
+			claim := testbed.Begin(t, b.Flight(t, flight.Config{ClaimTTL: ttl}, far.Through()), "k", flight.BeginOptions{})
 			held, stop := claim.AutoRenew(t.Context(), 0)
 			defer stop()
 			p := natstest.NewProxy(t, b.Srv)
 			locker, f := b.Locker(t, kvlock.LockerConfig{}, p.Through()), b.Flight(t, flight.Config{}, p.Through())
-			next := queue(t, locker, "l", 1, kvlock.AcquireOptions{})
+			next := testbed.Queue(t, locker, "l", 1, kvlock.AcquireOptions{})
 			var computed, ended time.Time
 			var both sync.WaitGroup
 			both.Go(func() {
@@ -96,15 +96,15 @@ func TestWaiterWhoseClockJumps(t *testing.T) {
 				<-held.Done()
 				ended = time.Now()
 			})
-			pass(ttl)
+			natstest.Pass(ttl)
 			shiftClock(p, jump)
-			pass(ttl / 2)
+			natstest.Pass(ttl / 2)
 			far.Partition()
 			cut := time.Now()
 			wantEndsFirst(t, lease, next)
 			both.Wait()
 			check.ErrorIs(t, context.Cause(held), kvlock.ErrLost)
-			if took := computed.Sub(cut); !ended.Before(computed) || took > ttl+lateness+2*step {
+			if took := computed.Sub(cut); !ended.Before(computed) || took > ttl+testbed.Lateness+2*testbed.Step {
 				t.Errorf("the claim ended after %s, the key was computed after %s", ended.Sub(cut), took)
 			}
 		})
@@ -129,15 +129,15 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	token := next.Lease.Token()
 	check.That(t, token.Compare(lease.Token()) > 0, "token %s after %s", token, lease.Token())
-	release(t, next.Lease)
+	testbed.Release(t, next.Lease)
 }
 
 // The clock of the server jumps between a renewal and the arrival of another caller. The caller does not take that for
 // the end of the holder's TTL.
 func TestServerWhoseClockJumps(t *testing.T) {
 	for _, jump := range jumps {
-		runInBubble(t, jump.String(), func(t *testing.T, b *bed) {
-			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Second}), "l")
+		testbed.RunInBubble(t, jump.String(), func(t *testing.T, b *testbed.Bed) {
+			lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Second}), "l")
 			other, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 			for range 5 {
 				_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}) // it knows the record as it was before
@@ -146,10 +146,10 @@ func TestServerWhoseClockJumps(t *testing.T) {
 				check.ErrorIs(t, check.Err(other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})), kvlock.ErrHeld)
 				check.ErrorIs(t, check.Err(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
 				shiftClock(p, 0)
-				pass(time.Second)
+				natstest.Pass(time.Second)
 			}
 			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-			release(t, lease)
+			testbed.Release(t, lease)
 		})
 	}
 }
@@ -162,7 +162,7 @@ func TestServerWhoseClockJumps(t *testing.T) {
 // A lock whose holder panics goes to the next in the queue at once.
 func TestHolderPanics(t *testing.T) {
 	const soon = 5 * time.Millisecond // of fake time, which does not pass while anybody computes: no timer, TTL or poll is as short
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		holder, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		holds, die := make(chan struct{}), make(chan struct{})
 		var died time.Time
@@ -178,12 +178,12 @@ func TestHolderPanics(t *testing.T) {
 			t.Errorf("returned %v instead of panicking", err)
 		})
 		<-holds
-		next := queue(t, other, "l", 1, kvlock.AcquireOptions{})
-		pass(time.Second)
+		next := testbed.Queue(t, other, "l", 1, kvlock.AcquireOptions{})
+		natstest.Pass(time.Second)
 		close(die)
-		lease := patiently(t, next)
-		took(t, "the next had the lock", died, 0, soon)
-		release(t, lease)
+		lease := testbed.GotEventually(t, next)
+		testbed.Took(t, "the next had the lock", died, 0, soon)
+		testbed.Release(t, lease)
 		panics.Wait()
 	})
 }
@@ -191,13 +191,13 @@ func TestHolderPanics(t *testing.T) {
 // A call that its caller interrupts while no server answers returns the caller's cause, and nothing of the requests that it
 // was about to repeat.
 func TestInterruptedCallsReportTheirCause(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		nc, js := natstest.Connect(t, b.Srv, p.Through())
 		l, f := testbed.LockerOn(t, js, kvlock.LockerConfig{}), testbed.FlightOn(t, js, flight.Config{})
 		p.Cut()
 		for nc.IsConnected() {
-			pass(time.Millisecond)
+			natstest.Pass(time.Millisecond)
 		}
 		stop := errors.New("interrupted")
 		for name, call := range map[string]func(ctx context.Context) error{

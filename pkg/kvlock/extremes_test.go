@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -19,7 +20,7 @@ import (
 // An error about a text that is far too long, or is not UTF-8, shows no more than its beginning, wherever the text was given.
 func TestErrorsClipTexts(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	ctx, js := t.Context(), b.JS
 	over, cancel := context.WithCancel(ctx)
 	cancel()
@@ -47,15 +48,17 @@ func TestErrorsClipTexts(t *testing.T) {
 		"create":      func(x string) error { return kvlock.CreateBucket(ctx, js, kvlock.BucketConfig{Bucket: x}) },
 		"restored":    func(x string) error { return kvlock.MarkRestored(ctx, js, x) },
 		"large values": func(x string) error {
-			return check.Err(flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: x}))
+			return check.Err(flight.New(ctx, js, flight.Config{Bucket: testbed.Bucket, LargeValueBucket: x}))
 		},
 		"limit": func(x string) error {
-			return check.Err(kvlock.NewSemaphore(ctx, js, kvlock.SemaphoreConfig{Bucket: bucket, Name: x, Permits: 1}))
+			return check.Err(kvlock.NewSemaphore(ctx, js, kvlock.SemaphoreConfig{Bucket: testbed.Bucket, Name: x, Permits: 1}))
 		},
-		"permit":          func(x string) error { return check.Err(s.Acquire(over, x)) },
-		"rate":            func(x string) error { return r.Wait(over, x) },
-		"record":          func(x string) error { return check.Err(records.Bucket(bucket).Put(ctx, kvrecord.Write{Subject: x})) },
-		"read record":     func(x string) error { return check.Err(records.Bucket(bucket).Get(ctx, x)) },
+		"permit": func(x string) error { return check.Err(s.Acquire(over, x)) },
+		"rate":   func(x string) error { return r.Wait(over, x) },
+		"record": func(x string) error {
+			return check.Err(records.Bucket(testbed.Bucket).Put(ctx, kvrecord.Write{Subject: x}))
+		},
+		"read record":     func(x string) error { return check.Err(records.Bucket(testbed.Bucket).Get(ctx, x)) },
 		"record's stream": func(x string) error { return check.Err(records.Stream(x).Latest(over, "k")) },
 	} {
 		for _, text := range []string{strings.Repeat("aß ", 5000), strings.Repeat("\xff\x00", 5000), strings.Repeat("\xed\xa0\x80", 4000)} {
@@ -69,7 +72,7 @@ func TestErrorsClipTexts(t *testing.T) {
 // Times that are out of range are refused by name, and none of them overflows.
 func TestTimesOutOfRange(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	ctx, js := t.Context(), b.JS
 	l, f := b.Locker(t, kvlock.LockerConfig{}), b.Flight(t, flight.Config{})
 	records := check.Must(kvrecord.New(kvrecord.Config{JetStream: js}))(t)
@@ -84,26 +87,26 @@ func TestTimesOutOfRange(t *testing.T) {
 		},
 		"is not a TTL": func(d time.Duration) error { return check.Err(l.Acquire(ctx, "l", kvlock.AcquireOptions{TTL: d})) },
 		"TTL: ": func(d time.Duration) error {
-			return check.Err(kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: d}))
+			return check.Err(kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: testbed.Bucket, TTL: d}))
 		},
 		"OpTimeout is": func(d time.Duration) error {
-			return check.Err(flight.New(ctx, js, flight.Config{Bucket: bucket, OpTimeout: d}))
+			return check.Err(flight.New(ctx, js, flight.Config{Bucket: testbed.Bucket, OpTimeout: d}))
 		},
 		"OpTimeout is ": func(d time.Duration) error {
-			return check.Err(kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: bucket, OpTimeout: d}))
+			return check.Err(kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: testbed.Bucket, OpTimeout: d}))
 		},
 		"ClaimTTL": func(d time.Duration) error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{ClaimTTL: d})) },
 		"TTL is": func(d time.Duration) error {
-			return check.Err(kvlock.NewSemaphore(ctx, js, kvlock.SemaphoreConfig{Bucket: bucket, Name: "s", Permits: 1, TTL: d}))
+			return check.Err(kvlock.NewSemaphore(ctx, js, kvlock.SemaphoreConfig{Bucket: testbed.Bucket, Name: "s", Permits: 1, TTL: d}))
 		},
 		"Per is": func(d time.Duration) error {
-			return check.Err(kvlock.NewRateLimiter(ctx, js, kvlock.RateLimiterConfig{Bucket: bucket, Name: "r", Rate: 1, Per: d}))
+			return check.Err(kvlock.NewRateLimiter(ctx, js, kvlock.RateLimiterConfig{Bucket: testbed.Bucket, Name: "r", Rate: 1, Per: d}))
 		},
 		"a TTL of": func(d time.Duration) error {
-			return check.Err(records.Bucket(bucket).Put(ctx, kvrecord.Write{Subject: "$KV.b.r", TTL: d.Truncate(time.Second)}))
+			return check.Err(records.Bucket(testbed.Bucket).Put(ctx, kvrecord.Write{Subject: "$KV.b.r", TTL: d.Truncate(time.Second)}))
 		},
 		`of "k": `: func(d time.Duration) error {
-			c := begin(t, big, "k", flight.BeginOptions{})
+			c := testbed.Begin(t, big, "k", flight.BeginOptions{})
 			held, stop := c.AutoRenew(ctx, d)
 			defer stop()
 			check.ErrorContains(t, context.Cause(held), `of "k": `)
@@ -114,10 +117,11 @@ func TestTimesOutOfRange(t *testing.T) {
 			check.ErrorContains(t, do(d), name)
 		}
 	}
-	check.ErrorContains(t, check.Err(flight.New(ctx, js, flight.Config{Bucket: bucket, ProbeInterval: math.MaxInt64})), "ProbeInterval")
+	_, err := flight.New(ctx, js, flight.Config{Bucket: testbed.Bucket, ProbeInterval: math.MaxInt64})
+	check.ErrorContains(t, err, "ProbeInterval")
 	objects := check.Must(js.Stream(ctx, "OBJ_large"))(t)
 	check.Equal(t, objects.CachedInfo().State.LastSeq, 0, "parts of values whose TTL is refused")
-	release(t, check.Must(l.Acquire(ctx, "l", kvlock.AcquireOptions{Wait: math.MaxInt64}))(t))
-	_, _, err := kvlock.ListLimits(ctx, js, bucket, -1)
+	testbed.Release(t, check.Must(l.Acquire(ctx, "l", kvlock.AcquireOptions{Wait: math.MaxInt64}))(t))
+	_, _, err = kvlock.ListLimits(ctx, js, testbed.Bucket, -1)
 	check.OK(t, err)
 }

@@ -22,7 +22,7 @@ func guarded(t testing.TB, g *kvlock.Guard, key string) string {
 
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	g, other := b.Guard(t, kvlock.GuardConfig{}), b.Guard(t, kvlock.GuardConfig{})
 	v, err := g.Get(t.Context(), "k")
 	check.That(t, err == nil && v.Value == nil && v.Revision == 0 && v.Token == (kvlock.Token{}), "got %+v, %v", v, err)
@@ -60,8 +60,8 @@ func TestTextsThatAreNoTokens(t *testing.T) {
 // A record that is no guarded value is left as it is: without its token any holder could write.
 func TestGuardOfSomethingElse(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+	b := testbed.New(t)
+	kv := check.Must(b.JS.KeyValue(t.Context(), testbed.Bucket))(t)
 	g := b.Guard(t, kvlock.GuardConfig{})
 	for name, value := range map[string]string{
 		"garbage": "garbage", "no-token": `{"v":1,"state":"fenced","claim":"c","owner":"o"}` + "\n",
@@ -76,7 +76,9 @@ func TestGuardOfSomethingElse(t *testing.T) {
 
 // putUnder puts the value "5" over one of token before, if that is not 0, under a fault, and calls between before it
 // looks for its outcome.
-func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, between func(other *kvlock.Guard)) (other *kvlock.Guard, err error) {
+func putUnder(
+	t *testing.T, b *testbed.Bed, fault natstest.Fault, before uint64, between func(other *kvlock.Guard),
+) (other *kvlock.Guard, err error) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
 	slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
@@ -87,7 +89,7 @@ func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, between
 	p.Hit(testbed.Writes("k"), fault, 1)
 	put := make(chan error, 1)
 	go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
-	pass(150 * time.Millisecond)
+	natstest.Pass(150 * time.Millisecond)
 	between(other)
 	return other, <-put
 }
@@ -120,7 +122,7 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 		{natstest.WriteLost, []uint64{4, 4}, stored, "5 by 7-5"},
 	} {
 		for _, before := range []uint64{0, 3} {
-			runInBubble(t, fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T, b *bed) {
+			testbed.RunInBubble(t, fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T, b *testbed.Bed) {
 				other, err := putUnder(t, b, c.fault, before, func(other *kvlock.Guard) {
 					for i, with := range c.others {
 						check.ErrorIs(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/limit"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
@@ -34,8 +34,6 @@ const (
 	// limitPrefix begins the keys of the records, which listings of locks and results leave out.
 	limitPrefix = "_kv_limits."
 )
-
-var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
 // limits is the common part of a [Semaphore] and a [RateLimiter].
 type limits struct {
@@ -57,7 +55,7 @@ func openLimits(
 	ctx context.Context, js jetstream.JetStream, base kv.Config, ttl time.Duration, spec limit.Spec, wrong ...error,
 ) (*limits, error) {
 	base = base.WithDefaults()
-	if !limitName.MatchString(spec.Name) {
+	if !subject.IsName(spec.Name, subject.MaxName) {
 		wrong = append(wrong, fmt.Errorf("kvlock: Name is %s: want 1 to 64 letters, digits, '-' and '_'", redact.Quote(spec.Name)))
 	}
 	if err := errors.Join(append(wrong, base.Validate())...); err != nil {

@@ -17,7 +17,7 @@ import (
 
 func TestTryAcquire(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
 	lease := check.Must(one.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}}))(t)
 	for name, l := range map[string]*kvlock.Locker{"in the same process": one, "in another": two} {
@@ -27,28 +27,28 @@ func TestTryAcquire(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	release(t, lease)
+	testbed.Release(t, lease)
 	again := check.Must(two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	check.That(t, again.Token().Compare(lease.Token()) > 0, "token %s after %s", again.Token(), lease.Token())
 	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrReleased)
 	check.ErrorIs(t, again.Context().Err(), nil)
-	release(t, lease) // the second time does nothing
-	check.That(t, inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
+	testbed.Release(t, lease) // the second time does nothing
+	check.That(t, testbed.Inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
 }
 
 // Waiters get the lock in the order in which they came, across processes.
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	lockers := []*kvlock.Locker{b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})}
-	lease := acquire(t, lockers[0], "l")
+	lease := testbed.Acquire(t, lockers[0], "l")
 	var order []*testbed.Waiting
 	for i := range 12 {
-		order = append(order, queue(t, lockers[[]int{0, 1, 1, 2, 0, 0}[i%6]], "l", i+1, kvlock.AcquireOptions{}))
+		order = append(order, testbed.Queue(t, lockers[[]int{0, 1, 1, 2, 0, 0}[i%6]], "l", i+1, kvlock.AcquireOptions{}))
 	}
 	for i, w := range order {
 		token := lease.Token()
-		release(t, lease)
+		testbed.Release(t, lease)
 		lease = w.Got(t)
 		check.That(t, lease.Token().Compare(token) > 0, "token %s after %s", lease.Token(), token)
 		for j := i + 1; j < len(order); j++ {
@@ -59,14 +59,14 @@ func TestFirstComeFirstServed(t *testing.T) {
 			}
 		}
 	}
-	release(t, lease)
-	l := inspect(t, lockers[0], "l")
+	testbed.Release(t, lease)
+	l := testbed.Inspect(t, lockers[0], "l")
 	check.That(t, !l.Held && len(l.Queue) == 0, "left behind: %+v", l)
 }
 
 // A lock costs one write to take it and one to release it; one to queue, one to hand it over and one to confirm.
 func TestWritesOfALock(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		one, two := b.Locker(t, kvlock.LockerConfig{}, p.Through()), b.Locker(t, kvlock.LockerConfig{})
 		last := uint64(0)
@@ -77,22 +77,22 @@ func TestWritesOfALock(t *testing.T) {
 			last = now
 		}
 		for i := range 3 {
-			lease := acquire(t, one, "l")
+			lease := testbed.Acquire(t, one, "l")
 			wrote("acquire", 1)
-			release(t, lease)
+			testbed.Release(t, lease)
 			wrote("release", 1)
 			if i == 1 {
-				pass(30 * time.Second) // its record has expired, its marker has not
+				natstest.Pass(30 * time.Second) // its record has expired, its marker has not
 			}
 		}
-		lease := acquire(t, one, "l")
+		lease := testbed.Acquire(t, one, "l")
 		wrote("acquire", 1)
-		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
+		w := testbed.Queue(t, two, "l", 1, kvlock.AcquireOptions{})
 		wrote("queue", 1)
-		release(t, lease)
-		lease = patiently(t, w)
+		testbed.Release(t, lease)
+		lease = testbed.GotEventually(t, w)
 		wrote("hand over", 1)
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		wrote("confirm", 1)
 
 		var here []*testbed.Waiting
@@ -100,11 +100,11 @@ func TestWritesOfALock(t *testing.T) {
 		for range 100 {
 			here = append(here, testbed.Acquiring(t, one, "l", kvlock.AcquireOptions{}))
 		}
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		p.Slow(0)
-		check.Equal(t, places(inspect(t, two, "l")), 100, "places in the queue")
+		check.Equal(t, testbed.Places(testbed.Inspect(t, two, "l")), 100, "places in the queue")
 		wrote("queue, the first and the other 99 that came together", 2)
-		release(t, lease)
+		testbed.Release(t, lease)
 		served := map[*kvlock.Lease]bool{}
 		for len(served) < 100 {
 			for _, w := range here {
@@ -113,12 +113,12 @@ func TestWritesOfALock(t *testing.T) {
 					check.OK(t, w.Err)
 					if !served[w.Lease] {
 						served[w.Lease] = true
-						release(t, w.Lease)
+						testbed.Release(t, w.Lease)
 					}
 				default:
 				}
 			}
-			pass(time.Millisecond)
+			natstest.Pass(time.Millisecond)
 		}
 		wrote("hand over to a process, within it 99 times, and release", 1+1+99+1)
 	})
@@ -126,12 +126,12 @@ func TestWritesOfALock(t *testing.T) {
 
 // A holder that releases the lock and wants it again at once comes after its waiters.
 func TestNoBarging(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) { // a waiter that is notified and does not answer in time may be passed over
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) { // a waiter that is notified and does not answer in time may be passed over
 		greedy, patient := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
-		lease := acquire(t, greedy, "l")
+		lease := testbed.Acquire(t, greedy, "l")
 		for range 50 {
-			w := queue(t, patient, "l", 1, kvlock.AcquireOptions{})
-			release(t, lease)
+			w := testbed.Queue(t, patient, "l", 1, kvlock.AcquireOptions{})
+			testbed.Release(t, lease)
 			check.ErrorIs(t, check.Err(greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
 			again := testbed.Acquiring(t, greedy, "l", kvlock.AcquireOptions{})
 			got := w.Got(t)
@@ -140,10 +140,10 @@ func TestNoBarging(t *testing.T) {
 				t.Fatalf("the former holder got %v, %v before the waiter", again.Lease, again.Err)
 			default:
 			}
-			release(t, got)
+			testbed.Release(t, got)
 			lease = again.Got(t)
 		}
-		release(t, lease)
+		testbed.Release(t, lease)
 	})
 }
 
@@ -156,18 +156,18 @@ func TestHandedLate(t *testing.T) {
 	}
 	for late := time.Duration(0); late < 1500*time.Millisecond; late += step {
 		for _, waits := range []time.Duration{0, 100 * time.Millisecond, 240 * time.Millisecond, time.Second} {
-			runInBubble(t, fmt.Sprintf("%s after %s", late, waits), func(t *testing.T, b *bed) { testHandedLate(t, b, waits, late) })
+			testbed.RunInBubble(t, fmt.Sprintf("%s after %s", late, waits), func(t *testing.T, b *testbed.Bed) { testHandedLate(t, b, waits, late) })
 		}
 	}
 }
 
-func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
+func testHandedLate(t *testing.T, b *testbed.Bed, waits, late time.Duration) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
-	lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
-	handed := queue(t, b.Locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
-	next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
-	pass(waits)
+	lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+	handed := testbed.Queue(t, b.Locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
+	next := testbed.Queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
+	natstest.Pass(waits)
 	p.Slow(late)
 	p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 	healed := make(chan struct{})
@@ -175,7 +175,7 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	var all sync.WaitGroup
 	for _, w := range []*testbed.Waiting{handed, next} {
 		all.Go(func() {
-			lease := patiently(t, w)
+			lease := testbed.GotEventually(t, w)
 			only.took(t, lease)
 			if w == handed { // this waiter does not release it
 				select {
@@ -184,12 +184,12 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 				case <-healed:
 				}
 			}
-			release(t, lease)
+			testbed.Release(t, lease)
 		})
 	}
-	release(t, lease)
+	testbed.Release(t, lease)
 	<-next.Done
-	pass(5 * time.Second)
+	natstest.Pass(5 * time.Second)
 	p.Slow(0)
 	p.Filter(nil)
 	close(healed)
@@ -200,27 +200,27 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 // were. A waiter that has waited for long confirms the lock first.
 func TestHandedAtOnce(t *testing.T) {
 	for waits, first := range map[time.Duration]uint64{0: 1, time.Second: 2} {
-		runInBubble(t, "after "+waits.String(), func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, "after "+waits.String(), func(t *testing.T, b *testbed.Bed) {
 			one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
-			lease := acquire(t, one, "l")
+			lease := testbed.Acquire(t, one, "l")
 			opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
-			w := queue(t, two, "l", 1, opts)
+			w := testbed.Queue(t, two, "l", 1, opts)
 			opts.Metadata["job"] = "8" // the caller may go on using its map
-			pass(waits)
+			natstest.Pass(waits)
 			before := b.Writes(t)
-			release(t, lease)
-			lease = patiently(t, w)
-			lock := inspect(t, one, "l")
+			testbed.Release(t, lease)
+			lease = testbed.GotEventually(t, w)
+			lock := testbed.Inspect(t, one, "l")
 			check.Equal(t, b.Writes(t)-before, first, "writes")
 			check.That(t, lock.Granted == (first == 1) && lock.Token == lease.Token(), "the record is %+v, the token %s", lock, lease.Token())
-			pass(time.Second)
-			lock = inspect(t, one, "l")
+			natstest.Pass(time.Second)
+			lock = testbed.Inspect(t, one, "l")
 			check.Equal(t, b.Writes(t)-before, 2, "writes")
 			check.That(t, !lock.Granted && lock.Token == lease.Token() && lock.Holder == "two" && lock.Metadata["job"] == "7" && lock.TTL == opts.TTL,
 				"the record is %+v, the token %s", lock, lease.Token())
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-			release(t, lease)
+			testbed.Release(t, lease)
 		})
 	}
 }
@@ -228,9 +228,9 @@ func TestHandedAtOnce(t *testing.T) {
 // The goroutine that takes a lock, or gives it up, sends the write itself, and waits for an answer no longer than its
 // context lets it.
 func TestNoAnswerToTheSender(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
-		lease := acquire(t, l, "mine")
+		lease := testbed.Acquire(t, l, "mine")
 		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient }))
 		const patience = 100 * time.Millisecond
 		for name, op := range map[string]func(context.Context) error{
@@ -244,9 +244,9 @@ func TestNoAnswerToTheSender(t *testing.T) {
 			check.Equal(t, time.Since(start), patience, name)
 		}
 		p.Filter(nil)
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		for _, name := range []string{"l", "mine"} {
-			lock := inspect(t, l, name)
+			lock := testbed.Inspect(t, l, name)
 			check.That(t, !lock.Held, "left behind: %+v", lock)
 		}
 	})
@@ -256,48 +256,48 @@ func TestNoAnswerToTheSender(t *testing.T) {
 // holder: there is time for another attempt.
 func TestHandedAndConfirmationLost(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
-		runInBubble(t, string(how), func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, string(how), func(t *testing.T, b *testbed.Bed) {
 			p := natstest.NewProxy(t, b.Srv)
-			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+			lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
-			w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-			pass(200 * time.Millisecond)
+			w := testbed.Queue(t, l, "l", 1, kvlock.AcquireOptions{})
+			natstest.Pass(200 * time.Millisecond)
 			p.Hit(testbed.Writes("l"), how, 1)
-			release(t, lease)
-			lease = patiently(t, w)
-			lock := inspect(t, l, "l")
+			testbed.Release(t, lease)
+			lease = testbed.GotEventually(t, w)
+			lock := testbed.Inspect(t, l, "l")
 			check.Require(t, lock.Granted, "it was confirmed first: %+v", lock)
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			check.Require(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-			release(t, lease)
+			testbed.Release(t, lease)
 		})
 	}
 }
 
 // However many requests for other locks wait for an answer, a holder confirms and renews its own.
 func TestHoldersBeforeOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second})
-		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
-		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+		lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		w := testbed.Queue(t, l, "l", 1, kvlock.AcquireOptions{})
 		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
-			return f.FromClient && strings.HasPrefix(f.Subject, "$KV."+bucket+".other.")
+			return f.FromClient && strings.HasPrefix(f.Subject, "$KV."+testbed.Bucket+".other.")
 		}))
 		var others []*testbed.Waiting
 		for i := range 300 {
 			others = append(others, testbed.Acquiring(t, l, fmt.Sprint("other.", i), kvlock.AcquireOptions{}))
 		}
-		pass(100 * time.Millisecond)
-		release(t, lease)
-		lease = patiently(t, w)
-		pass(4 * time.Second)
+		natstest.Pass(100 * time.Millisecond)
+		testbed.Release(t, lease)
+		lease = testbed.GotEventually(t, w)
+		natstest.Pass(4 * time.Second)
 		check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
 		p.Filter(nil)
-		release(t, lease)
+		testbed.Release(t, lease)
 		for _, w := range others {
 			<-w.Done
 			if w.Err == nil {
-				release(t, w.Lease)
+				testbed.Release(t, w.Lease)
 			}
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -38,83 +40,83 @@ func (a *alone) took(t testing.TB, l *kvlock.Lease) {
 // A lock works on after any fault of a write about it or of its answer: each kind of write is tried through each fault,
 // once and twice in a row.
 func TestLockWithLostAcknowledgements(t *testing.T) {
-	ops := map[string]func(t *testing.T, b *bed, p *natstest.Proxy, l *kvlock.Locker, hit func()){
-		"acquire": func(t *testing.T, _ *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+	ops := map[string]func(t *testing.T, b *testbed.Bed, p *natstest.Proxy, l *kvlock.Locker, hit func()){
+		"acquire": func(t *testing.T, _ *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
 			hit()
-			release(t, acquire(t, l, "l"))
+			testbed.Release(t, testbed.Acquire(t, l, "l"))
 		},
-		"try": func(t *testing.T, _ *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+		"try": func(t *testing.T, _ *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
 			hit()
 			lease := check.Must(l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
-			release(t, lease)
+			testbed.Release(t, lease)
 		},
-		"renew": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+		"renew": func(t *testing.T, b *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, l, "l")
+			lease := testbed.Acquire(t, l, "l")
 			hit()
-			pass(time.Minute)
+			natstest.Pass(time.Minute)
 			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
-			release(t, lease)
-			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
+			testbed.Release(t, lease)
+			testbed.Release(t, testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
 		},
-		"queue, and be handed it": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+		"queue, and be handed it": func(t *testing.T, b *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+			lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			hit()
-			w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-			pass(10 * time.Second)
+			w := testbed.Queue(t, l, "l", 1, kvlock.AcquireOptions{})
+			natstest.Pass(10 * time.Second)
 			hit()
-			release(t, lease)
-			release(t, patiently(t, w))
+			testbed.Release(t, lease)
+			testbed.Release(t, testbed.GotEventually(t, w))
 		},
-		"release": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+		"release": func(t *testing.T, b *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, l, "l")
+			lease := testbed.Acquire(t, l, "l")
 			hit()
-			release(t, lease)
-			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
+			testbed.Release(t, lease)
+			testbed.Release(t, testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
 		},
-		"hand over": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+		"hand over": func(t *testing.T, b *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, l, "l")
+			lease := testbed.Acquire(t, l, "l")
 			other := b.Locker(t, kvlock.LockerConfig{})
-			w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+			w := testbed.Queue(t, other, "l", 1, kvlock.AcquireOptions{})
 			hit()
-			release(t, lease)
-			release(t, patiently(t, w))
+			testbed.Release(t, lease)
+			testbed.Release(t, testbed.GotEventually(t, w))
 		},
-		"give up": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+		"give up": func(t *testing.T, b *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+			lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			time.AfterFunc(time.Second, hit)
 			check.ErrorIs(t, check.Err(l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 2 * time.Second})), kvlock.ErrHeld)
-			pass(10 * time.Second)
-			check.Equal(t, places(inspect(t, l, "l")), 0, "places left in the queue")
-			release(t, lease)
+			natstest.Pass(10 * time.Second)
+			check.Equal(t, testbed.Places(testbed.Inspect(t, l, "l")), 0, "places left in the queue")
+			testbed.Release(t, lease)
 		},
-		"steal": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+		"steal": func(t *testing.T, b *testbed.Bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+			lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			hit()
 			stolen := check.Must(l.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 			<-lease.Context().Done()
 			check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 			check.ErrorIs(t, lease.Release(t.Context()), kvlock.ErrLost)
 			check.ErrorIs(t, stolen.Context().Err(), nil)
-			release(t, stolen)
+			testbed.Release(t, stolen)
 		},
 	}
 	for name, op := range ops {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
-				runInBubble(t, fmt.Sprintf("%s/%s/%d", name, how, times), func(t *testing.T, b *bed) {
+				testbed.RunInBubble(t, fmt.Sprintf("%s/%s/%d", name, how, times), func(t *testing.T, b *testbed.Bed) {
 					l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second})
 					op(t, b, p, l, func() { p.Hit(testbed.Writes("l"), how, times) })
 					p.Filter(nil)
-					pass(time.Minute)
-					lock := inspect(t, l, "l")
+					natstest.Pass(time.Minute)
+					lock := testbed.Inspect(t, l, "l")
 					check.That(t, !lock.Held && len(lock.Queue) == 0, "left behind: %+v", lock)
 				})
 			}
@@ -124,7 +126,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 
 // No push ever arrives: every waiter gets the lock all the same, a few seconds later at most.
 func TestLockWithoutPushes(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		var all sync.WaitGroup
 		var only alone
 		start := time.Now()
@@ -139,12 +141,12 @@ func TestLockWithoutPushes(t *testing.T) {
 					return
 				}
 				only.took(t, lease)
-				pass(time.Second)
-				release(t, lease)
+				natstest.Pass(time.Second)
+				testbed.Release(t, lease)
 			})
 		}
 		all.Wait()
-		took(t, "five took turns", start, 0, 5*5*time.Second)
+		testbed.Took(t, "five took turns", start, 0, 5*5*time.Second)
 	})
 }
 
@@ -154,7 +156,7 @@ func TestFreeLockAfterAPause(t *testing.T) {
 	if crash.Long() {
 		n = 1000
 	}
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		for i := range n {
 			until := time.Now().Add(60 * time.Millisecond)
@@ -163,10 +165,10 @@ func TestFreeLockAfterAPause(t *testing.T) {
 				return time.Now().Before(until) && (side == 2 || f.FromClient == (side == 0))
 			}))
 			start := time.Now()
-			lease := acquire(t, l, fmt.Sprintf("l%d", i%7))
-			took(t, "acquired", start, 0, 2*time.Second)
-			release(t, lease)
-			pass(time.Duration(rand.IntN(5000)) * time.Millisecond)
+			lease := testbed.Acquire(t, l, fmt.Sprintf("l%d", i%7))
+			testbed.Took(t, "acquired", start, 0, 2*time.Second)
+			testbed.Release(t, lease)
+			natstest.Pass(time.Duration(rand.IntN(5000)) * time.Millisecond)
 		}
 	})
 }
@@ -181,7 +183,7 @@ func TestOneSidedPartition(t *testing.T) {
 			"answers are lost, not pushes": func(f natstest.Frame) bool { return !f.FromClient && !testbed.IsPush(f) },
 			"everything is lost":           func(natstest.Frame) bool { return true },
 		} {
-			runInBubble(t, fmt.Sprintf("%s/%s", ttl, name), func(t *testing.T, b *bed) {
+			testbed.RunInBubble(t, fmt.Sprintf("%s/%s", ttl, name), func(t *testing.T, b *testbed.Bed) {
 				for i := range 12 {
 					testPartition(t, b, ttl, cut, i)
 				}
@@ -192,40 +194,68 @@ func TestOneSidedPartition(t *testing.T) {
 
 // testPartition is run i: with each number of lost answers when the lock is taken, with and without lost answers to renewals, and with the
 // cut at once and later.
-func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Frame) bool, i int) {
+func testPartition(t *testing.T, b *testbed.Bed, ttl time.Duration, cut func(natstest.Frame) bool, i int) {
 	t.Helper()
 	lost, renewalsLost, waits := i%3, i/3%2 == 1, i/6 == 1
 	holder, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second, TTL: ttl})
 	other := b.Locker(t, kvlock.LockerConfig{TTL: ttl})
 	var only alone
-	release(t, acquire(t, other, "l")) // it sees all that is written from now on
+	testbed.Release(t, testbed.Acquire(t, other, "l")) // it sees all that is written from now on
 	if lost > 0 {
 		p.Hit(testbed.Writes("l"), natstest.ReplyLost, lost) // the lease counts from the first request, and is acknowledged later
 	}
-	lease := acquire(t, holder, "l")
+	lease := testbed.Acquire(t, holder, "l")
 	only.took(t, lease)
 	if renewalsLost {
 		p.Hit(testbed.Writes("l"), natstest.ReplyLost, 2) // before the cut, renewals are applied without an acknowledgement
 	}
-	w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+	w := testbed.Queue(t, other, "l", 1, kvlock.AcquireOptions{})
 	switch {
 	case waits && renewalsLost: // until the first renewal is acknowledged, two seconds later
-		pass(ttl/3 + 2100*time.Millisecond + rand.N(ttl/4))
+		natstest.Pass(ttl/3 + 2100*time.Millisecond + rand.N(ttl/4))
 	case waits:
-		pass(rand.N(2 * ttl))
+		natstest.Pass(rand.N(2 * ttl))
 	}
 	start := time.Now()
 	p.Filter(natstest.Losing(cut))
-	next := patiently(t, w)
+	next := testbed.GotEventually(t, w)
 	only.took(t, next)
-	took(t, "took over", start, 0, 2*ttl+time.Second)
+	testbed.Took(t, "took over", start, 0, 2*ttl+time.Second)
 	p.Filter(nil)
-	pass(time.Second)
+	natstest.Pass(time.Second)
 	check.ErrorIs(t, lease.Release(t.Context()), kvlock.ErrLost)
 	check.That(t, next.Context().Err() == nil, "the new holder lost it: %v", context.Cause(next.Context()))
-	release(t, next)
+	testbed.Release(t, next)
 	holder.Close()
 	other.Close()
+}
+
+// While a server accepts connections and says nothing, nats.go holds the lock of the connection. A caller waits as long as it wants, and not
+// as long as that lasts.
+func TestAServerThatHangsHoldsNoCallerUp(t *testing.T) {
+	t.Parallel()
+	b := testbed.On(t, natstest.Server(t), kvlock.BucketConfig{Bucket: testbed.Bucket})
+	p := natstest.NewProxy(t, b.Srv)
+	_, js := natstest.Connect(t, b.Srv, p.Through(), nats.Timeout(time.Hour), nats.ReconnectWait(time.Millisecond))
+	l := testbed.LockerOn(t, js, kvlock.LockerConfig{OpTimeout: 50 * time.Millisecond})
+	lease := check.Must(l.Acquire(t.Context(), "first", kvlock.AcquireOptions{}))(t) // the connection has all its subscriptions
+	<-p.Hang(t)
+	n := 0
+	check.Until(t, time.Minute, "a caller returns", func() bool {
+		n++
+		done := make(chan error, 1)
+		name := fmt.Sprint("lock-", n)
+		go func() { done <- check.Err(l.TryAcquire(t.Context(), name, kvlock.AcquireOptions{})) }()
+		select {
+		case err := <-done:
+			check.ErrorIs(t, err, kvlock.ErrUnavailable)
+			return true
+		case <-time.After(time.Second): // it was on its way when the connection was lost
+			return false
+		}
+	})
+	check.ErrorIs(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
+	p.Heal()
 }
 
 // Random clients with random lives: cut off, healed, dead, closing, giving up, stealing nothing. Two clients never hold
@@ -240,11 +270,11 @@ func TestLockHistories(t *testing.T) {
 	}
 	of := crash.Random(t)
 	for i := range runs {
-		runInBubble(t, fmt.Sprint(i), func(t *testing.T, b *bed) { testHistory(t, b, of(uint64(i))) })
+		testbed.RunInBubble(t, fmt.Sprint(i), func(t *testing.T, b *testbed.Bed) { testHistory(t, b, of(uint64(i))) })
 	}
 }
 
-func testHistory(t *testing.T, b *bed, random *rand.Rand) {
+func testHistory(t *testing.T, b *testbed.Bed, random *rand.Rand) {
 	t.Helper()
 	const clients = 6
 	var only alone
@@ -256,7 +286,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 		faults := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 		all.Go(func() { // faults of its connection
 			for time.Now().Before(end) {
-				pass(time.Duration(faults.IntN(20_000)) * time.Millisecond)
+				natstest.Pass(time.Duration(faults.IntN(20_000)) * time.Millisecond)
 				switch faults.IntN(5) {
 				case 0:
 					p.Partition()
@@ -268,7 +298,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 				case 3:
 					p.Slow(time.Duration(faults.IntN(300)) * time.Millisecond)
 				}
-				pass(time.Duration(faults.IntN(8_000)) * time.Millisecond)
+				natstest.Pass(time.Duration(faults.IntN(8_000)) * time.Millisecond)
 				p.Filter(nil)
 				p.Slow(0)
 				p.Heal()
@@ -281,7 +311,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 					lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: bound})
 					if err != nil {
 						check.That(t, errors.Is(err, kvlock.ErrHeld) || errors.Is(err, kvlock.ErrUnavailable), "%v", err)
-						pass(100 * time.Millisecond)
+						natstest.Pass(100 * time.Millisecond)
 						continue
 					}
 					only.took(t, lease)
@@ -296,9 +326,9 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 		}
 	}
 	all.Wait()
-	pass(time.Minute)
+	natstest.Pass(time.Minute)
 	l := b.Locker(t, kvlock.LockerConfig{})
-	lock := inspect(t, l, "l")
+	lock := testbed.Inspect(t, l, "l")
 	check.That(t, !lock.Held && len(lock.Queue) == 0, "left behind: %+v", lock)
 	check.That(t, only.n >= 100, "only %d acquisitions", only.n)
 }

@@ -17,13 +17,13 @@ import (
 
 // The server cannot be reached: a new caller gets an error in time, and a waiter goes on waiting.
 func TestLockWithoutServer(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
-		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
-		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-		mine := acquire(t, l, "mine")
+		lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		w := testbed.Queue(t, l, "l", 1, kvlock.AcquireOptions{})
+		mine := testbed.Acquire(t, l, "mine")
 		p.Partition()
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		check.ErrorIs(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
 		for name, try := range map[string]func() error{
 			"Acquire":    func() error { return check.Err(l.Acquire(t.Context(), "new", kvlock.AcquireOptions{})) },
@@ -39,40 +39,40 @@ func TestLockWithoutServer(t *testing.T) {
 		} {
 			start := time.Now()
 			check.ErrorIs(t, try(), kvlock.ErrUnavailable)
-			took(t, name, start, 0, 3*time.Second)
+			testbed.Took(t, name, start, 0, 3*time.Second)
 		}
 		check.That(t, mine.Context().Err() != nil, "the lease has not ended")
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		p.Heal()
-		release(t, lease)
-		release(t, patiently(t, w))
-		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "mine"))
+		testbed.Release(t, lease)
+		testbed.Release(t, testbed.GotEventually(t, w))
+		testbed.Release(t, testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "mine"))
 	})
 }
 
 // A caller that waits for less than OpTimeout does not take a server that is away for a lock that is held.
 func TestShortWaitWithoutServer(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: time.Minute})
-		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		short := kvlock.AcquireOptions{Wait: time.Second}
 		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrHeld)
 		p.Partition()
-		pass(time.Millisecond) // the last answer was to a question from before the next caller comes
+		natstest.Pass(time.Millisecond) // the last answer was to a question from before the next caller comes
 		check.ErrorIs(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrUnavailable)
-		release(t, lease)
+		testbed.Release(t, lease)
 	})
 }
 
 // A Locker that closes while no server answers does not hang.
 func TestLockerClosesWithoutServer(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
-		lease := acquire(t, l, "l")
+		lease := testbed.Acquire(t, l, "l")
 		p.Partition()
 		start := time.Now()
 		l.Close()
-		took(t, "closed", start, 0, 5*time.Second)
+		testbed.Took(t, "closed", start, 0, 5*time.Second)
 		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrClosed)
 		check.ErrorIs(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
 	})
@@ -80,35 +80,35 @@ func TestLockerClosesWithoutServer(t *testing.T) {
 
 // A lock that is handed to a waiter that has given up goes on to the next at once.
 func TestHandedToAWaiterThatGaveUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		lease := testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		leaves, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
-		w := queue(t, leaves, "l", 1, kvlock.AcquireOptions{Wait: 5 * time.Second})
-		next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
+		w := testbed.Queue(t, leaves, "l", 1, kvlock.AcquireOptions{Wait: 5 * time.Second})
+		next := testbed.Queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
 		p.Hit(testbed.Writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
 		<-w.Done
 		check.ErrorIs(t, w.Err, kvlock.ErrHeld)
-		pass(500 * time.Millisecond)
+		natstest.Pass(500 * time.Millisecond)
 		start := time.Now()
-		release(t, lease)
-		release(t, patiently(t, next))
-		took(t, "handed on", start, 0, 900*time.Millisecond)
+		testbed.Release(t, lease)
+		testbed.Release(t, testbed.GotEventually(t, next))
+		testbed.Took(t, "handed on", start, 0, 900*time.Millisecond)
 	})
 }
 
 // A record that is gone without a release does not make the lock free before its holder knows.
 func TestRecordIsGone(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		holder, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
-		lease := acquire(t, holder, "l")
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		holder, cutOff := testbed.CuttableLocker(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
+		lease := testbed.Acquire(t, holder, "l")
 		other := b.Locker(t, kvlock.LockerConfig{})
-		w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
-		gone()
-		stream := check.Must(b.JS.Stream(t.Context(), "KV_"+bucket))(t)
+		w := testbed.Queue(t, other, "l", 1, kvlock.AcquireOptions{})
+		cutOff()
+		stream := check.Must(b.JS.Stream(t.Context(), "KV_"+testbed.Bucket))(t)
 		check.OK(t, stream.Purge(t.Context()))
-		next := patiently(t, w)
+		next := testbed.GotEventually(t, w)
 		check.That(t, lease.Context().Err() != nil, "two hold the lock")
-		release(t, next)
+		testbed.Release(t, next)
 	})
 }
 
@@ -124,14 +124,14 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			if names > 1 {
 				waiters = names
 			}
-			b := setup(t)
+			b := testbed.New(t)
 			holder := b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Minute})
 			l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 3 * time.Minute})
 			leases := make([]*kvlock.Lease, names)
 			for i := range leases {
-				leases[i] = acquire(t, holder, fmt.Sprint("l", i))
+				leases[i] = testbed.Acquire(t, holder, fmt.Sprint("l", i))
 			}
-			inspect(t, l, "l0") // earlier subscriptions have passed the proxy then
+			testbed.Inspect(t, l, "l0") // earlier subscriptions have passed the proxy then
 			subscriptions := p.Subscriptions()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
@@ -150,7 +150,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 				})
 			}
 			for i := range names {
-				for places(inspect(t, l, fmt.Sprint("l", i))) != waiters/names {
+				for testbed.Places(testbed.Inspect(t, l, fmt.Sprint("l", i))) != waiters/names {
 					check.Require(t, ctx.Err() == nil, "not all wait")
 					runtime.Gosched()
 				}
@@ -163,7 +163,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			n := p.Subscriptions() - subscriptions
 			check.That(t, n <= 1, "%d subscriptions for the waiters", n)
 			for _, lease := range leases {
-				release(t, lease)
+				testbed.Release(t, lease)
 			}
 			all.Wait()
 			check.Equal(t, served.Load(), int64(waiters), "served.Load()")

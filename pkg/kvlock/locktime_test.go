@@ -20,42 +20,42 @@ func TestDeadHolder(t *testing.T) {
 		if testing.Short() && ttl > 30*time.Second {
 			continue
 		}
-		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
-			dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: ttl})
-			first := acquire(t, dead, "l")
+		testbed.RunInBubble(t, ttl.String(), func(t *testing.T, b *testbed.Bed) {
+			dead, cutOff := testbed.CuttableLocker(t, b, kvlock.LockerConfig{TTL: ttl})
+			first := testbed.Acquire(t, dead, "l")
 			one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
-			head := queue(t, one, "l", 1, kvlock.AcquireOptions{})
-			second := queue(t, two, "l", 2, kvlock.AcquireOptions{})
-			pass(ttl) // while it is renewed
-			gone()
+			head := testbed.Queue(t, one, "l", 1, kvlock.AcquireOptions{})
+			second := testbed.Queue(t, two, "l", 2, kvlock.AcquireOptions{})
+			natstest.Pass(ttl) // while it is renewed
+			cutOff()
 			start := time.Now()
-			pass(ttl / 3)
-			third := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 3, kvlock.AcquireOptions{}) // a write that is no renewal
-			lease := patiently(t, head)
-			took(t, "took over", start, ttl*2/3-10*time.Millisecond, ttl+100*time.Millisecond)
+			natstest.Pass(ttl / 3)
+			third := testbed.Queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 3, kvlock.AcquireOptions{}) // a write that is no renewal
+			lease := testbed.GotEventually(t, head)
+			testbed.Took(t, "took over", start, ttl*2/3-10*time.Millisecond, ttl+100*time.Millisecond)
 			check.That(t, first.Context().Err() != nil, "the dead holder's context has not ended")
-			release(t, lease)
-			release(t, patiently(t, second))
-			release(t, patiently(t, third))
+			testbed.Release(t, lease)
+			testbed.Release(t, testbed.GotEventually(t, second))
+			testbed.Release(t, testbed.GotEventually(t, third))
 		})
 	}
 }
 
 // A lease is renewed for as long as its holder lives, also while others queue.
 func TestLeaseHolds(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
-		lease := acquire(t, l, "l")
+		lease := testbed.Acquire(t, l, "l")
 		other := b.Locker(t, kvlock.LockerConfig{})
 		for range 600 { // ten minutes
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
 			_, err = other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 100 * time.Millisecond})
 			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
 		}
 		check.That(t, lease.Context().Err() == nil, "ended: %v", context.Cause(lease.Context()))
-		release(t, lease)
+		testbed.Release(t, lease)
 	})
 }
 
@@ -65,7 +65,7 @@ func TestManyDeadWaiters(t *testing.T) {
 		if testing.Short() && kill == "waiters" {
 			continue
 		}
-		runInBubble(t, kill, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, kill, func(t *testing.T, b *testbed.Bed) {
 			const dead, ttl = 100, 10 * time.Second
 			var conns []*nats.Conn
 			killable := func() *kvlock.Locker {
@@ -74,32 +74,32 @@ func TestManyDeadWaiters(t *testing.T) {
 				return testbed.LockerOn(t, js, kvlock.LockerConfig{TTL: ttl})
 			}
 			most, holder := 1200*time.Millisecond, killable()
-			lease := acquire(t, holder, "l")
+			lease := testbed.Acquire(t, holder, "l")
 			for i := range dead {
-				queue(t, killable(), "l", i+1, kvlock.AcquireOptions{})
+				testbed.Queue(t, killable(), "l", i+1, kvlock.AcquireOptions{})
 			}
 			var live []*testbed.Waiting
 			for i := range 3 {
-				live = append(live, queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", dead+1+i, kvlock.AcquireOptions{}))
+				live = append(live, testbed.Queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", dead+1+i, kvlock.AcquireOptions{}))
 			}
 			for _, nc := range conns[1:] {
 				nc.Close()
 			}
 			start := time.Now()
 			if kill == "waiters" {
-				release(t, lease)
+				testbed.Release(t, lease)
 			} else {
 				conns[0].Close()
 				most += ttl - time.Second
 			}
-			release(t, patiently(t, live[0]))
-			took(t, "the first that lives has the lock", start, 0, most)
+			testbed.Release(t, testbed.GotEventually(t, live[0]))
+			testbed.Took(t, "the first that lives has the lock", start, 0, most)
 			start = time.Now()
 			for _, w := range live[1:] {
-				release(t, patiently(t, w))
+				testbed.Release(t, testbed.GotEventually(t, w))
 			}
-			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
-			took(t, "those behind it have the lock", start, 0, 100*time.Millisecond)
+			testbed.Release(t, testbed.Acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
+			testbed.Took(t, "those behind it have the lock", start, 0, 100*time.Millisecond)
 		})
 	}
 }
@@ -107,28 +107,28 @@ func TestManyDeadWaiters(t *testing.T) {
 // The process that held the lock died, and so did those first in the queue. The first that lives takes over, a moment
 // later for each of them.
 func TestDeadHolderAndDeadHead(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		const ttl = 10 * time.Second
-		holder, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: ttl})
-		acquire(t, holder, "l")
-		one, oneGone := testbed.Died(t, b, kvlock.LockerConfig{})
-		two, twoGone := testbed.Died(t, b, kvlock.LockerConfig{})
-		queue(t, one, "l", 1, kvlock.AcquireOptions{})
-		queue(t, two, "l", 2, kvlock.AcquireOptions{})
-		queue(t, two, "l", 3, kvlock.AcquireOptions{})
+		holder, cutOff := testbed.CuttableLocker(t, b, kvlock.LockerConfig{TTL: ttl})
+		testbed.Acquire(t, holder, "l")
+		one, oneGone := testbed.CuttableLocker(t, b, kvlock.LockerConfig{})
+		two, twoGone := testbed.CuttableLocker(t, b, kvlock.LockerConfig{})
+		testbed.Queue(t, one, "l", 1, kvlock.AcquireOptions{})
+		testbed.Queue(t, two, "l", 2, kvlock.AcquireOptions{})
+		testbed.Queue(t, two, "l", 3, kvlock.AcquireOptions{})
 		lives := b.Locker(t, kvlock.LockerConfig{})
-		w := queue(t, lives, "l", 4, kvlock.AcquireOptions{})
-		gone()
+		w := testbed.Queue(t, lives, "l", 4, kvlock.AcquireOptions{})
+		cutOff()
 		oneGone()
 		twoGone()
 		start := time.Now()
-		lease := patiently(t, w)
-		took(t, "took over", start, 0, ttl+300*time.Millisecond)
-		behind := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 4, kvlock.AcquireOptions{})
+		lease := testbed.GotEventually(t, w)
+		testbed.Took(t, "took over", start, 0, ttl+300*time.Millisecond)
+		behind := testbed.Queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 4, kvlock.AcquireOptions{})
 		start = time.Now()
-		release(t, lease) // to the first of the dead, whose places are given up after a second, and then to the other
-		release(t, patiently(t, behind))
-		took(t, "handed on", start, 0, 2500*time.Millisecond)
+		testbed.Release(t, lease) // to the first of the dead, whose places are given up after a second, and then to the other
+		testbed.Release(t, testbed.GotEventually(t, behind))
+		testbed.Took(t, "handed on", start, 0, 2500*time.Millisecond)
 	})
 }
 
@@ -145,14 +145,14 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 		"once in a while":    {time.Minute, time.Minute, true},
 		"seldom, by another": {15 * time.Second, 45 * time.Second, true},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
-			dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
-			lease := acquire(t, dead, "l")
-			gone()
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
+			dead, cutOff := testbed.CuttableLocker(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
+			lease := testbed.Acquire(t, dead, "l")
+			cutOff()
 			start := time.Now()
 			other := b.Locker(t, kvlock.LockerConfig{})
 			for {
-				pass(tt.every)
+				natstest.Pass(tt.every)
 				if tt.another {
 					other.Close()
 					other = b.Locker(t, kvlock.LockerConfig{})
@@ -160,7 +160,7 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 				got, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 				if err == nil {
 					check.That(t, lease.Context().Err() != nil, "the holder's context has not ended")
-					release(t, got)
+					testbed.Release(t, got)
 					break
 				}
 				check.ErrorIs(t, err, kvlock.ErrHeld)
@@ -173,20 +173,20 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 
 // Neither a renewal nor a change of the queue removes the TTL of a lock's record.
 func TestLocksExpire(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		l, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		l, cutOff := testbed.CuttableLocker(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
 		other := b.Locker(t, kvlock.LockerConfig{})
-		acquire(t, l, "l")
+		testbed.Acquire(t, l, "l")
 		for range 20 {
-			pass(7 * time.Second)
+			natstest.Pass(7 * time.Second)
 			_, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second})
 			check.Require(t, errors.Is(err, kvlock.ErrHeld), "%v", err)
 			ttl := b.Present(t, "l").Header.Get("Nats-TTL")
 			check.Require(t, ttl == "60s", "the record's TTL is %q", ttl)
 		}
-		release(t, acquire(t, other, "free"))
-		gone()
-		pass(5 * time.Minute)
+		testbed.Release(t, testbed.Acquire(t, other, "free"))
+		cutOff()
+		natstest.Pass(5 * time.Minute)
 		for _, key := range []string{"l", "free"} {
 			if m := b.Last(t, key); m != nil {
 				t.Errorf("%s is left: %q", key, m.Data)
@@ -197,7 +197,7 @@ func TestLocksExpire(t *testing.T) {
 
 // Tokens grow when the record is released, expires, is deleted, or goes with its bucket.
 func TestLockTokensGrow(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l := b.Locker(t, kvlock.LockerConfig{TTL: time.Second})
 		var last kvlock.Token
 		took := func(l *kvlock.Locker, what string) *kvlock.Lease {
@@ -209,20 +209,20 @@ func TestLockTokensGrow(t *testing.T) {
 			return lease
 		}
 		for range 20 {
-			release(t, took(l, "released"))
+			testbed.Release(t, took(l, "released"))
 		}
-		dead, gone := testbed.Died(t, b, kvlock.LockerConfig{TTL: time.Second})
+		dead, cutOff := testbed.CuttableLocker(t, b, kvlock.LockerConfig{TTL: time.Second})
 		took(dead, "another process")
-		gone()
-		pass(10 * time.Minute)
+		cutOff()
+		natstest.Pass(10 * time.Minute)
 		lease := took(l, "expired")
-		kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+		kv := check.Must(b.JS.KeyValue(t.Context(), testbed.Bucket))(t)
 		check.OK(t, kv.Delete(t.Context(), "l"))
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		lease = took(l, "purged")
 		b.RecreateBucket(t, time.Second)
-		pass(5 * time.Second)
+		natstest.Pass(5 * time.Second)
 		check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		took(b.Locker(t, kvlock.LockerConfig{}), "bucket recreated, by a new process")
 	})

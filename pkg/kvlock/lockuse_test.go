@@ -17,32 +17,33 @@ import (
 
 func TestSteal(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
-	first := acquire(t, one, "l")
-	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
+	first := testbed.Acquire(t, one, "l")
+	w := testbed.Queue(t, one, "l", 1, kvlock.AcquireOptions{})
 	stolen := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	testbed.Await(t, first.Context().Done(), "the end of the first lease")
 	check.ErrorIs(t, context.Cause(first.Context()), kvlock.ErrLost)
 	check.ErrorIs(t, first.Release(t.Context()), kvlock.ErrLost)
-	lock := inspect(t, two, "l")
-	if lock.Holder != "two" || lock.Stolen != "one" || places(lock) != 1 || lock.Token != stolen.Token() || stolen.Token().Compare(first.Token()) <= 0 {
+	lock := testbed.Inspect(t, two, "l")
+	if lock.Holder != "two" || lock.Stolen != "one" || testbed.Places(lock) != 1 || lock.Token != stolen.Token() ||
+		stolen.Token().Compare(first.Token()) <= 0 {
 		t.Errorf("got %+v", lock)
 	}
-	release(t, stolen)
+	testbed.Release(t, stolen)
 	lease := w.Got(t)
 	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
 	check.OK(t, err)
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
 	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
-	release(t, again)
+	testbed.Release(t, again)
 	free := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
-	release(t, free)
+	testbed.Release(t, free)
 }
 
 func TestDoUnderLock(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 	failure := errors.New("failure")
 	err := l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
@@ -69,7 +70,7 @@ func TestDoUnderLock(t *testing.T) {
 		}
 		testbed.Await(t, ctx.Done(), "the end of the function's context")
 		check.ErrorIs(t, context.Cause(ctx), kvlock.ErrLost)
-		release(t, stolen)
+		testbed.Release(t, stolen)
 		return nil
 	})
 	check.ErrorIs(t, err, kvlock.ErrLost)
@@ -77,18 +78,18 @@ func TestDoUnderLock(t *testing.T) {
 
 func TestInspectAndList(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two, with \"quotes\"\nand lines"})
-	lock := inspect(t, one, "jobs.a")
+	lock := testbed.Inspect(t, one, "jobs.a")
 	check.That(t, !lock.Held && lock.Name == "jobs.a" && lock.Since.IsZero(), "got %+v", lock)
 	lease := check.Must(one.Acquire(t.Context(), "jobs.a", kvlock.AcquireOptions{TTL: time.Minute, Metadata: map[string]string{"why": "import"}}))(t)
 	for i := range 3 {
-		queue(t, []*kvlock.Locker{two, two, one}[i], "jobs.a", i+1, kvlock.AcquireOptions{Wait: time.Minute})
+		testbed.Queue(t, []*kvlock.Locker{two, two, one}[i], "jobs.a", i+1, kvlock.AcquireOptions{Wait: time.Minute})
 	}
-	acquire(t, two, "jobs.b")
-	acquire(t, two, "job")
-	release(t, acquire(t, one, "jobs.free"))
-	lock = inspect(t, two, "jobs.a")
+	testbed.Acquire(t, two, "jobs.b")
+	testbed.Acquire(t, two, "job")
+	testbed.Release(t, testbed.Acquire(t, one, "jobs.free"))
+	lock = testbed.Inspect(t, two, "jobs.a")
 	check.That(t, lock.Holder == "one" && lock.Metadata["why"] == "import" && lock.TTL == time.Minute && lock.Token == lease.Token() &&
 		!lock.Granted && !lock.Since.IsZero() && !lock.Written.IsZero(),
 		"got %+v", lock)
@@ -113,9 +114,9 @@ func TestInspectAndList(t *testing.T) {
 	}
 
 	// Records that cannot be read are listed with an error, and stay. Results are left out.
-	testbed.Complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
+	testbed.Complete(t, testbed.Begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
-		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+testbed.Bucket+"."+key, []byte(data))))
 	}
 	errs := map[string]error{}
 	for lock, err := range one.List(t.Context(), "") {
@@ -128,21 +129,21 @@ func TestInspectAndList(t *testing.T) {
 // Locks that change between two pages of a listing are listed once, as they are then, or not at all if they are free then.
 func TestListWhileLocksChange(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	l, p := b.ProxiedLocker(t, kvlock.LockerConfig{Instance: "lister", OpTimeout: time.Minute})
 	holder, thief := b.Locker(t, kvlock.LockerConfig{Instance: "holder"}), b.Locker(t, kvlock.LockerConfig{Instance: "thief"})
-	acquire(t, holder, "a.stolen")
-	freed := acquire(t, holder, "a.freed")
+	testbed.Acquire(t, holder, "a.stolen")
+	freed := testbed.Acquire(t, holder, "a.freed")
 	large := kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 4000))}} // each byte takes six in JSON
 	check.OK(t, check.Err(holder.Acquire(t.Context(), "l.000", large)))
 	data := b.Last(t, "l.000").Data
 	const n = 400 // of these, a page has no more than 350
 	for i := range n {
-		check.OK(t, check.Err(b.JS.Publish(t.Context(), fmt.Sprintf("$KV.%s.l.%03d", bucket, i), data)))
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), fmt.Sprintf("$KV.%s.l.%03d", testbed.Bucket, i), data)))
 	}
 	pages := 0
 	p.Change(func(f natstest.Frame) []byte {
-		if !f.FromClient || f.Subject != "$JS.API.DIRECT.GET.KV_"+bucket {
+		if !f.FromClient || f.Subject != "$JS.API.DIRECT.GET.KV_"+testbed.Bucket {
 			return nil
 		}
 		pages++
@@ -163,7 +164,7 @@ func TestListWhileLocksChange(t *testing.T) {
 
 func TestLockArguments(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
 		check.ErrorIs(t, check.Err(try(t.Context(), "a..b", kvlock.AcquireOptions{})), kvlock.ErrInvalidKey)
@@ -177,30 +178,30 @@ func TestLockArguments(t *testing.T) {
 	}
 	full := map[string]string{"x": string(make([]byte, 4095))} // each takes six bytes in JSON
 	lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: full})
-	check.Require(t, err == nil && inspect(t, l, "l").Metadata["x"] == full["x"], "%v", err)
-	release(t, lease)
+	check.Require(t, err == nil && testbed.Inspect(t, l, "l").Metadata["x"] == full["x"], "%v", err)
+	testbed.Release(t, lease)
 	check.Equal(t, b.Writes(t), 2, "b.Writes(t)")
 }
 
 // A Locker that closes gives back its locks, and its waiters end.
 func TestLockerCloses(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	closing, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
-	lease := acquire(t, closing, "l")
-	mine := queue(t, closing, "l", 1, kvlock.AcquireOptions{})
-	theirs := queue(t, other, "l", 2, kvlock.AcquireOptions{})
-	blocked := acquire(t, other, "m")
-	there := queue(t, closing, "m", 1, kvlock.AcquireOptions{})
+	lease := testbed.Acquire(t, closing, "l")
+	mine := testbed.Queue(t, closing, "l", 1, kvlock.AcquireOptions{})
+	theirs := testbed.Queue(t, other, "l", 2, kvlock.AcquireOptions{})
+	blocked := testbed.Acquire(t, other, "m")
+	there := testbed.Queue(t, closing, "m", 1, kvlock.AcquireOptions{})
 	closing.Close()
 	for _, w := range []*testbed.Waiting{mine, there} {
 		testbed.Await(t, w.Done, "a waiter")
 		check.ErrorIs(t, w.Err, kvlock.ErrClosed)
 	}
 	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrClosed)
-	release(t, theirs.Got(t))
-	check.Equal(t, places(inspect(t, other, "m")), 0, "places left in the queue")
-	release(t, blocked)
+	testbed.Release(t, theirs.Got(t))
+	check.Equal(t, testbed.Places(testbed.Inspect(t, other, "m")), 0, "places left in the queue")
+	testbed.Release(t, blocked)
 	check.ErrorIs(t, lease.Release(t.Context()), nil)
 	check.ErrorIs(t, check.Err(closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrClosed)
 	closing.Close()
@@ -209,13 +210,13 @@ func TestLockerCloses(t *testing.T) {
 // Records that are no locks: garbage is removed and reported once, and a record that another program may read stays.
 func TestUnreadableLocks(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+	b := testbed.New(t)
+	kv := check.Must(b.JS.KeyValue(t.Context(), testbed.Bucket))(t)
 	put := func(key, value string) {
 		t.Helper()
 		check.OK(t, check.Err(kv.PutString(t.Context(), key, value)))
 	}
-	var log logged
+	var log testbed.Logged
 	var corrupt []string
 	l := b.Locker(t, kvlock.LockerConfig{Logger: log.Logger()})
 	head := `{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n"
@@ -228,7 +229,7 @@ func TestUnreadableLocks(t *testing.T) {
 		corrupt = append(corrupt, key)
 	}
 	f := b.Flight(t, flight.Config{})
-	begin(t, f, "slot", flight.BeginOptions{})
+	testbed.Begin(t, f, "slot", flight.BeginOptions{})
 	put("newer", `{"v":2}`+"\n")
 	for key, want := range map[string]error{"newer": kvlock.ErrVersion, "slot": kvlock.ErrMismatch} {
 		before := b.Present(t, key).Sequence
@@ -241,14 +242,14 @@ func TestUnreadableLocks(t *testing.T) {
 	check.ErrorIs(t, err, kvlock.ErrMismatch)
 	check.ErrorIs(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
 	check.ErrorIs(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
-	check.That(t, inspect(t, l, "garbage").Held, "a Flight removed a lock")
+	check.That(t, testbed.Inspect(t, l, "garbage").Held, "a Flight removed a lock")
 
 	// A lock that turns into garbage is lost, and free.
-	lease := acquire(t, l, "turns")
+	lease := testbed.Acquire(t, l, "turns")
 	put("turns", "garbage")
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
 	check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
-	release(t, acquire(t, l, "turns"))
+	testbed.Release(t, testbed.Acquire(t, l, "turns"))
 
 	l.Close() // nothing is read any more
 	for _, key := range append(corrupt, "turns") {
@@ -259,14 +260,14 @@ func TestUnreadableLocks(t *testing.T) {
 // Any text is a name, in all that shows it.
 func TestAnyName(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, name := range []string{"db1:5432.init", "2026-11-25T09:00:00Z", "große Datei *", "=x", "_kv", "\x00", "\xff.\xfe", "\xed\xa0\x80"} {
-		lease := acquire(t, l, name)
+		lease := testbed.Acquire(t, l, name)
 		_, err := b.Locker(t, kvlock.LockerConfig{}).TryAcquire(t.Context(), name, kvlock.AcquireOptions{})
 		held, ok := errors.AsType[*kvlock.HeldError](err)
-		if lease.Name() != name || !ok || held.Lock.Name != name || inspect(t, l, name).Name != name {
-			t.Errorf("%q: got %q, %v, %+v", name, lease.Name(), err, inspect(t, l, name))
+		if lease.Name() != name || !ok || held.Lock.Name != name || testbed.Inspect(t, l, name).Name != name {
+			t.Errorf("%q: got %q, %v, %+v", name, lease.Name(), err, testbed.Inspect(t, l, name))
 		}
 	}
 	for lock, err := range l.List(t.Context(), "db1:5432") {

@@ -37,10 +37,10 @@ func TestRestoredBucket(t *testing.T) {
 	run(t, backup, func(js jetstream.JetStream) {
 		repeated := takeLock(t, js)
 		check.Require(t, repeated.Compare(last) <= 0, "token %s after %s: the restored stream is not as this test means it", repeated, last)
-		check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
+		check.OK(t, kvlock.MarkRestored(t.Context(), js, testbed.Bucket))
 		marked := takeLock(t, js)
 		check.That(t, marked.Compare(last) > 0, "token %s after %s", marked, last)
-		check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
+		check.OK(t, kvlock.MarkRestored(t.Context(), js, testbed.Bucket))
 		again := takeLock(t, js)
 		check.That(t, again.Compare(marked) > 0, "token %s after %s, when it was marked twice", again, marked)
 	})
@@ -54,20 +54,20 @@ func TestRestoredUnderARunningProcess(t *testing.T) {
 	now := &current{}
 	now.Store(before)
 	_, js := natstest.Connect(t, before, nats.InProcessServer(now))
-	lines := &logged{}
+	lines := &testbed.Logged{}
 	f := testbed.FlightOn(t, js, flight.Config{Logger: lines.Logger(), OpTimeout: time.Minute})
 	var last kvlock.Token
 	for i := range 5 {
-		last = begin(t, f, fmt.Sprintf("before%d", i), flight.BeginOptions{}).Token()
+		last = testbed.Begin(t, f, fmt.Sprintf("before%d", i), flight.BeginOptions{}).Token()
 	}
 	now.Store(natstest.Server(t, func(c *natsrun.Config) { c.Dir = backup }))
 	before.Stop()
 
-	begin(t, f, "restored", flight.BeginOptions{})
+	testbed.Begin(t, f, "restored", flight.BeginOptions{})
 	check.That(t, lines.Count("call MarkRestored") != 0, "it was not said that the bucket was restored")
-	check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
-	begin(t, f, "learning", flight.BeginOptions{})
-	marked := begin(t, f, "marked", flight.BeginOptions{}).Token()
+	check.OK(t, kvlock.MarkRestored(t.Context(), js, testbed.Bucket))
+	testbed.Begin(t, f, "learning", flight.BeginOptions{})
+	marked := testbed.Begin(t, f, "marked", flight.BeginOptions{}).Token()
 	check.That(t, marked.Compare(last) > 0, "token %s after %s", marked, last)
 }
 
@@ -76,7 +76,7 @@ func backedUp(t *testing.T) (dir, backup string) {
 	t.Helper()
 	dir, backup = t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	run(t, dir, func(js jetstream.JetStream) {
-		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
+		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: testbed.Bucket}))
 		takeLock(t, js)
 	})
 	check.OK(t, os.CopyFS(backup, os.DirFS(dir)))
@@ -103,26 +103,26 @@ func takeLock(t *testing.T, js jetstream.JetStream) kvlock.Token {
 	t.Helper()
 	l := testbed.LockerOn(t, js, kvlock.LockerConfig{})
 	defer l.Close()
-	lease := acquire(t, l, "l")
-	release(t, lease)
+	lease := testbed.Acquire(t, l, "l")
+	testbed.Release(t, lease)
 	return lease.Token()
 }
 
 // remakes are the ways in which a bucket is recreated under running processes.
-var remakes = map[string]func(t *testing.T, b *bed){
-	"from a file": func(t *testing.T, b *bed) {
+var remakes = map[string]func(t *testing.T, b *testbed.Bed){
+	"from a file": func(t *testing.T, b *testbed.Bed) {
 		t.Helper()
 		b.RecreateBucket(t, time.Millisecond)
 	},
-	"by CreateBucket": func(t *testing.T, b *bed) {
+	"by CreateBucket": func(t *testing.T, b *testbed.Bed) {
 		t.Helper()
 		b.DeleteBucket(t)
-		pass(time.Millisecond)
-		check.OK(t, kvlock.CreateBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: bucket}))
+		natstest.Pass(time.Millisecond)
+		check.OK(t, kvlock.CreateBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: testbed.Bucket}))
 	},
-	"marked as restored": func(t *testing.T, b *bed) {
+	"marked as restored": func(t *testing.T, b *testbed.Bed) {
 		t.Helper()
-		check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, bucket))
+		check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, testbed.Bucket))
 	},
 }
 
@@ -131,27 +131,27 @@ var remakes = map[string]func(t *testing.T, b *bed){
 func TestTokenOfAnIdleProcess(t *testing.T) {
 	for how, remake := range remakes {
 		for key, idle := range map[string]time.Duration{"other": 2 * time.Second, "l": 0} {
-			runInBubble(t, how+"/"+key, func(t *testing.T, b *bed) {
+			testbed.RunInBubble(t, how+"/"+key, func(t *testing.T, b *testbed.Bed) {
 				idler, locks := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
-				first := begin(t, idler, "l", flight.BeginOptions{})
+				first := testbed.Begin(t, idler, "l", flight.BeginOptions{})
 				check.OK(t, first.Release(t.Context()))
-				release(t, acquire(t, locks, "lock"))
+				testbed.Release(t, testbed.Acquire(t, locks, "lock"))
 				remake(t, b)
 				busy, other := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
 				for range 50 {
-					check.OK(t, begin(t, busy, key, flight.BeginOptions{}).Release(t.Context()))
-					release(t, acquire(t, other, "lock"))
+					check.OK(t, testbed.Begin(t, busy, key, flight.BeginOptions{}).Release(t.Context()))
+					testbed.Release(t, testbed.Acquire(t, other, "lock"))
 				}
-				last, lastLock := begin(t, busy, "l", flight.BeginOptions{}), acquire(t, other, "lock")
+				last, lastLock := testbed.Begin(t, busy, "l", flight.BeginOptions{}), testbed.Acquire(t, other, "lock")
 				check.OK(t, last.Release(t.Context()))
-				release(t, lastLock)
-				pass(idle)
-				now := begin(t, idler, "l", flight.BeginOptions{}).Token()
+				testbed.Release(t, lastLock)
+				natstest.Pass(idle)
+				now := testbed.Begin(t, idler, "l", flight.BeginOptions{}).Token()
 				check.That(t, now.Compare(last.Token()) > 0, "the idle process has claim token %s after %s", now, last.Token())
-				lease := acquire(t, locks, "lock")
+				lease := testbed.Acquire(t, locks, "lock")
 				now = lease.Token()
 				check.That(t, now.Compare(lastLock.Token()) > 0, "the idle process has lock token %s after %s", now, lastLock.Token())
-				release(t, lease)
+				testbed.Release(t, lease)
 			})
 		}
 	}
@@ -161,24 +161,24 @@ func TestTokenOfAnIdleProcess(t *testing.T) {
 func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
 	for _, how := range []string{"from a file", "by CreateBucket"} {
 		for pushes, lost := range map[string]bool{"pushed": false, "pushes lost": true} {
-			runInBubble(t, how+"/"+pushes, func(t *testing.T, b *bed) {
+			testbed.RunInBubble(t, how+"/"+pushes, func(t *testing.T, b *testbed.Bed) {
 				p := natstest.NewProxy(t, b.Srv)
 				if lost {
 					p.Filter(testbed.LosePushes)
 				}
 				old, next := b.Locker(t, kvlock.LockerConfig{TTL: 30 * time.Second}, p.Through()), b.Locker(t, kvlock.LockerConfig{})
-				lease := acquire(t, old, "l")
+				lease := testbed.Acquire(t, old, "l")
 				remakes[how](t, b)
 				start := time.Now()
-				release(t, acquire(t, next, "l"))
+				testbed.Release(t, testbed.Acquire(t, next, "l"))
 				<-lease.Context().Done()
 				check.ErrorIs(t, context.Cause(lease.Context()), kvlock.ErrLost)
 				limit := time.Second
 				if lost {
 					limit += 10 * time.Second // a third of the TTL
 				}
-				took(t, "the former holder lost the lock", start, 0, limit)
-				release(t, acquire(t, next, "l"))
+				testbed.Took(t, "the former holder lost the lock", start, 0, limit)
+				testbed.Release(t, testbed.Acquire(t, next, "l"))
 			})
 		}
 	}
@@ -187,29 +187,29 @@ func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
 // Where the revisions of two buckets coincide a former holder does not evict the present one: CreateBucket makes no buckets whose
 // revisions do, and after a reconnection the holder asks before it writes.
 func TestRevisionsCoincide(t *testing.T) {
-	fromFile := func(t *testing.T, b *bed) {
+	fromFile := func(t *testing.T, b *testbed.Bed) {
 		t.Helper()
 		b.RecreateBucket(t, time.Millisecond)
 	}
 	for name, made := range map[string]struct {
-		bucket  func(t *testing.T, b *bed)
+		bucket  func(t *testing.T, b *testbed.Bed)
 		between func(p *natstest.Proxy)
 	}{
 		"by CreateBucket": {remakes["by CreateBucket"], func(*natstest.Proxy) {}},
 		"from a file, after a reconnection": {fromFile, func(p *natstest.Proxy) {
 			p.Heal() // closes the connections
-			pass(3 * time.Second)
+			natstest.Pass(3 * time.Second)
 		}},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			made.bucket(t, b)
 			p := natstest.NewProxy(t, b.Srv)
 			p.Filter(testbed.LosePushes)
 			old, oldLocks := b.Flight(t, flight.Config{}, p.Through()), b.Locker(t, kvlock.LockerConfig{}, p.Through())
-			claim, lease := begin(t, old, "claim", flight.BeginOptions{}), acquire(t, oldLocks, "l")
+			claim, lease := testbed.Begin(t, old, "claim", flight.BeginOptions{}), testbed.Acquire(t, oldLocks, "l")
 			made.bucket(t, b)
 			present, presentLocks := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
-			now, held := begin(t, present, "claim", flight.BeginOptions{}), acquire(t, presentLocks, "l")
+			now, held := testbed.Begin(t, present, "claim", flight.BeginOptions{}), testbed.Acquire(t, presentLocks, "l")
 			made.between(p)
 			check.ErrorIs(t, check.Err(claim.Complete(t.Context(), []byte("old"), 0)), kvlock.ErrLost)
 			<-lease.Context().Done() // after a renewal was tried
@@ -217,7 +217,7 @@ func TestRevisionsCoincide(t *testing.T) {
 			check.That(t, held.Context().Err() == nil, "the present holder lost the lock: %v", context.Cause(held.Context()))
 			entry := testbed.Get(t, present, "claim")
 			check.That(t, string(entry.Value) == "new", "the result is %q", entry.Value)
-			release(t, held)
+			testbed.Release(t, held)
 		})
 	}
 }
@@ -228,9 +228,9 @@ func TestMarkRestoredWithoutPermission(t *testing.T) {
 		_, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
-		err := kvlock.MarkRestored(ctx, js, bucket)
+		err := kvlock.MarkRestored(ctx, js, testbed.Bucket)
 		check.That(t, err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "ermissions"), "marked: %v", err)
 	}, natstest.Restrict(server.Permissions{
-		Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.INFO.KV_" + bucket}},
+		Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.INFO.KV_" + testbed.Bucket}},
 	}))
 }

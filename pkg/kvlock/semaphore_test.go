@@ -19,7 +19,7 @@ import (
 )
 
 // semaphore is a Semaphore with a separate connection, as another process has it.
-func semaphore(t *testing.T, b *bed, permits int, opts ...nats.Option) *kvlock.Semaphore {
+func semaphore(t *testing.T, b *testbed.Bed, permits int, opts ...nats.Option) *kvlock.Semaphore {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)
 	s, err := kvlock.NewSemaphore(t.Context(), js, kvlock.SemaphoreConfig{
@@ -30,8 +30,12 @@ func semaphore(t *testing.T, b *bed, permits int, opts ...nats.Option) *kvlock.S
 
 // However many processes want permits, no more are held than there are, and each process has its turn. Keys are apart.
 func TestSemaphoreIsNeverExceeded(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		const permits, turns, fair = 3, 150, 300
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		const permits, fair = 3, 300
+		turns := 150
+		if testing.Short() {
+			turns = 80 // for longer than the 4 seconds below
+		}
 		var held, most atomic.Int64
 		var all sync.WaitGroup
 		var done [4]atomic.Int64
@@ -45,7 +49,7 @@ func TestSemaphoreIsNeverExceeded(t *testing.T) {
 							for m := most.Load(); n > m; m = most.Load() {
 								most.CompareAndSwap(m, n)
 							}
-							pass(10 * time.Millisecond)
+							natstest.Pass(10 * time.Millisecond)
 							held.Add(-1)
 							return nil
 						}), nil)
@@ -54,7 +58,7 @@ func TestSemaphoreIsNeverExceeded(t *testing.T) {
 				})
 			}
 		}
-		pass(4 * time.Second)
+		natstest.Pass(4 * time.Second)
 		for i := range done {
 			n := done[i].Load()
 			check.That(t, n >= fair/2, "process %d had %d turns, want about %d", i, n, fair)
@@ -74,7 +78,7 @@ func TestSemaphoreIsNeverExceeded(t *testing.T) {
 // A process whose calls follow each other at once, so that none of them waits, leaves its permit to another that does.
 func TestPermitIsLeftToAnotherProcess(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // each call has the permit before a goroutine can give it back
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		busy, other := semaphore(t, b, 1), semaphore(t, b, 1)
 		var calls sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
@@ -82,11 +86,11 @@ func TestPermitIsLeftToAnotherProcess(t *testing.T) {
 			for ctx.Err() == nil {
 				permit, err := busy.Acquire(t.Context(), "k")
 				check.ErrorIs(t, err, nil)
-				pass(time.Millisecond)
+				natstest.Pass(time.Millisecond)
 				permit.Release()
 			}
 		})
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		waits, end := context.WithTimeout(t.Context(), 5*time.Second)
 		for n := range 10 {
 			if err := other.Do(waits, "k", func(context.Context) error { return nil }); err != nil {
@@ -102,7 +106,7 @@ func TestPermitIsLeftToAnotherProcess(t *testing.T) {
 
 // A write of the record is not read by all that wait: those behind the first in line have nothing to do.
 func TestFewOfManyThatWaitRead(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		const processes, turns = 24, 10
 		var reads atomic.Int64
 		nc, _ := natstest.Connect(t, b.Srv)
@@ -112,7 +116,7 @@ func TestFewOfManyThatWaitRead(t *testing.T) {
 			s := semaphore(t, b, 1)
 			all.Go(func() {
 				for range turns {
-					check.ErrorIs(t, s.Do(t.Context(), "k", func(context.Context) error { pass(20 * time.Millisecond); return nil }), nil)
+					check.ErrorIs(t, s.Do(t.Context(), "k", func(context.Context) error { natstest.Pass(20 * time.Millisecond); return nil }), nil)
 				}
 			})
 		}
@@ -125,25 +129,25 @@ func TestFewOfManyThatWaitRead(t *testing.T) {
 
 // A process that is cut off loses its permits before others have them. One that closes gives them up at once.
 func TestPermitsOfTheDeadAndTheClosed(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		first, second, third := semaphore(t, b, 1, p.Through()), semaphore(t, b, 1), semaphore(t, b, 1)
 		lost := check.Must(first.Acquire(t.Context(), "k"))(t)
 		p.Partition()
 		start := time.Now()
 		permit := check.Must(second.Acquire(t.Context(), "k"))(t)
-		took(t, "taken over", start, 6*time.Second, 20*time.Second)
+		testbed.Took(t, "taken over", start, 6*time.Second, 20*time.Second)
 		check.ErrorIs(t, context.Cause(lost.Context()), kvlock.ErrLost)
 		waits := make(chan error, 1)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { waits <- check.Err(third.Acquire(ctx, "k")) }()
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		bored := errors.New("bored")
 		cancel(bored)
 		check.ErrorIs(t, <-waits, bored)
 
 		go func() { waits <- check.Err(second.Acquire(t.Context(), "k")) }()
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		start = time.Now()
 		second.Close()
 		check.ErrorIs(t, <-waits, kvlock.ErrClosed)
@@ -151,12 +155,12 @@ func TestPermitsOfTheDeadAndTheClosed(t *testing.T) {
 		check.ErrorIs(t, check.Err(second.Acquire(t.Context(), "k")), kvlock.ErrClosed)
 		permit.Release()
 		check.OK(t, third.Do(t.Context(), "k", func(context.Context) error { return nil }))
-		took(t, "the permit of a closed process passed on", start, 0, 100*time.Millisecond)
+		testbed.Took(t, "the permit of a closed process passed on", start, 0, 100*time.Millisecond)
 		p.Heal()
 	})
 }
 
-func limiter(t *testing.T, b *bed, cfg kvlock.RateLimiterConfig) *kvlock.RateLimiter {
+func limiter(t *testing.T, b *testbed.Bed, cfg kvlock.RateLimiterConfig) *kvlock.RateLimiter {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv)
 	cfg.Bucket, cfg.Logger, cfg.Name = testbed.Bucket, testbed.Quiet(nil), "provider"
@@ -166,7 +170,7 @@ func limiter(t *testing.T, b *bed, cfg kvlock.RateLimiterConfig) *kvlock.RateLim
 
 // Processes together keep to the rate: no more in any period than it and the burst, and hardly fewer.
 func TestRateIsKept(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		const rate, burst, n = 10, 3, 60
 		var mu sync.Mutex
 		var calls []time.Time
@@ -189,13 +193,13 @@ func TestRateIsKept(t *testing.T) {
 			check.That(t, calls[i].Sub(calls[i-rate-burst]) >= 990*time.Millisecond,
 				"calls %d to %d were made in %s", i-rate-burst, i, calls[i].Sub(calls[i-rate-burst]))
 		}
-		took(t, "all calls", start, 0, 7*time.Second)
+		testbed.Took(t, "all calls", start, 0, 7*time.Second)
 	})
 }
 
 func TestInvalidLimits(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	for name, cfg := range map[string]kvlock.SemaphoreConfig{
 		"no name": {Permits: 1}, "name": {Name: "a.b", Permits: 1}, "no permits": {Name: "a"}, "TTL": {Name: "a", Permits: 1, TTL: 1},
 	} {

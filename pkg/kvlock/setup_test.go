@@ -13,42 +13,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-const (
-	bucket   = testbed.Bucket
-	lateness = testbed.Lateness
-	step     = testbed.Step
-)
-
 func TestMain(m *testing.M) { natstest.Main(m, 2) }
-
-// Short names for the parts of the testbed that these tests use most.
-var (
-	acquire     = testbed.Acquire
-	begin       = testbed.Begin
-	inBubble    = testbed.InBubble
-	inspect     = testbed.Inspect
-	pass        = testbed.Pass
-	patiently   = testbed.Patiently
-	places      = testbed.Places
-	queue       = testbed.Queue
-	release     = testbed.Release
-	runInBubble = testbed.RunInBubble
-	setup       = testbed.New
-	took        = testbed.Took
-)
-
-type (
-	bed    = testbed.Bed
-	logged = testbed.Logged
-)
 
 // Whose connection is lost after a write was applied and before that was acknowledged does not wait out the try: it finds
 // out as soon as there is a connection again.
 func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		l := b.Locker(t, kvlock.LockerConfig{}, p.Through(), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
-		release(t, acquire(t, l, "l"))
+		testbed.Release(t, testbed.Acquire(t, l, "l"))
 		lost, reply := make(chan struct{}), ""
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
 			switch {
@@ -67,22 +40,22 @@ func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
 			p.Heal()
 		}()
 		start := time.Now()
-		lease := acquire(t, l, "l")
-		took(t, "acquired", start, 0, 500*time.Millisecond)
-		release(t, lease)
+		lease := testbed.Acquire(t, l, "l")
+		testbed.Took(t, "acquired", start, 0, 500*time.Millisecond)
+		testbed.Release(t, lease)
 	})
 }
 
 // Close leaves no subscription behind on the connection.
 func TestCloseLeavesNoSubscription(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	nc := b.JS.Conn()
 	before := nc.NumSubscriptions()
 	for range 3 {
-		l := check.Must(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: bucket}))(t)
-		f := check.Must(flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket}))(t)
-		release(t, acquire(t, l, "l"))
+		l := check.Must(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: testbed.Bucket}))(t)
+		f := check.Must(flight.New(t.Context(), b.JS, flight.Config{Bucket: testbed.Bucket}))(t)
+		testbed.Release(t, testbed.Acquire(t, l, "l"))
 		l.Close()
 		f.Close()
 	}

@@ -78,7 +78,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("kvrecord: %w", err)
 	}
 	c.api = jsapi.Client{Prefix: jsapi.Prefix(cfg.JetStream), Sender: c.single, Within: cfg.Try}
-	if c.many, err = directget.New(c.nc, c.api.Prefix); err != nil {
+	if c.many, err = directget.New(c.nc, c.api.Prefix, c.single.Down); err != nil {
 		return nil, fmt.Errorf("kvrecord: %w", errors.Join(err, c.single.Close()))
 	}
 	c.ended, c.end = context.WithCancelCause(context.Background()) //nolint:forbidigo // begins with the Client, ends with Close

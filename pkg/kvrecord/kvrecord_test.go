@@ -167,7 +167,7 @@ func TestADomainIsHonoured(t *testing.T) {
 	byPrefix := check.Must(jetstream.NewWithAPIPrefix(nc, "$JS.hub.API"))(t)
 	for name, js := range map[string]jetstream.JetStream{"domain": byDomain, "prefix": byPrefix} {
 		c := client(t, kvrecord.Config{JetStream: js})
-		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(records), "$KV.b." + name: c.Bucket("b")} {
+		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(streamName), "$KV.b." + name: c.Bucket("b")} {
 			check.ErrorIs(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: subject})), nil, subject)
 			r, err := s.Get(t.Context(), subject)
 			check.That(t, err == nil && r.Revision != 0, "%s: got %+v, %v", subject, r, err)
@@ -193,7 +193,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		closed.Close()
 		closed.Close()
 		nc, js := natstest.Connect(t, srv)
-		over := client(t, kvrecord.Config{JetStream: js}).Stream(records)
+		over := client(t, kvrecord.Config{JetStream: js}).Stream(streamName)
 		nc.Close()
 		put(t, s, "1", kvrecord.Record{})
 		check.OK(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.b"})))
@@ -264,14 +264,14 @@ func TestConfigIsChecked(t *testing.T) {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// records is the stream of the tests, and where it keeps its records.
-const records = "R"
+// streamName is the stream of the tests, and where it keeps its streamName.
+const streamName = "R"
 
 // create makes the stream.
 func create(t testing.TB, js jetstream.JetStream, mutate ...func(*jetstream.StreamConfig)) {
 	t.Helper()
 	cfg := jetstream.StreamConfig{
-		Name: records, Subjects: []string{"r.>"}, MaxMsgsPerSubject: 1, AllowDirect: true, AllowMsgTTL: true,
+		Name: streamName, Subjects: []string{"r.>"}, MaxMsgsPerSubject: 1, AllowDirect: true, AllowMsgTTL: true,
 	}
 	for _, m := range mutate {
 		m(&cfg)
@@ -283,7 +283,7 @@ func create(t testing.TB, js jetstream.JetStream, mutate ...func(*jetstream.Stre
 func open(t testing.TB, srv *natsrun.Server, opts ...nats.Option) *kvrecord.Stream {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, opts...)
-	return client(t, kvrecord.Config{JetStream: js}).Stream(records)
+	return client(t, kvrecord.Config{JetStream: js}).Stream(streamName)
 }
 
 func client(t testing.TB, cfg kvrecord.Config) *kvrecord.Client {
@@ -309,7 +309,7 @@ func put(t testing.TB, s *kvrecord.Stream, data string, over kvrecord.Record) kv
 
 // isWrite reports whether a message writes a record.
 func isWrite(f natstest.Frame) bool {
-	return f.FromClient && strings.HasPrefix(strings.TrimPrefix(f.Subject, records+"-1."), "r.")
+	return f.FromClient && strings.HasPrefix(strings.TrimPrefix(f.Subject, streamName+"-1."), "r.")
 }
 
 func conflict(err error) kvrecord.ConflictError {
@@ -449,7 +449,7 @@ func TestAnOlderAnswerIsNoConflict(t *testing.T) {
 			s := open(t, srv, p.Through())
 			over := put(t, s, "two", put(t, s, "one", kvrecord.Record{}))
 			synctest.Wait() // when the stream was made is known
-			info := check.Must(js.Stream(t.Context(), records))(t)
+			info := check.Must(js.Stream(t.Context(), streamName))(t)
 			asked := map[string]string{} // the method of a request by its reply
 			p.Hit(func(f natstest.Frame) bool {
 				for method := range answers {
@@ -532,16 +532,16 @@ func TestARecordThatIsGone(t *testing.T) {
 		},
 		"removed": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, r kvrecord.Record) {
 			t.Helper()
-			stream := check.Must(js.Stream(t.Context(), records))(t)
+			stream := check.Must(js.Stream(t.Context(), streamName))(t)
 			check.OK(t, stream.DeleteMsg(t.Context(), r.Revision))
 		},
 		"stream recreated": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, _ kvrecord.Record) {
 			t.Helper()
-			again(t, js)
+			recreateStream(t, js)
 		},
 		"stream recreated and further": func(t *testing.T, js jetstream.JetStream, s *kvrecord.Stream, _ kvrecord.Record) {
 			t.Helper()
-			again(t, js)
+			recreateStream(t, js)
 			for n := range 5 {
 				check.OK(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: fmt.Sprint("r.b", n)})))
 			}
@@ -564,11 +564,11 @@ func TestARecordThatIsGone(t *testing.T) {
 	}
 }
 
-// again deletes the stream and recreates it. Another stream stays, for the server removes the folder of streams with the last.
-func again(t *testing.T, js jetstream.JetStream) {
+// recreateStream deletes the stream and recreates it. Another stream stays, for the server removes the folder of streams with the last.
+func recreateStream(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}})))
-	check.OK(t, js.DeleteStream(t.Context(), records))
+	check.OK(t, js.DeleteStream(t.Context(), streamName))
 	natstest.Pass(time.Millisecond) // it is known by when it was made
 	create(t, js)
 }

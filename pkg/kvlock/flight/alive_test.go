@@ -21,7 +21,7 @@ import (
 )
 
 // killable returns a Flight, and a function that closes its connection as the death of its process does.
-func killable(t *testing.T, b *bed, cfg flight.Config) (f *flight.Flight, die func()) {
+func killable(t *testing.T, b *testbed.Bed, cfg flight.Config) (f *flight.Flight, die func()) {
 	t.Helper()
 	nc, js := natstest.Connect(t, b.Srv)
 	return testbed.FlightOn(t, js, cfg), nc.Close
@@ -41,7 +41,7 @@ func takesOver(t *testing.T, f *flight.Flight, least, most time.Duration, after 
 		check.That(t, err == nil && r.Outcome == flight.Computed && string(r.Value) == "ours" && runs.Load() == 1,
 			"got %+v, %v; want a take-over", r, err)
 	}()
-	pass(time.Second)
+	natstest.Pass(time.Second)
 	start := time.Now()
 	after()
 	<-done
@@ -50,10 +50,10 @@ func takesOver(t *testing.T, f *flight.Flight, least, most time.Duration, after 
 }
 
 func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		var o observed
 		f, die := killable(t, b, flight.Config{Instance: "f"})
-		c := begin(t, f, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 		g := o.flight(t, b, flight.Config{})
 		takesOver(t, g, 0, 50*time.Millisecond, die)
 		got := o.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
@@ -78,28 +78,28 @@ func TestSlowOrUnknownOwnerKeepsItsClaim(t *testing.T) {
 		"a claim that waits to be resumed":           {handoff: true, silence: (*natstest.Proxy).Cut},
 		"slow":                                       {silence: func(p *natstest.Proxy) { p.Slow(10 * time.Second) }},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			f, p := b.ProxiedFlight(t, tt.owner)
-			begin(t, f, "k", flight.BeginOptions{TTL: ttl, HandOff: tt.handoff})
+			testbed.Begin(t, f, "k", flight.BeginOptions{TTL: ttl, HandOff: tt.handoff})
 			rest := ttl - time.Second // of the claim, when it falls silent
-			takesOver(t, b.Flight(t, tt.waiter), rest-10*time.Millisecond, rest+lateness+step, func() { tt.silence(p) })
+			takesOver(t, b.Flight(t, tt.waiter), rest-10*time.Millisecond, rest+testbed.Lateness+testbed.Step, func() { tt.silence(p) })
 		})
 	}
 }
 
 // A live owner that loses its connection counts as dead. When it comes back its result is refused, and it gets the other.
 func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			fn := func(context.Context) ([]byte, error) { pass(10 * time.Second); return []byte("zombie's"), nil }
+			fn := func(context.Context) ([]byte, error) { natstest.Pass(10 * time.Second); return []byte("zombie's"), nil }
 			if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "ours" || r.Outcome != flight.Coalesced {
 				t.Errorf("got %+v, %v; want the value of the new owner", r, err)
 			}
 		})
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		takesOver(t, g, 0, 50*time.Millisecond, p.Cut)
 		p.Heal()
 		all.Wait()
@@ -111,10 +111,14 @@ func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
 // twice.
 func TestRestartIsNotADeath(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"owner is back first": 0, "waiters are back first": 3 * time.Second} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			f, p := b.ProxiedFlight(t, flight.Config{})
 			var runs atomic.Int64
-			fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(30 * time.Second); return []byte("v"), nil }
+			fn := func(context.Context) ([]byte, error) {
+				runs.Add(1)
+				natstest.Pass(30 * time.Second)
+				return []byte("v"), nil
+			}
 			flights := []*flight.Flight{f, b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
 			var all sync.WaitGroup
 			for _, f := range flights {
@@ -122,14 +126,14 @@ func TestRestartIsNotADeath(t *testing.T) {
 					r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
 					check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
 				})
-				pass(time.Second)
+				natstest.Pass(time.Second)
 			}
 			for range 3 {
 				p.Cut()
 				check.OK(t, b.Srv.Restart(t.Context()))
-				pass(wait)
+				natstest.Pass(wait)
 				p.Heal()
-				pass(3 * time.Second)
+				natstest.Pass(3 * time.Second)
 			}
 			all.Wait()
 			check.Equal(t, runs.Load(), 1, "computed")
@@ -139,9 +143,9 @@ func TestRestartIsNotADeath(t *testing.T) {
 
 // The owner dies while the server restarts. It is found out after the time that it had to come back, before its TTL.
 func TestOwnerThatDiesInARestart(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, die := killable(t, b, flight.Config{})
-		begin(t, f, "k", flight.BeginOptions{})
+		testbed.Begin(t, f, "k", flight.BeginOptions{})
 		takesOver(t, b.Flight(t, flight.Config{}), 5*time.Second, 8*time.Second, func() {
 			die()
 			check.OK(t, b.Srv.Restart(t.Context()))
@@ -166,21 +170,21 @@ func testDeniedProbes(t *testing.T, srv *natsrun.Server, who string) {
 	t.Helper()
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 	options := map[string][]nats.Option{who: {natstest.Restricted(), quiet}}
-	b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: testbed.Bucket})
 	as := func(who string) *flight.Flight { return b.Flight(t, flight.Config{}, options[who]...) }
-	c, waiter := begin(t, as("owner"), "k", flight.BeginOptions{}), as("waiter")
+	c, waiter := testbed.Begin(t, as("owner"), "k", flight.BeginOptions{}), as("waiter")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // many probes
 	defer cancel()
 	check.ErrorIs(t, check.Err(waiter.Do(ctx, "k", nil, flight.DoOptions{})), context.DeadlineExceeded)
-	complete(t, c, "v")
+	testbed.Complete(t, c, "v")
 }
 
 // A message is delivered again. Its first receiver keeps the claim while its process is there, and no longer.
 func TestResumeYieldsToTheLiving(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, die := killable(t, b, flight.Config{})
 		g := b.Flight(t, flight.Config{})
-		ref := begin(t, f, "k", flight.BeginOptions{HandOff: true}).Ref()
+		ref := testbed.Begin(t, f, "k", flight.BeginOptions{HandOff: true}).Ref()
 		check.OK(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{})))
 		_, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
 		var taken *flight.TakenError
@@ -188,21 +192,21 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 		die()
 		start := time.Now()
 		c := check.Must(g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true}))(t)
-		took(t, "resumed", start, 0, 50*time.Millisecond)
-		complete(t, c, "v")
+		testbed.Took(t, "resumed", start, 0, 50*time.Millisecond)
+		testbed.Complete(t, c, "v")
 	})
 }
 
 // Nothing is probed when no caller waits.
 func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		watcher, _ := natstest.Connect(t, b.Srv)
 		var probes atomic.Int64
-		check.OK(t, check.Err(watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) })))
-		begin(t, f, "k", flight.BeginOptions{})
-		begin(t, f, "l", flight.BeginOptions{})
-		pass(10 * time.Second)
+		check.OK(t, check.Err(watcher.Subscribe("kvlock.alive."+testbed.Bucket+".*.probe", func(*nats.Msg) { probes.Add(1) })))
+		testbed.Begin(t, f, "k", flight.BeginOptions{})
+		testbed.Begin(t, f, "l", flight.BeginOptions{})
+		natstest.Pass(10 * time.Second)
 		check.Equal(t, probes.Swap(0), 0, "probes.Swap(0)")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -216,7 +220,7 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 		if n := probes.Swap(0); n < 130 || n > 160 {
 			t.Errorf("%d probes in 10 s, want one every 25 ms at first and every 125 ms after five seconds, for all that wait", n)
 		}
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		n := probes.Load()
 		check.That(t, n <= 2, "%d probes after all have gone", n)
 	})
@@ -225,19 +229,19 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 // Processes that compute a key each and wait for those of all others send few probes, and each is probed: when one dies
 // another takes over soon.
 func TestManyThatWaitForEachOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		const n = 24
 		watcher, _ := natstest.Connect(t, b.Srv)
 		var probes atomic.Int64
-		sub := check.Must(watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) }))(t)
+		sub := check.Must(watcher.Subscribe("kvlock.alive."+testbed.Bucket+".*.probe", func(*nats.Msg) { probes.Add(1) }))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		var flights []*flight.Flight
 		first, die := killable(t, b, flight.Config{})
-		begin(t, first, "0", flight.BeginOptions{})
+		testbed.Begin(t, first, "0", flight.BeginOptions{})
 		for len(flights) < n-1 {
 			flights = append(flights, b.Flight(t, flight.Config{}))
-			begin(t, flights[len(flights)-1], fmt.Sprint(len(flights)), flight.BeginOptions{})
+			testbed.Begin(t, flights[len(flights)-1], fmt.Sprint(len(flights)), flight.BeginOptions{})
 		}
 		taken := make(chan time.Time, n)
 		for i, f := range flights {
@@ -255,9 +259,9 @@ func TestManyThatWaitForEachOther(t *testing.T) {
 				})
 			}
 		}
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		probes.Store(0)
-		pass(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		sent := probes.Load()
 		check.That(t, sent <= 10*200 && sent >= n, "%d probes in 10 s, want at most 200 a second", sent)
 		check.OK(t, sub.Unsubscribe()) // it would receive the probes of a member that is gone

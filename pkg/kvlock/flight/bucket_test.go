@@ -27,15 +27,17 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
-		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
+		Bucket: testbed.Bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
 	})))
-	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5",
+	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: testbed.Bucket})), "limit markers", "history is 5",
 		"MaxAge", "kvlock.CreateBucket")
 	for maker, err := range map[string]error{
-		"kvlock.CreateBucket":           check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})),
-		"it with kvlock.CreateBucket":   check.Err(kvlock.NewGuard(t.Context(), js, kvlock.GuardConfig{Bucket: "nowhere"})),
-		"with kvlock.CreateBucket":      check.Err(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: "nowhere"})),
-		"flight.CreateLargeValueBucket": check.Err(flight.New(t.Context(), setup(t).JS, flight.Config{Bucket: bucket, LargeValueBucket: "nowhere"})),
+		"kvlock.CreateBucket":         check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})),
+		"it with kvlock.CreateBucket": check.Err(kvlock.NewGuard(t.Context(), js, kvlock.GuardConfig{Bucket: "nowhere"})),
+		"with kvlock.CreateBucket":    check.Err(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: "nowhere"})),
+		"flight.CreateLargeValueBucket": check.Err(flight.New(t.Context(), testbed.New(t).JS, flight.Config{
+			Bucket: testbed.Bucket, LargeValueBucket: "nowhere",
+		})),
 	} {
 		check.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 		check.ErrorContains(t, err, maker, `"nowhere"`)
@@ -44,9 +46,9 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 
 func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	complete(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
-	for _, cfg := range []kvlock.BucketConfig{{Bucket: bucket}, {Bucket: bucket, Description: "another"}} {
+	b := testbed.New(t)
+	testbed.Complete(t, testbed.Begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
+	for _, cfg := range []kvlock.BucketConfig{{Bucket: testbed.Bucket}, {Bucket: testbed.Bucket, Description: "another"}} {
 		check.ErrorIs(t, kvlock.CreateBucket(t.Context(), b.JS, cfg), nil, cfg)
 	}
 	wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Done, "v")
@@ -55,7 +57,7 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 // The server does not answer a request that it does not permit. The error says so all the same.
 func TestPermissionDeniedIsNamed(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
+		testbed.On(t, srv, kvlock.BucketConfig{Bucket: testbed.Bucket})
 		quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 		_, js := natstest.Connect(t, srv, natstest.Restricted(), quiet)
 		f := testbed.FlightOn(t, js, flight.Config{OpTimeout: 200 * time.Millisecond})
@@ -70,8 +72,8 @@ func TestPermissionDeniedIsNamed(t *testing.T) {
 func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	t.Parallel()
 	f, _ := documented(t, flight.Config{})
-	ctx := within(t)
-	c := begin(t, f, "k", flight.BeginOptions{})
+	ctx := testbed.Within(t)
+	c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 	waited := make(chan error, 1)
 	go func() {
 		_, err := f.Wait(ctx, "k")
@@ -79,7 +81,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	}()
 	c = check.Must(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}))(t)
 	check.OK(t, c.Renew(ctx, 0))
-	complete(t, c, "v")
+	testbed.Complete(t, c, "v")
 	check.ErrorIs(t, testbed.Await(t, waited, "the waiter"), nil)
 	r, err := f.Do(ctx, "k", nil, flight.DoOptions{})
 	check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
@@ -88,13 +90,13 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 
 // documented returns a Flight of a client that has the permissions of README.md, and may do no more: a refused
 // permission fails the test.
-func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Flight, *bed) {
+func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Flight, *testbed.Bed) {
 	t.Helper()
 	publish = append(publish, "$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>")
 	b := withLargeValueBucket(t, testbed.On(t, natstest.Server(t, natstest.Restrict(server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: publish},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
-	})), kvlock.BucketConfig{Bucket: bucket}))
+	})), kvlock.BucketConfig{Bucket: testbed.Bucket}))
 	var violations atomic.Int64
 	nc, js := natstest.Connect(t, b.Srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		t.Log(err)
@@ -113,14 +115,14 @@ func TestJetStreamDomain(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	})
-	testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	testbed.On(t, srv, kvlock.BucketConfig{Bucket: testbed.Bucket})
 	nc, _ := natstest.Connect(t, srv)
 	js := check.Must(jetstream.NewWithDomain(nc, "hub"))(t)
 	f := testbed.FlightOn(t, js, flight.Config{})
-	c := begin(t, f, "k", flight.BeginOptions{})
+	c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 	check.ErrorIs(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
-	complete(t, c, "v")
-	s, err := f.Wait(within(t), "k")
+	testbed.Complete(t, c, "v")
+	s, err := f.Wait(testbed.Within(t), "k")
 	check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
 }
 
@@ -129,10 +131,10 @@ func TestJetStreamDomain(t *testing.T) {
 func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 	dir, crashed := "", t.TempDir()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
+		b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: testbed.Bucket})
 		f := b.Flight(t, flight.Config{})
 		ctx := t.Context()
-		short := func(key string) *flight.Claim { return begin(t, f, key, flight.BeginOptions{TTL: time.Second}) }
+		short := func(key string) *flight.Claim { return testbed.Begin(t, f, key, flight.BeginOptions{TTL: time.Second}) }
 		after := map[string]func(key string) error{
 			"invalidated": func(string) error { return nil },
 			"expired":     func(key string) error { short(key); return nil },
@@ -141,18 +143,18 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 			"released":    func(key string) error { return short(key).Release(ctx) },
 		}
 		for key, then := range after {
-			check.OK(t, check.Err(begin(t, f, key, flight.BeginOptions{}).Complete(ctx, []byte("old"), time.Hour)))
+			check.OK(t, check.Err(testbed.Begin(t, f, key, flight.BeginOptions{}).Complete(ctx, []byte("old"), time.Hour)))
 			check.OK(t, f.Invalidate(ctx, key))
 			check.OK(t, then(key))
 		}
-		complete(t, begin(t, f, "other", flight.BeginOptions{}), "v") // keeps the file
-		pass(10 * time.Minute)
-		check.OK(t, os.CopyFS(crashed, os.DirFS(dir)))                                                     // the files as a SIGKILL leaves them
-		check.OK(t, os.Remove(filepath.Join(crashed, "jetstream/$G/streams/KV_"+bucket+"/msgs/index.db"))) // not yet written
-		revived := &bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}
+		testbed.Complete(t, testbed.Begin(t, f, "other", flight.BeginOptions{}), "v") // keeps the file
+		natstest.Pass(10 * time.Minute)
+		check.OK(t, os.CopyFS(crashed, os.DirFS(dir))) // the files as a SIGKILL leaves them, with the index not yet written
+		check.OK(t, os.Remove(filepath.Join(crashed, "jetstream/$G/streams/KV_"+testbed.Bucket+"/msgs/index.db")))
+		revived := &testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}
 		g := revived.Flight(t, flight.Config{})
 		for key := range after {
-			s := get(t, g, key)
+			s := testbed.Get(t, g, key)
 			check.That(t, string(s.Value) != "old", "%s came back: %+v", key, s)
 		}
 	}, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { dir = o.StoreDir }) })
@@ -188,7 +190,7 @@ func TestBucketsAreMadeOnceTheClusterIsReady(t *testing.T) {
 	var once sync.Once
 	started := make(chan error, 1)
 	watched := &transients{js, func() { once.Do(func() { go func() { started <- down.Start(t.Context()) }() }) }}
-	cfg := kvlock.BucketConfig{Bucket: bucket, Replicas: 3}
+	cfg := kvlock.BucketConfig{Bucket: testbed.Bucket, Replicas: 3}
 	check.ErrorIs(t, errors.Join(kvlock.CreateBucket(t.Context(), watched, cfg), flight.CreateLargeValueBucket(t.Context(), js, cfg)), nil)
 	once.Do(func() {
 		t.Error("the server has refused nothing")

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -59,7 +60,7 @@ func cacheOn(t *testing.T, f *flight.Flight, cfg flight.CacheConfig[job]) *fligh
 // Which calls are the same is a matter of scope. The result says for which job it was made.
 func TestCacheScopes(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{Instance: "g"})
 	first := job{ID: "job-1", Distance: 100, Shape: "park", Asked: time.Now()}
 	other := job{ID: "job-2", Distance: 1e2, Shape: "park", Asked: time.Now().Add(time.Hour)}
@@ -90,7 +91,7 @@ func TestCacheScopes(t *testing.T) {
 			_, r, err = there.Do(t.Context(), other, measure(&runs))
 			check.That(t, err == nil && r.Outcome == tt.outcome && r.Job == tt.job && runs.Load() == tt.runs,
 				"another job: got %+v, %v after %d runs", r, err, runs.Load())
-			s := get(t, g, key)
+			s := testbed.Get(t, g, key)
 			check.That(t, s.Job == "job-1" && string(s.Value) == `{"size":10000,"of":"park"}`, "stored as %+v", s)
 		})
 	}
@@ -99,7 +100,7 @@ func TestCacheScopes(t *testing.T) {
 // Everything that may change the result changes the key.
 func TestCacheKeys(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	j := job{ID: "job-1", Distance: 1, Shape: "park"}
 	seen := map[string]string{}
@@ -127,7 +128,7 @@ func TestCacheKeys(t *testing.T) {
 
 // A failure is not kept, and is that of the function; results are kept as long as their process says.
 func TestCacheKeepsResultsOnly(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f := b.Flight(t, flight.Config{})
 		c := cacheOn(t, f, flight.CacheConfig[job]{Options: flight.DoOptions{TTL: time.Minute}})
 		j := job{Shape: "park", Distance: 2}
@@ -151,7 +152,7 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 		check.That(t, err == nil && entry.State == flight.Absent && out == (area{}), "invalidated: got %+v, %+v, %v", out, entry, err)
 		_, r, err = c.Do(t.Context(), j, measure(&runs))
 		check.That(t, err == nil && r.Outcome == flight.Computed, "invalidated: got %+v, %v", r, err)
-		pass(time.Minute + lateness)
+		natstest.Pass(time.Minute + testbed.Lateness)
 		_, r, err = c.Do(t.Context(), j, measure(&runs))
 		check.That(t, err == nil && r.Outcome == flight.Computed && runs.Load() == 3, "expired: got %+v, %v", r, err)
 	})
@@ -160,7 +161,7 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 // Callers that share a computation get separate values.
 func TestCacheResultsAreNotShared(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	c := check.Must(flight.NewCache[string, map[string]int](b.Flight(t, flight.Config{}), flight.CacheConfig[string]{Process: "p"}))(t)
 	var all sync.WaitGroup
 	for range 10 {
@@ -176,12 +177,12 @@ func TestCacheResultsAreNotShared(t *testing.T) {
 // A value that was stored in another form is an error, not a result.
 func TestCacheOfAnotherForm(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	c := cacheOn(t, f, flight.CacheConfig[job]{})
 	bad := job{Shape: "lake"}
 	key := check.Must(c.Key(bad))(t)
-	complete(t, begin(t, f, key, flight.BeginOptions{Job: "old"}), `{"size":"large"}`)
+	testbed.Complete(t, testbed.Begin(t, f, key, flight.BeginOptions{Job: "old"}), `{"size":"large"}`)
 	out, r, err := c.Do(t.Context(), bad, nil)
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	check.That(t, ok && out == (area{}) && r.Job == "old" && r.Outcome == flight.Cached, "Do: got %+v, %+v, %v", out, r, err)
@@ -213,7 +214,7 @@ func TestCacheConfig(t *testing.T) {
 }
 
 func TestFailuresAreKeptByPolicy(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		errClosed := errors.New("closed for ever")
 		var now error
@@ -238,20 +239,20 @@ func TestFailuresAreKeptByPolicy(t *testing.T) {
 		}
 		s := wantEntry(t, g, "k", flight.Failed, "")
 		check.That(t, s.TTL == time.Minute && runs.Load() == 4, "got %+v after %d runs", s, runs.Load())
-		pass(time.Minute + lateness)
+		natstest.Pass(time.Minute + testbed.Lateness)
 		wantDo(t, g, value(&runs, "v"), opts, "v", flight.Computed)
 	})
 }
 
 func TestJitterOfATTL(t *testing.T) {
 	t.Parallel()
-	f := setup(t).Flight(t, flight.Config{})
+	f := testbed.New(t).Flight(t, flight.Config{})
 	opts := flight.DoOptions{Jitter: 0.2, TTL: 1000 * time.Second}
 	ttls := map[time.Duration]bool{}
 	for i := range 20 {
 		key := fmt.Sprint(i)
 		check.OK(t, check.Err(f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return nil, nil }, opts)))
-		ttl := get(t, f, key).TTL
+		ttl := testbed.Get(t, f, key).TTL
 		ttls[ttl] = true
 		check.That(t, ttl >= 800*time.Second && ttl <= 1200*time.Second, "kept for %s", ttl)
 	}
@@ -267,27 +268,27 @@ func TestJitterOfATTL(t *testing.T) {
 // and between its own claim and the result.
 func TestFailOpen(t *testing.T) {
 	open := flight.DoOptions{FailOpen: true}
-	runInBubble(t, "before", func(t *testing.T, b *bed) {
+	testbed.RunInBubble(t, "before", func(t *testing.T, b *testbed.Bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		p.Cut()
 		var runs atomic.Int64
 		start := time.Now()
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
 		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored && r.Outcome == flight.Computed, "got %+v, %v", r, err)
-		took(t, "gave up after OpTimeout", start, 0, 2100*time.Millisecond)
+		testbed.Took(t, "gave up after OpTimeout", start, 0, 2100*time.Millisecond)
 		check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), kvlock.ErrUnavailable)
 	})
-	runInBubble(t, "while somebody else computes", func(t *testing.T, b *bed) {
-		begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 24 * time.Hour})
+	testbed.RunInBubble(t, "while somebody else computes", func(t *testing.T, b *testbed.Bed) {
+		testbed.Begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 24 * time.Hour})
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		start := time.Now()
 		time.AfterFunc(time.Minute, p.Partition)
 		var runs atomic.Int64
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
 		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored, "got %+v, %v", r, err)
-		took(t, "computed soon after the cut", start, time.Minute, 70*time.Second)
+		testbed.Took(t, "computed soon after the cut", start, time.Minute, 70*time.Second)
 	})
-	runInBubble(t, "between claim and result", func(t *testing.T, b *bed) {
+	testbed.RunInBubble(t, "between claim and result", func(t *testing.T, b *testbed.Bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		fn := func(context.Context) ([]byte, error) {
 			p.Partition()
@@ -297,9 +298,9 @@ func TestFailOpen(t *testing.T) {
 		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored, "got %+v, %v", r, err)
 	})
 	t.Run("the bucket is full", func(t *testing.T) {
-		b := setup(t)
+		b := testbed.New(t)
 		b.DeleteBucket(t)
-		b = testbed.On(t, b.Srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
+		b = testbed.On(t, b.Srv, kvlock.BucketConfig{Bucket: testbed.Bucket, MaxBytes: 2000})
 		f := b.Flight(t, flight.Config{})
 		big := func(context.Context) ([]byte, error) { return noise(5000), nil }
 		check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", big, flight.DoOptions{})), kvlock.ErrUnavailable)

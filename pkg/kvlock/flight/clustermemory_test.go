@@ -29,7 +29,7 @@ func setupThree(t *testing.T) three {
 	t.Helper()
 	c := three{cluster: natstest.Cluster(t, 3)}
 	_, c.js = natstest.ConnectURL(t, c.cluster.URLs())
-	check.OK(t, kvlock.CreateBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
+	check.OK(t, kvlock.CreateBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: testbed.Bucket, Replicas: 3}))
 	return c
 }
 
@@ -46,13 +46,13 @@ func (c three) each(t *testing.T, cfg flight.Config) []*flight.Flight {
 
 func (c three) leader(t *testing.T, stream string) *natsrun.Node {
 	t.Helper()
-	return check.Must(c.cluster.StreamLeader(within(t), stream))(t)
+	return check.Must(c.cluster.StreamLeader(testbed.Within(t), stream))(t)
 }
 
 // back starts a killed server again, and waits until it has caught up with the others.
 func (c three) back(t *testing.T, n *natsrun.Node) {
 	t.Helper()
-	check.OK(t, errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))))
+	check.OK(t, errors.Join(n.Start(testbed.Within(t)), c.cluster.WaitReady(testbed.Within(t))))
 }
 
 // A server that is cut off from the others answers for a bucket, as its leader or because it knows of none, while the
@@ -64,7 +64,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 	flights := c.each(t, cfg)
 	replace(t, flights[0], "k", "v")
 	for _, leads := range []bool{true, false} {
-		leader, alone := c.leader(t, "KV_"+bucket), -1
+		leader, alone := c.leader(t, "KV_"+testbed.Bucket), -1
 		for i, n := range c.cluster.Nodes {
 			if (n == leader) == leads {
 				alone = i
@@ -99,7 +99,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 				check.OK(t, n.Continue())
 			}
 		}
-		check.OK(t, c.cluster.WaitReady(within(t)))
+		check.OK(t, c.cluster.WaitReady(testbed.Within(t)))
 		check.Until(t, time.Minute, "it is in memory again", hits)
 	}
 }
@@ -110,12 +110,12 @@ func TestLargeValuesOnThreeServers(t *testing.T) {
 	t.Parallel()
 	c := setupThree(t)
 	check.OK(t, flight.CreateLargeValueBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: attic, Replicas: 3}))
-	var log logged
+	var log testbed.Logged
 	flights := c.each(t, flight.Config{Logger: log.Logger(), LargeValueBucket: attic, OpTimeout: 20 * time.Second})
 	values := map[string][]byte{}
 	store := func(f *flight.Flight, key string, size int) {
 		values[key] = noise(size)
-		completeBytes(t, begin(t, f, key, flight.BeginOptions{TTL: time.Minute}), values[key])
+		completeBytes(t, testbed.Begin(t, f, key, flight.BeginOptions{TTL: time.Minute}), values[key])
 	}
 	for i := range 3 {
 		store(flights[i], fmt.Sprint("before.", i), 2<<20+i)

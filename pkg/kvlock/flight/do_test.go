@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -28,7 +29,7 @@ func value(runs *atomic.Int64, v string) func(context.Context) ([]byte, error) {
 
 func TestDoComputesOnce(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	var runs atomic.Int64
 	outcomes := map[flight.Outcome]int{}
 	var mu sync.Mutex
@@ -77,7 +78,7 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 		"too large":                    {func(context.Context) ([]byte, error) { return make([]byte, 65<<20), nil }, func(err error) bool { return errors.Is(err, kvlock.ErrTooLarge) }, "too large"},
 		"binary text":                  {func(context.Context) ([]byte, error) { return nil, errors.New(strings.Repeat("\x00<\xff", 5000)) }, func(err error) bool { return err != nil }, "\x00<"},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
 			started, end := make(chan struct{}), make(chan struct{})
 			fn := func(ctx context.Context) ([]byte, error) {
@@ -103,11 +104,11 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 						"elsewhere: got %v, want a failure of f with %q", err, tt.reason)
 				})
 			}
-			pass(100 * time.Millisecond) // they have all begun to wait
+			natstest.Pass(100 * time.Millisecond) // they have all begun to wait
 			start := time.Now()
 			close(end)
 			all.Wait()
-			took(t, "waiters learnt of it by a push", start, 0, 10*time.Millisecond)
+			testbed.Took(t, "waiters learnt of it by a push", start, 0, 10*time.Millisecond)
 			var runs atomic.Int64
 			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
 			check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
@@ -150,7 +151,7 @@ func (c *lateContext) Value(key any) any {
 func TestCallbacksMayMisbehave(t *testing.T) {
 	for name, misbehave := range map[string]func(){"panic": func() { panic(&failure{}) }, "Goexit": runtime.Goexit} {
 		for place, want := range map[string]error{"acquired": nil, "released": nil, "FailureTTL": errOven, "context": &flight.PanicError{}} {
-			runInBubble(t, name+" in "+place, func(t *testing.T, b *bed) {
+			testbed.RunInBubble(t, name+" in "+place, func(t *testing.T, b *testbed.Bed) {
 				f := b.Flight(t, flight.Config{ClaimTTL: time.Second, Logger: slog.New(badHandler{}), Observe: func(_ context.Context, e flight.Event) {
 					if string(e.Kind) == place {
 						misbehave()
@@ -177,7 +178,7 @@ func TestCallbacksMayMisbehave(t *testing.T) {
 				default:
 					check.ErrorIs(t, err, want)
 				}
-				pass(time.Second + lateness)
+				natstest.Pass(time.Second + testbed.Lateness)
 				r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
 				check.That(t, err == nil && string(r.Value) == "v", "afterwards: got %+v, %v", r, err)
 			})
@@ -189,21 +190,21 @@ func TestCallbacksMayMisbehave(t *testing.T) {
 // from before it came is not.
 func TestFailureBeforeTheFirstLook(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
-	check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
-	s, err := f.Wait(within(t), "k")
+	check.OK(t, testbed.Begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
+	s, err := f.Wait(testbed.Within(t), "k")
 	check.That(t, err == nil && s.State == flight.Absent && s.Reason == "", "got %+v, %v; want absent", s, err)
 	w := check.Must(f.Watch("k"))(t)
 	defer w.Close()
-	s, err = w.Next(within(t))
+	s, err = w.Next(testbed.Within(t))
 	check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v; want absent", s, err)
 }
 
 // A caller that leaves does not end a computation that others in its process wait for; the last one does, and the claim
 // is given back: a waiter in another process takes over, and gets no failure.
 func TestDoWhenCallersGo(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		cancelled := make(chan error, 1)
 		fn := func(ctx context.Context) ([]byte, error) {
@@ -220,14 +221,14 @@ func TestDoWhenCallersGo(t *testing.T) {
 				check.ErrorIs(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
 			})
 		}
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		var runs atomic.Int64
 		elsewhere.Go(func() {
 			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
 			check.That(t, err == nil && r.Outcome == flight.Computed, "elsewhere: got %+v, %v; want a take-over", r, err)
 		})
 		for _, cancel := range leave {
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			select {
 			case err := <-cancelled:
 				t.Errorf("cancelled with callers left: %v", err)
@@ -239,13 +240,13 @@ func TestDoWhenCallersGo(t *testing.T) {
 		<-cancelled
 		here.Wait()
 		elsewhere.Wait()
-		took(t, "taken over", start, 0, 10*time.Millisecond)
+		testbed.Took(t, "taken over", start, 0, 10*time.Millisecond)
 	})
 }
 
 func TestDoOfAnotherInput(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 	ctx := t.Context()
 	var runs atomic.Int64
@@ -273,12 +274,12 @@ func TestDoOfAnotherInput(t *testing.T) {
 }
 
 func TestDoIsInvalidatedInFlight(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, flight.Config{ClaimTTL: 6 * time.Second}), b.Flight(t, flight.Config{})
 		var runs atomic.Int64
 		fn := func(context.Context) ([]byte, error) {
 			n := runs.Add(1)
-			pass(time.Second) // and does not look at its context
+			natstest.Pass(time.Second) // and does not look at its context
 			return fmt.Appendf(nil, "%d", n), nil
 		}
 		var all sync.WaitGroup
@@ -288,7 +289,7 @@ func TestDoIsInvalidatedInFlight(t *testing.T) {
 				check.That(t, err == nil && string(r.Value) == "2", "got %q, %v; want the value computed after the invalidation", r.Value, err)
 			})
 		}
-		pass(500 * time.Millisecond)
+		natstest.Pass(500 * time.Millisecond)
 		check.OK(t, g.Invalidate(t.Context(), "k"))
 		all.Wait()
 		check.That(t, runs.Load() <= 3, "ran %d times", runs.Load())
@@ -296,14 +297,14 @@ func TestDoIsInvalidatedInFlight(t *testing.T) {
 }
 
 func TestCloseEndsComputationsAndWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-		begin(t, g, "theirs", flight.BeginOptions{})
+		testbed.Begin(t, g, "theirs", flight.BeginOptions{})
 		var all sync.WaitGroup
 		all.Go(func() {
 			_, err := f.Do(t.Context(), "mine", func(ctx context.Context) ([]byte, error) {
 				<-ctx.Done()
-				pass(time.Second) // to clean up
+				natstest.Pass(time.Second) // to clean up
 				return nil, context.Cause(ctx)
 			}, flight.DoOptions{})
 			check.ErrorIs(t, err, kvlock.ErrClosed)
@@ -314,7 +315,7 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 		all.Go(func() {
 			check.ErrorIs(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
 		})
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		f.Close()
 		f.Close()
 		all.Wait()
@@ -332,10 +333,10 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 
 func TestNestedDo(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	type name struct{}
-	ctx := context.WithValue(within(t), name{}, "carried")
+	ctx := context.WithValue(testbed.Within(t), name{}, "carried")
 	r, err := f.Do(ctx, "menu", func(ctx context.Context) ([]byte, error) {
 		dish, err := f.Do(ctx, "dish", func(ctx context.Context) ([]byte, error) {
 			check.That(t, ctx.Value(name{}) == "carried", "values of the caller's context are gone")
@@ -351,13 +352,13 @@ func TestNestedDo(t *testing.T) {
 // Functions of one process that wait for each other's keys do not wait for ever: one of them gets an error that names the
 // circle, and the others its consequence. A function that waits for a key which waits for another is no circle.
 func TestCircleOfKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f := b.Flight(t, flight.Config{})
 		needs := map[string]string{"a": "b", "b": "c", "c": "a", "x": "y", "y": "z", "z": ""}
 		var do func(ctx context.Context, key string) error
 		do = func(ctx context.Context, key string) error {
 			return check.Err(f.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
-				pass(time.Second) // until all have begun
+				natstest.Pass(time.Second) // until all have begun
 				if needs[key] == "" {
 					return nil, nil
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -53,14 +54,14 @@ func (o *observed) wantEvents(t *testing.T, what string, want ...flight.EventKin
 	return events
 }
 
-func (o *observed) flight(t *testing.T, b *bed, cfg flight.Config) *flight.Flight {
+func (o *observed) flight(t *testing.T, b *testbed.Bed, cfg flight.Config) *flight.Flight {
 	t.Helper()
 	cfg.Observe = o.observe
 	return b.Flight(t, cfg)
 }
 
 func TestEventsOfOneProcess(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		var o observed
 		f := o.flight(t, b, flight.Config{Instance: "f"})
 		var runs atomic.Int64
@@ -91,10 +92,10 @@ func TestEventsOfOneProcess(t *testing.T) {
 }
 
 func TestEventsOfWhoWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		var owner, waiter observed
 		f, g := owner.flight(t, b, flight.Config{Instance: "f"}), waiter.flight(t, b, flight.Config{Instance: "g"})
-		c := begin(t, f, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 		check.ErrorIs(t, check.Err(g.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 		got := waiter.wantEvents(t, "refused", flight.EventHeld)
 		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f", "got %+v", got)
@@ -102,7 +103,7 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		check.ErrorIs(t, check.Err(g.Do(impatient, "k", nil, flight.DoOptions{})), context.DeadlineExceeded)
-		pass(time.Second) // the computation that it began ends
+		natstest.Pass(time.Second) // the computation that it began ends
 		got = waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
 		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f" && got[1].Elapsed == time.Second, "got %+v", got)
 		check.Equal(t, g.Stats().Waits, 1, "waits")
@@ -112,8 +113,8 @@ func TestEventsOfWhoWaits(t *testing.T) {
 			r, err := g.Do(t.Context(), "k", nil, flight.DoOptions{})
 			check.That(t, err == nil && r.Claim == c.ID(), "got %+v, %v", r, err)
 		})
-		pass(time.Second)
-		complete(t, c, "v")
+		natstest.Pass(time.Second)
+		testbed.Complete(t, c, "v")
 		all.Wait()
 		got = waiter.wantEvents(t, "coalesced", flight.EventWaiting, flight.EventCoalesced, flight.EventReturned)
 		for _, e := range got {
@@ -125,13 +126,13 @@ func TestEventsOfWhoWaits(t *testing.T) {
 }
 
 func TestEventsOfWhoJoins(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		var o observed
 		f := o.flight(t, b, flight.Config{Instance: "f"})
 		var all sync.WaitGroup
 		for range 2 {
 			all.Go(func() {
-				fn := func(context.Context) ([]byte, error) { pass(time.Second); return nil, nil }
+				fn := func(context.Context) ([]byte, error) { natstest.Pass(time.Second); return nil, nil }
 				check.ErrorIs(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), nil)
 			})
 		}
@@ -145,13 +146,13 @@ func TestEventsOfWhoJoins(t *testing.T) {
 }
 
 func TestEventsOfALostClaim(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		var o, other observed
 		p := natstest.NewProxy(t, b.Srv)
 		cfg := flight.Config{ClaimTTL: 5 * time.Second}
 		cfg.Observe = o.observe
 		f, g := b.Flight(t, cfg, p.Through()), other.flight(t, b, flight.Config{})
-		c := begin(t, f, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 		held, stop := c.AutoRenew(t.Context(), 0)
 		defer stop()
 		p.Partition()
@@ -160,7 +161,7 @@ func TestEventsOfALostClaim(t *testing.T) {
 		check.Require(t, err == nil && r.Outcome == flight.Computed, "got %+v, %v", r, err)
 		<-held.Done()
 		p.Heal()
-		pass(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		check.ErrorIs(t, check.Err(c.Complete(t.Context(), nil, 0)), kvlock.ErrLost)
 		events := o.take()
 		lost, failed := 0, 0

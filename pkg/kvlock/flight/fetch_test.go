@@ -18,17 +18,17 @@ import (
 
 // The fetch of a large value blocks no other waiter, and a waiter that gives up in the meantime gets the value with its next call.
 func TestFetchingBlocksNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		p := natstest.NewProxy(t, b.Srv)
 		f, other := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, largeValues)
 		value := noise(2 << 20)
-		large, small := begin(t, other, "large", flight.BeginOptions{}), begin(t, other, "small", flight.BeginOptions{})
+		large, small := testbed.Begin(t, other, "large", flight.BeginOptions{}), testbed.Begin(t, other, "small", flight.BeginOptions{})
 		var watchers []*flight.Watcher
 		for _, key := range []string{"large", "small"} {
 			w := check.Must(f.Watch(key))(t)
 			t.Cleanup(w.Close)
-			s, err := w.Next(within(t))
+			s, err := w.Next(testbed.Within(t))
 			check.Require(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
 			watchers = append(watchers, w)
 		}
@@ -49,27 +49,27 @@ func TestFetchingBlocksNobody(t *testing.T) {
 		}()
 		testbed.Await(t, asked, "nobody asks for the object")
 		start := time.Now()
-		complete(t, small, "v")
-		if s, err := watchers[1].Next(within(t)); err != nil || string(s.Value) != "v" || time.Since(start) > 10*time.Millisecond {
+		testbed.Complete(t, small, "v")
+		if s, err := watchers[1].Next(testbed.Within(t)); err != nil || string(s.Value) != "v" || time.Since(start) > 10*time.Millisecond {
 			t.Errorf("after %s the other waiter got %+v, %v", time.Since(start), s, err)
 		}
 		bored := errors.New("bored")
 		cancel(bored)
 		check.ErrorIs(t, testbed.Await(t, gaveUp, "it did not give up"), bored)
 		p.Filter(nil)
-		s, err := watchers[0].Next(within(t))
+		s, err := watchers[0].Next(testbed.Within(t))
 		check.That(t, err == nil && bytes.Equal(s.Value, value), "got %s with %d bytes, %v", s.State, len(s.Value), err)
 	})
 }
 
 // A replica that lags behind knows the record and not the object yet. The leader does.
 func TestReplicaWithoutTheObject(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
-		p, log := natstest.NewProxy(t, b.Srv), &logged{}
+		p, log := natstest.NewProxy(t, b.Srv), &testbed.Logged{}
 		f := b.Flight(t, flight.Config{Logger: log.Logger()}, p.Through())
 		value := noise(2<<20 + 5)
-		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		asked := map[string]bool{}
 		p.Change(func(m natstest.Frame) []byte {
 			switch {
@@ -88,11 +88,11 @@ func TestReplicaWithoutTheObject(t *testing.T) {
 
 // An answer that ends in its midst, because the rest of it was lost, is gone on with behind it. The leader is not asked.
 func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		value := noise(4 << 20)
-		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		asked, chunks := map[string]int{}, map[string]int{}
 		var first string
 		p.Filter(func(m natstest.Frame) natstest.Verdict {
@@ -107,7 +107,7 @@ func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
 			}
 			return natstest.Relay
 		})
-		s := get(t, f, "k")
+		s := testbed.Get(t, f, "k")
 		p.Filter(nil)
 		check.That(t, bytes.Equal(s.Value, value), "got %s with %d bytes", s.State, len(s.Value))
 		check.That(t, len(asked) == 1 && asked["$JS.API.DIRECT.GET.OBJ_"+attic] == 2, "asked %v", asked)
@@ -116,15 +116,15 @@ func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
 
 // A leader that is slow has OpTimeout for each message of an object, not for all of them.
 func TestLeaderOfTheObjectIsSlow(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		value := noise(8 << 20)
-		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		p.Filter(natstest.Losing(func(m natstest.Frame) bool { return m.FromClient && m.Subject == "$JS.API.DIRECT.GET.OBJ_"+attic }))
 		p.Slow(300 * time.Millisecond)
 		start := time.Now()
-		s := get(t, f, "k")
+		s := testbed.Get(t, f, "k")
 		p.Slow(0)
 		check.That(t, bytes.Equal(s.Value, value), "got %s with %d bytes", s.State, len(s.Value))
 		took := time.Since(start)
@@ -134,16 +134,16 @@ func TestLeaderOfTheObjectIsSlow(t *testing.T) {
 
 // An Object Store that does not answer is no reason to remove a record.
 func TestObjectStoreDoesNotAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		value := noise(2 << 20)
-		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		before := b.Present(t, "k").Sequence
 		p.Filter(natstest.Losing(func(m natstest.Frame) bool { return m.FromClient && strings.HasSuffix(m.Subject, ".GET.OBJ_"+attic) }))
 		start := time.Now()
 		check.ErrorIs(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrUnavailable)
-		took(t, "gave up", start, 0, 3*time.Second)
+		testbed.Took(t, "gave up", start, 0, 3*time.Second)
 		check.ErrorIs(t, check.Err(f.Wait(t.Context(), "k")), kvlock.ErrUnavailable)
 		p.Filter(nil)
 		check.Equal(t, b.Present(t, "k").Sequence, before, "revision")
@@ -153,10 +153,10 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 
 // An object costs one request for each 4 MB, and the leader none.
 func TestRoundTripsOfAnObject(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		f, p := b.ProxiedFlight(t, flight.Config{})
-		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), noise(10<<20))
+		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), noise(10<<20))
 		asked := map[string]int{}
 		p.Filter(func(m natstest.Frame) natstest.Verdict {
 			if m.FromClient && m.Subject != "" {
@@ -164,10 +164,10 @@ func TestRoundTripsOfAnObject(t *testing.T) {
 			}
 			return natstest.Relay
 		})
-		s := get(t, f, "k")
+		s := testbed.Get(t, f, "k")
 		check.That(t, len(s.Value) == 10<<20, "got %s with %d bytes", s.State, len(s.Value))
 		p.Filter(nil)
-		check.That(t, len(asked) == 2 && asked["$JS.API.DIRECT.GET.KV_"+bucket] == 1 && asked["$JS.API.DIRECT.GET.OBJ_"+attic] == 3,
+		check.That(t, len(asked) == 2 && asked["$JS.API.DIRECT.GET.KV_"+testbed.Bucket] == 1 && asked["$JS.API.DIRECT.GET.OBJ_"+attic] == 3,
 			"asked %v", asked)
 	})
 }

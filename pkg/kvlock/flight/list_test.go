@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -38,7 +39,7 @@ func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
 		hours := 1 + i%100
 		data := fmt.Sprintf(`{"v":1,"state":"done","claim":"4BZ1nDZkLiy7uDiTUv8rWK","owner":"4BZ1nDZkLiy7uDiTUv8rZj",`+
 			`"instance":"host-1-abcdef","attempt":1,"ttl":%d}`+"\n%s", 3600*hours, value)
-		m := nats.NewMsg(fmt.Sprintf("$KV.%s.%s.%d", bucket, prefix, i))
+		m := nats.NewMsg(fmt.Sprintf("$KV.%s.%s.%d", testbed.Bucket, prefix, i))
 		m.Data = []byte(data)
 		m.Header.Set("Nats-TTL", fmt.Sprintf("%dh", hours))
 		check.OK(t, check.Err(js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute))))
@@ -52,16 +53,16 @@ func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	check.Equal(t, len(list(t, f, "")), 0, "an empty bucket has")
 	large := strings.Repeat("v", 100<<10) // compressed
-	complete(t, begin(t, f, "a.done", flight.BeginOptions{}), "v")
-	complete(t, begin(t, f, "a.large", flight.BeginOptions{}), large)
-	complete(t, begin(t, f, "a.gone", flight.BeginOptions{}), "v")
-	begin(t, f, "a.pending", flight.BeginOptions{})
-	check.OK(t, begin(t, f, "ab", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
-	check.OK(t, begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
+	testbed.Complete(t, testbed.Begin(t, f, "a.done", flight.BeginOptions{}), "v")
+	testbed.Complete(t, testbed.Begin(t, f, "a.large", flight.BeginOptions{}), large)
+	testbed.Complete(t, testbed.Begin(t, f, "a.gone", flight.BeginOptions{}), "v")
+	testbed.Begin(t, f, "a.pending", flight.BeginOptions{})
+	check.OK(t, testbed.Begin(t, f, "ab", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
+	check.OK(t, testbed.Begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
 	check.OK(t, f.Invalidate(t.Context(), "a.gone"))
 	for prefix, want := range map[string][]string{
 		"":       {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:", "ab:failed:"},
@@ -80,14 +81,14 @@ func TestList(t *testing.T) {
 // A page of all keys is requested by its sequence alone: the server counts what follows another filter, message by message.
 func TestListOfAllKeysCountsNothing(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f, p := b.ProxiedFlight(t, flight.Config{})
-	complete(t, begin(t, f, "a.done", flight.BeginOptions{}), "v")
+	testbed.Complete(t, testbed.Begin(t, f, "a.done", flight.BeginOptions{}), "v")
 	var asked struct {
 		Filter string `json:"next_by_subj"`
 	}
 	p.Filter(func(m natstest.Frame) natstest.Verdict {
-		if m.FromClient && m.Subject == "$JS.API.DIRECT.GET.KV_"+bucket {
+		if m.FromClient && m.Subject == "$JS.API.DIRECT.GET.KV_"+testbed.Bucket {
 			check.OK(t, json.Unmarshal(m.Payload(), &asked))
 		}
 		return natstest.Relay
@@ -99,12 +100,12 @@ func TestListOfAllKeysCountsNothing(t *testing.T) {
 // A record that cannot be read is yielded with an error, and does not hide the others.
 func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
-		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+testbed.Bucket+"."+key, []byte(data))))
 	}
-	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
+	testbed.Complete(t, testbed.Begin(t, f, "done", flight.BeginOptions{}), "v")
 	got := map[string]error{}
 	for s, err := range f.List(t.Context(), "") {
 		got[s.Key] = err
@@ -117,7 +118,7 @@ func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 // a key that is yielded twice the later revision comes later.
 func TestListWhileItIsWrittenTo(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, patient)
 	const n = 3000 // of 3 kB: the server answers with 4 MiB at a time
 	flood(t, b.JS, "a", n, 3000)
@@ -154,7 +155,7 @@ func TestListSurvivesLostMessages(t *testing.T) {
 		"all of two seconds and more": func(n int, since time.Duration) bool { return n > 100 && since < 2500*time.Millisecond },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
+			testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 				const n = 3000
 				flood(t, b.JS, "a", n, 10)
 				f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 2 * time.Second})
@@ -176,14 +177,14 @@ func TestListSurvivesLostMessages(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
-		fn := func(context.Context) ([]byte, error) { pass(time.Second); return []byte("v"), nil }
+		fn := func(context.Context) ([]byte, error) { natstest.Pass(time.Second); return []byte("v"), nil }
 		do := func(f *flight.Flight, key string) {
 			check.ErrorIs(t, check.Err(f.Do(t.Context(), key, fn, flight.DoOptions{})), nil)
 		}
 		var waiter sync.WaitGroup
-		waiter.Go(func() { pass(time.Millisecond); do(g, "a") })
+		waiter.Go(func() { natstest.Pass(time.Millisecond); do(g, "a") })
 		do(f, "a") // computed, and g waits
 		waiter.Wait()
 		do(f, "a") // from memory

@@ -51,11 +51,11 @@ func TestLostAcknowledgements(t *testing.T) {
 	} {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
-				runInBubble(t, fmt.Sprint(name, "/", how, "/", times), func(t *testing.T, b *bed) {
+				testbed.RunInBubble(t, fmt.Sprint(name, "/", how, "/", times), func(t *testing.T, b *testbed.Bed) {
 					f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
 					var c *flight.Claim
 					if name != "Begin" {
-						c = begin(t, f, "k", flight.BeginOptions{})
+						c = testbed.Begin(t, f, "k", flight.BeginOptions{})
 					}
 					p.Hit(testbed.Writes("k"), how, times)
 					check.OK(t, write.do(t.Context(), f, c))
@@ -77,9 +77,9 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		"Complete": {flight.Done, func(ctx context.Context, c *flight.Claim) error { return check.Err(c.Complete(ctx, nil, 0)) }},
 		"Fail":     {flight.Absent, func(ctx context.Context, c *flight.Claim) error { return c.Fail(ctx, "r", 0) }},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			f, p := b.ProxiedFlight(t, flight.Config{})
-			c := begin(t, f, "k", flight.BeginOptions{})
+			c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 			p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
@@ -94,9 +94,9 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 // A result whose acknowledgement never came stands. The owner that does not know of it does not replace it by a
 // failure.
 func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
-		c := begin(t, f, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 		p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 		hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
@@ -110,17 +110,17 @@ func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
 // The acknowledgement of a result is lost, and the key is invalidated before the result is read back. Complete returns
 // ErrLost for a value that readers have got in the meantime, and the key stays invalidated.
 func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, other := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
-		c := begin(t, f, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 		p.Hit(testbed.Writes("k"), natstest.ReplyLost, 1)
 		completed := make(chan error, 1)
 		go func() {
 			_, err := c.Complete(t.Context(), []byte("v"), 0)
 			completed <- err
 		}()
-		pass(time.Millisecond) // stored; the answer is waited for
+		natstest.Pass(time.Millisecond) // stored; the answer is waited for
 		wantEntry(t, other, "k", flight.Done, "v")
 		check.OK(t, other.Invalidate(t.Context(), "k"))
 		check.ErrorIs(t, <-completed, kvlock.ErrLost)
@@ -130,7 +130,7 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 
 // Of many that begin at once, through connections that lose answers, one holds the claim, and knows it.
 func TestOwnershipIsNeverDoubled(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied} {
 			const n = 6
 			key := map[natstest.Fault]string{natstest.ReplyLost: "a", natstest.RefusedApplied: "b"}[how]
@@ -157,18 +157,18 @@ func TestOwnershipIsNeverDoubled(t *testing.T) {
 				}
 			}
 			check.Require(t, holder != nil, "%s: nobody holds the claim", how)
-			complete(t, holder, "v")
+			testbed.Complete(t, holder, "v")
 		}
 	})
 }
 
 // Nothing is sent while the connection is down, and the error says so.
 func TestUnreachableServer(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 100 * time.Millisecond})
-		c := begin(t, f, "held", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "held", flight.BeginOptions{})
 		p.Cut()
-		pass(time.Millisecond) // the client notices
+		natstest.Pass(time.Millisecond) // the client notices
 		ctx := t.Context()
 		for name, do := range map[string]func() error{
 			"Begin":      func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
@@ -184,7 +184,7 @@ func TestUnreachableServer(t *testing.T) {
 			check.ErrorIs(t, do(), kvlock.ErrUnavailable, name)
 		}
 		p.Heal()
-		pass(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		wantEntry(t, b.Flight(t, flight.Config{}), "held", flight.Pending, "")
 		if m := b.Last(t, "k"); m != nil {
 			t.Errorf("something was sent after all: %q", m.Data)
@@ -196,7 +196,7 @@ func TestUnreachableServer(t *testing.T) {
 // answer might come before the context is checked again.
 func TestCancelledOperation(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f, p := b.ProxiedFlight(t, flight.Config{})
 	requests := make(chan string, 100)
 	p.Filter(func(m natstest.Frame) natstest.Verdict {
@@ -217,7 +217,7 @@ func TestCancelledOperation(t *testing.T) {
 		check.ErrorIs(t, err, cause)
 		check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "%s: got %v", name, err)
 	}
-	get(t, f, "k") // all earlier requests have arrived before it
+	testbed.Get(t, f, "k") // all earlier requests have arrived before it
 	check.Equal(t, len(requests), 1, "len(requests)")
 }
 
@@ -227,29 +227,29 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, f, g *flight.Flight) flight.Entry{
 		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Entry {
 			t.Helper()
-			c := begin(t, g, "k", flight.BeginOptions{})
+			c := testbed.Begin(t, g, "k", flight.BeginOptions{})
 			check.ErrorIs(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 			check.OK(t, c.Release(t.Context()))
-			return get(t, g, "k")
+			return testbed.Get(t, g, "k")
 		},
 		"it knows nothing": func(t *testing.T, f, _ *flight.Flight) flight.Entry {
 			t.Helper()
 			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: flight.Entry{Revision: 7}}) // asks, and begins
 			check.OK(t, err)
 			check.OK(t, f.Invalidate(t.Context(), "k"))
-			return get(t, f, "k")
+			return testbed.Get(t, f, "k")
 		},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			p := natstest.NewProxy(t, b.Srv)
 			f, g := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
 			deposed := answerAsBefore(p, 3)
-			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
+			c := testbed.Begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
 			deposed()
 			p.Hit(testbed.Writes("k"), natstest.RefusedApplied, 1)
 			check.ErrorIs(t, c.Renew(t.Context(), 0), nil)
 			p.Filter(nil)
-			complete(t, c, "v")
+			testbed.Complete(t, c, "v")
 		})
 	}
 }
@@ -257,10 +257,10 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 // Somebody else answers the write: a service that listens to the same subjects. It is not taken for the bucket.
 func TestAcknowledgementOfAnotherStream(t *testing.T) {
 	for _, answer := range []string{`{"stream":"OTHER","seq":99}`, `{}`, `{"stream":"KV_b"}`, `+OK`} {
-		inBubble(t, func(t *testing.T, b *bed) {
+		testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 			f, p := b.ProxiedFlight(t, flight.Config{})
 			answerWrites(p, "k", answer)
-			c := begin(t, f, "k", flight.BeginOptions{})
+			c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 			last := b.Present(t, "k")
 			check.That(t, c.Token().Revision == last.Sequence, "%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
 		})

@@ -45,17 +45,17 @@ func reads(p *natstest.Proxy, filter func(natstest.Frame) natstest.Verdict) func
 func replace(t testing.TB, f *flight.Flight, key, value string) flight.Entry {
 	t.Helper()
 	check.OK(t, f.Invalidate(t.Context(), key))
-	return complete(t, begin(t, f, key, flight.BeginOptions{}), value)
+	return testbed.Complete(t, testbed.Begin(t, f, key, flight.BeginOptions{}), value)
 }
 
 func TestMemoryCostsNoRoundTrip(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		asked := reads(p, nil)
 		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
 		replace(t, g, "a", "1")
 		replace(t, g, "b", "2")
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		for range 3 {
 			wantEntry(t, f, "a", flight.Done, "1")
 			r, err := f.Do(t.Context(), "a", nil, flight.DoOptions{})
@@ -75,25 +75,25 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 
 // A push drops a value that another process changes, long before the leader is asked.
 func TestMemoryLearnsOfChanges(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
 		replace(t, g, "k", "1")
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "1")
 		check.OK(t, g.Invalidate(t.Context(), "k"))
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Absent, "")
-		c := begin(t, g, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, g, "k", flight.BeginOptions{})
 		wantEntry(t, f, "k", flight.Pending, "")
-		complete(t, c, "2")
-		pass(time.Millisecond)
+		testbed.Complete(t, c, "2")
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "2")
 	})
 }
 
 // A process sees its own writes at once, without a push.
 func TestMemoryOfOwnWrites(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		asked := reads(p, testbed.LosePushes)
 		f := b.Flight(t, remembering(), p.Through())
@@ -105,11 +105,11 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 			check.Equal(t, asked(), before, "reads after a store")
 			check.OK(t, f.Invalidate(t.Context(), "k"))
 			wantEntry(t, f, "k", flight.Absent, "")
-			c := begin(t, f, "k", flight.BeginOptions{})
+			c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 			wantEntry(t, f, "k", flight.Pending, "")
 			check.OK(t, c.Fail(t.Context(), "r", time.Hour))
 			before = asked()
-			s := get(t, f, "k")
+			s := testbed.Get(t, f, "k")
 			check.That(t, s.State == flight.Failed && s.Reason == "r" && asked() == before, "got %+v, after %d reads", s, asked()-before)
 		}
 	})
@@ -118,20 +118,20 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 // The push of an invalidation overtakes the answer to a read that began before it. The old value is returned once, to
 // the caller that asked before the change, and not kept.
 func TestStaleRefillIsImpossible(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		overtaken := overtake(p)
 		var read sync.WaitGroup
 		read.Go(func() {
-			check.Equal(t, string(get(t, f, "k").Value), "old", "result")
+			check.Equal(t, string(testbed.Get(t, f, "k").Value), "old", "result")
 		})
 		<-overtaken
 		check.OK(t, g.Invalidate(t.Context(), "k"))
-		pass(time.Millisecond) // its push is taken
-		begin(t, g, "other", flight.BeginOptions{})
+		natstest.Pass(time.Millisecond) // its push is taken
+		testbed.Begin(t, g, "other", flight.BeginOptions{})
 		read.Wait()
 		wantEntry(t, f, "k", flight.Absent, "")
 		check.Equal(t, f.Stats().Memory.Refused, 1, "refused")
@@ -166,21 +166,21 @@ func overtake(p *natstest.Proxy) (overtaken chan struct{}) {
 // A read is under way while the bucket is deleted and made again, and its answer comes when the memory knows the new bucket. The value
 // is not kept: its revision is greater than all that follow.
 func TestMemoryOfAReadOfAFormerBucket(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
-		pass(900 * time.Millisecond) // the leader is asked every second, and a read is repeated after one
+		natstest.Pass(900 * time.Millisecond) // the leader is asked every second, and a read is repeated after one
 		overtaken := overtake(p)
 		var read sync.WaitGroup
-		read.Go(func() { check.Equal(t, string(get(t, f, "k").Value), "old", "result") })
+		read.Go(func() { check.Equal(t, string(testbed.Get(t, f, "k").Value), "old", "result") })
 		<-overtaken
 		b.RecreateBucket(t, 0)
-		pass(200 * time.Millisecond)
-		begin(t, g, "other", flight.BeginOptions{})
+		natstest.Pass(200 * time.Millisecond)
+		testbed.Begin(t, g, "other", flight.BeginOptions{})
 		read.Wait()
 		replace(t, g, "k", "new")
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		for range 2 {
 			wantEntry(t, f, "k", flight.Done, "new")
 		}
@@ -190,19 +190,19 @@ func TestMemoryOfAReadOfAFormerBucket(t *testing.T) {
 
 // One push is lost. The next one, of any key, shows that.
 func TestMemoryNoticesAGap(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "old")
 		p.Filter(testbed.LosePushes)
 		check.OK(t, g.Invalidate(t.Context(), "k"))
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "old") // no push arrived
 		p.Filter(nil)
-		begin(t, g, "other", flight.BeginOptions{})
-		pass(time.Millisecond)
+		testbed.Begin(t, g, "other", flight.BeginOptions{})
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Absent, "")
 	})
 }
@@ -215,20 +215,20 @@ func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 		"partition":         (*natstest.Proxy).Partition,
 		"connection is cut": (*natstest.Proxy).Cut,
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			p := natstest.NewProxy(t, b.Srv)
 			cfg := remembering()
 			cfg.OpTimeout = 10 * time.Millisecond
 			f, g := b.Flight(t, cfg, p.Through()), b.Flight(t, flight.Config{})
 			replace(t, g, "k", "old")
-			pass(time.Duration(rand.N(int64(3 * time.Second))))
+			natstest.Pass(time.Duration(rand.N(int64(3 * time.Second))))
 			wantEntry(t, f, "k", flight.Done, "old")
 			fault(p)
 			replaced := time.Now()
 			replace(t, g, "k", "new")
 			served := replaced
 			for time.Since(replaced) < time.Minute {
-				pass(10 * time.Millisecond)
+				natstest.Pass(10 * time.Millisecond)
 				if s, err := f.Get(t.Context(), "k"); err == nil && string(s.Value) == "old" {
 					served = time.Now()
 				}
@@ -241,14 +241,14 @@ func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 
 // After a reconnect kept values are served again, if nothing changed in the meantime.
 func TestMemoryOutlivesAReconnect(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		asked := reads(p, nil)
 		f, g := b.Flight(t, remembering(), p.Through(), nats.ReconnectWait(time.Second)), b.Flight(t, flight.Config{})
 		replace(t, g, "a", "1")
 		replace(t, g, "b", "2")
 		for _, change := range []bool{false, true} {
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			wantEntry(t, f, "a", flight.Done, "1")
 			wantEntry(t, f, "b", flight.Done, "2")
 			before := asked()
@@ -257,7 +257,7 @@ func TestMemoryOutlivesAReconnect(t *testing.T) {
 				replace(t, g, "a", "1")
 			}
 			p.Heal()
-			pass(5 * time.Second)
+			natstest.Pass(5 * time.Second)
 			wantEntry(t, f, "a", flight.Done, "1")
 			wantEntry(t, f, "b", flight.Done, "2")
 			n := asked() - before
@@ -267,15 +267,15 @@ func TestMemoryOutlivesAReconnect(t *testing.T) {
 }
 
 func TestMemoryEndsWithTheTTL(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
-		c := begin(t, g, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, g, "k", flight.BeginOptions{})
 		check.OK(t, check.Err(c.Complete(t.Context(), []byte("v"), 5*time.Second)))
-		c = begin(t, f, "own", flight.BeginOptions{})
+		c = testbed.Begin(t, f, "own", flight.BeginOptions{})
 		check.OK(t, check.Err(c.Complete(t.Context(), []byte("v"), 5*time.Second)))
-		pass(3 * time.Second)
+		natstest.Pass(3 * time.Second)
 		wantEntry(t, f, "k", flight.Done, "v")
-		pass(2*time.Second + lateness)
+		natstest.Pass(2*time.Second + testbed.Lateness)
 		wantEntry(t, f, "k", flight.Absent, "")
 		wantEntry(t, f, "own", flight.Absent, "")
 	})
@@ -283,7 +283,7 @@ func TestMemoryEndsWithTheTTL(t *testing.T) {
 
 // The clock of this process is ten seconds behind the server's: a value that has five left by ours has ended by theirs.
 func TestMemoryBelievesTheServersClock(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		ts := regexp.MustCompile(`"ts":"[^"]*"`)
 		p.Change(func(f natstest.Frame) []byte {
@@ -297,12 +297,12 @@ func TestMemoryBelievesTheServersClock(t *testing.T) {
 		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
 		for _, ttl := range []time.Duration{5 * time.Second, 20 * time.Second} {
 			key := ttl.String()
-			c := begin(t, g, key, flight.BeginOptions{})
+			c := testbed.Begin(t, g, key, flight.BeginOptions{})
 			check.OK(t, check.Err(c.Complete(t.Context(), []byte("v"), ttl)))
-			pass(time.Millisecond)
-			get(t, f, key)
+			natstest.Pass(time.Millisecond)
+			testbed.Get(t, f, key)
 			before := f.Stats().Memory.Hits
-			get(t, f, key)
+			testbed.Get(t, f, key)
 			check.Equal(t, f.Stats().Memory.Hits > before, ttl > 10*time.Second, fmt.Sprintf("TTL of %s: kept", ttl))
 		}
 	})
@@ -310,16 +310,16 @@ func TestMemoryBelievesTheServersClock(t *testing.T) {
 
 // The bucket is deleted and recreated, with the same keys at the same revisions.
 func TestMemoryOfARecreatedBucket(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		wantEntry(t, f, "k", flight.Done, "old")
 		b.RecreateBucket(t, 0)
-		pass(memoryBound)
+		natstest.Pass(memoryBound)
 		wantEntry(t, f, "k", flight.Absent, "")
 		replace(t, g, "k", "new")
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "new")
 	})
 }
@@ -328,11 +328,11 @@ func TestMemoryOfARecreatedBucket(t *testing.T) {
 func TestBucketThatDoesNotRepublish(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
-	sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: bucket})
+	sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: testbed.Bucket})
 	sc.RePublish = nil
 	check.OK(t, check.Err(js.CreateStream(t.Context(), sc)))
 	cfg := remembering()
-	cfg.Bucket = bucket
+	cfg.Bucket = testbed.Bucket
 	check.ErrorContains(t, check.Err(flight.New(t.Context(), js, cfg)), "republish")
 	f := testbed.FlightOn(t, js, flight.Config{})
 	check.ErrorContains(t, check.Err(f.Watch("k")), "republish")
@@ -342,12 +342,12 @@ func TestBucketThatDoesNotRepublish(t *testing.T) {
 // The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. The
 // memory's values of it are not believed.
 func TestMemoryOfABucketThatWasGone(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		asked := reads(p, nil)
 		f := b.Flight(t, remembering(), p.Through())
 		replace(t, b.Flight(t, flight.Config{}), "k", "1")
-		pass(time.Millisecond)
+		natstest.Pass(time.Millisecond)
 		wantEntry(t, f, "k", flight.Done, "1")
 		var gone atomic.Bool
 		p.Change(func(f natstest.Frame) []byte {
@@ -356,7 +356,7 @@ func TestMemoryOfABucketThatWasGone(t *testing.T) {
 			}
 			return f.With([]byte(`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`), 0)
 		})
-		pass(memoryBound + time.Second)
+		natstest.Pass(memoryBound + time.Second)
 		before := asked()
 		wantEntry(t, f, "k", flight.Done, "1")
 		n := asked() - before

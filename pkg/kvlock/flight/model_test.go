@@ -49,13 +49,13 @@ const settleTime = 500 * time.Millisecond
 
 // wait lets time pass, and a little more when it stops where the server may or may not have removed the key.
 func (m *machine) wait(d time.Duration) {
-	pass(d)
+	natstest.Pass(d)
 	for !m.now.expiry.IsZero() && !time.Now().Before(m.now.expiry) {
 		if time.Since(m.now.expiry) >= settleTime {
 			m.now = model{}
 			return
 		}
-		pass(settleTime)
+		natstest.Pass(settleTime)
 	}
 }
 
@@ -157,7 +157,7 @@ type bubbled struct{ *testing.T }
 
 // Random sequences over every arrow, from several processes, with time passing between them.
 func TestRandomSequences(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		flights := []*flight.Flight{b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
 		ctx, run, writes := t.Context(), 0, 0
 		rapid.Check(bubbled{t}, func(t *rapid.T) {
@@ -205,7 +205,7 @@ func TestRandomSequences(t *testing.T) {
 // reader gets a value that was replaced longer ago than the bound, nor anything older than it had before.
 func TestMemoryIsCoherent(t *testing.T) {
 	of := crash.Random(t)
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		r := of(0)
 		var flights []*flight.Flight
 		for i := range 3 {
@@ -224,8 +224,12 @@ func TestMemoryIsCoherent(t *testing.T) {
 		}
 		newest := map[string][]stored{} // the acknowledged values of each key
 		seen := [3]map[string]uint64{{}, {}, {}}
-		for range 20_000 {
-			pass(time.Duration(r.Int64N(int64(20 * time.Millisecond))))
+		steps := 20_000
+		if testing.Short() {
+			steps = 6_000
+		}
+		for range steps {
+			natstest.Pass(time.Duration(r.Int64N(int64(20 * time.Millisecond))))
 			i, key := r.IntN(3), fmt.Sprintf("%c.%d", 'a'+r.IntN(3), r.IntN(8))
 			f := flights[i]
 			switch r.IntN(20) {
@@ -236,7 +240,7 @@ func TestMemoryIsCoherent(t *testing.T) {
 				check.OK(t, f.Invalidate(t.Context(), key))
 				newest[key] = append(newest[key], stored{b.Present(t, key).Sequence, time.Now()})
 			default:
-				s := get(t, f, key)
+				s := testbed.Get(t, f, key)
 				if s.State != flight.Done {
 					continue
 				}
@@ -262,7 +266,7 @@ func TestMemoryIsCoherent(t *testing.T) {
 // Random calls, failures, invalidations and passing time, from three processes on one key. Each returned value is no older than its TTL,
 // nor than an earlier returned value, and not of before an invalidation; and one process computes at a time.
 func TestRandomCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		run, totals := 0, map[flight.Outcome]int{}
 		sequence := func(rt *rapid.T) {
 			run++
@@ -282,7 +286,7 @@ func TestRandomCalls(t *testing.T) {
 				"many do":    m.doTogether,
 				"invalidate": m.invalidate,
 				"time": func(t *rapid.T) {
-					pass(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "ms")) * time.Millisecond)
+					natstest.Pass(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "ms")) * time.Millisecond)
 				},
 				"fails": func(t *rapid.T) { m.fails.Store(rapid.Bool().Draw(t, "fails")) },
 			})
@@ -302,7 +306,7 @@ func TestRandomCalls(t *testing.T) {
 type calls struct {
 	*rapid.T
 
-	b        *bed
+	b        *testbed.Bed
 	ctx      context.Context
 	key      string
 	claimTTL time.Duration
@@ -329,7 +333,7 @@ func (m *calls) fn(ctx context.Context) ([]byte, error) {
 	}
 	m.running[n] = ctx //nolint:fatcontext // none is within another
 	m.mu.Unlock()
-	pass(time.Duration(1+n%4) * time.Second)
+	natstest.Pass(time.Duration(1+n%4) * time.Second)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.running, n)
@@ -371,7 +375,7 @@ func (m *calls) call(f *flight.Flight) {
 		m.Errorf("got %q", r.Value)
 	}
 	age := now.Sub(m.born[n])
-	limit := m.opts.TTL + lateness
+	limit := m.opts.TTL + testbed.Lateness
 	switch {
 	case n < m.newest:
 		m.Errorf("got %d, %s, after %d", n, r.Outcome, m.newest)

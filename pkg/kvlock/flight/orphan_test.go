@@ -24,21 +24,21 @@ const gone = 90 * time.Second
 
 // A value in the Object Store is there for as long as its record, and goes with it.
 func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
-		log := &logged{}
+		log := &testbed.Logged{}
 		f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 		value := noise(2 << 20)
 		const ttl = 10 * time.Minute
-		check.OK(t, check.Err(begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)))
-		for start := time.Now(); time.Since(start) < ttl-time.Second; pass(10 * time.Second) {
-			s := get(t, f, "k")
+		check.OK(t, check.Err(testbed.Begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)))
+		for start := time.Now(); time.Since(start) < ttl-time.Second; natstest.Pass(10 * time.Second) {
+			s := testbed.Get(t, f, "k")
 			check.Require(t, bytes.Equal(s.Value, value), "after %s: %s with %d bytes", time.Since(start), s.State, len(s.Value))
 		}
-		pass(2 * time.Second)
+		natstest.Pass(2 * time.Second)
 		wantEntry(t, f, "k", flight.Absent, "")
 		check.That(t, largeValueMessages(t, b) != 0, "the object went as soon as the record")
-		pass(gone)
+		natstest.Pass(gone)
 		check.Equal(t, largeValueMessages(t, b), 0, "messages in the Object Store")
 		check.Equal(t, log.String(), "", "logged")
 	})
@@ -48,10 +48,10 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 func TestOrphansGo(t *testing.T) {
 	const ttl = 5 * time.Minute
 	value := noise(2 << 20)
-	for name, orphan := range map[string]func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy){
-		"a crash between object and record": func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy) {
+	for name, orphan := range map[string]func(t *testing.T, b *testbed.Bed, f *flight.Flight, p *natstest.Proxy){
+		"a crash between object and record": func(t *testing.T, b *testbed.Bed, f *flight.Flight, p *natstest.Proxy) {
 			t.Helper()
-			c := begin(t, f, "k", flight.BeginOptions{})
+			c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 			p.Filter(natstest.Losing(func(m natstest.Frame) bool {
 				return testbed.IsWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`)
 			}))
@@ -59,9 +59,9 @@ func TestOrphansGo(t *testing.T) {
 			p.Cut()
 			wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Pending, "")
 		},
-		"a crash during the upload": func(t *testing.T, _ *bed, f *flight.Flight, p *natstest.Proxy) {
+		"a crash during the upload": func(t *testing.T, _ *testbed.Bed, f *flight.Flight, p *natstest.Proxy) {
 			t.Helper()
-			c := begin(t, f, "k", flight.BeginOptions{})
+			c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 			n := 0
 			p.Filter(func(m natstest.Frame) natstest.Verdict {
 				if m.FromClient && strings.HasPrefix(m.Subject, "$O.") {
@@ -75,14 +75,14 @@ func TestOrphansGo(t *testing.T) {
 			check.ErrorIs(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
 			p.Cut()
 		},
-		"invalidated": func(t *testing.T, _ *bed, f *flight.Flight, _ *natstest.Proxy) {
+		"invalidated": func(t *testing.T, _ *testbed.Bed, f *flight.Flight, _ *natstest.Proxy) {
 			t.Helper()
-			_, err := begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)
+			_, err := testbed.Begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)
 			check.OK(t, errors.Join(err, f.Invalidate(t.Context(), "k")))
 		},
-		"a claim lost during the upload": func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy) {
+		"a claim lost during the upload": func(t *testing.T, b *testbed.Bed, f *flight.Flight, p *natstest.Proxy) {
 			t.Helper()
-			c, other := begin(t, f, "k", flight.BeginOptions{TTL: 4 * time.Second}), b.Flight(t, flight.Config{})
+			c, other := testbed.Begin(t, f, "k", flight.BeginOptions{TTL: 4 * time.Second}), b.Flight(t, flight.Config{})
 			n := 0
 			p.Filter(func(m natstest.Frame) natstest.Verdict {
 				if m.FromClient && strings.HasPrefix(m.Subject, "$O.") {
@@ -103,12 +103,12 @@ func TestOrphansGo(t *testing.T) {
 			wantEntry(t, f, "k", flight.Absent, "")
 		},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			withLargeValueBucket(t, b)
 			p := natstest.NewProxy(t, b.Srv)
 			orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
 			check.Require(t, largeValueMessages(t, b) != 0, "there is no orphan")
-			pass(ttl + gone)
+			natstest.Pass(ttl + gone)
 			check.Equal(t, largeValueMessages(t, b), 0, "messages in the Object Store")
 		})
 	}
@@ -117,11 +117,11 @@ func TestOrphansGo(t *testing.T) {
 // While an object is written its claim is renewed, for the time that it was begun for: others neither take it over, nor
 // wait long when the writer dies.
 func TestClaimIsHeldDuringTheUpload(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		f, p := b.ProxiedFlight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second})
 		value := noise(2 << 20)
-		c := begin(t, f, "k", flight.BeginOptions{TTL: 3 * time.Second})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{TTL: 3 * time.Second})
 		start := time.Now()
 		p.Filter(natstest.Losing(func(m natstest.Frame) bool {
 			return m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 20*time.Second
@@ -133,7 +133,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 		}()
 		other := b.Flight(t, flight.Config{})
 		for range 19 {
-			pass(time.Second)
+			natstest.Pass(time.Second)
 			s := wantEntry(t, other, "k", flight.Pending, "")
 			check.That(t, s.Claim == c.ID() && s.TTL == 3*time.Second, "after %s: claim %s with TTL %s", time.Since(start), s.Claim, s.TTL)
 		}
@@ -144,18 +144,18 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 
 // A zombie that wakes up in mid-upload changes nothing, and its objects are not those of its successor.
 func TestZombieWithAnObject(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, largeValues, p.Through()), b.Flight(t, largeValues)
-		zombie := begin(t, f, "k", flight.BeginOptions{TTL: 2 * time.Second})
+		zombie := testbed.Begin(t, f, "k", flight.BeginOptions{TTL: 2 * time.Second})
 		theirs := noise(3 << 20)
 		p.Filter(natstest.Losing(func(m natstest.Frame) bool {
 			return m.FromClient && (strings.HasPrefix(m.Subject, "$O.") || testbed.IsWrite(m, "k"))
 		}))
 		_, err := zombie.Complete(t.Context(), noise(2<<20), 0) // is cut off until its claim is over
 		check.ErrorIs(t, err, kvlock.ErrLost)
-		pass(3 * time.Second)
+		natstest.Pass(3 * time.Second)
 		c := check.Must(g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{}))(t)
 		completeBytes(t, c, theirs)
 		p.Filter(nil)
@@ -166,11 +166,11 @@ func TestZombieWithAnObject(t *testing.T) {
 
 // A holder that completes again, because the outcome of the first time is unknown, writes another object.
 func TestCompleteAgainWithAnObject(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		withLargeValueBucket(t, b)
 		f, p := b.ProxiedFlight(t, largeValues)
 		for key, how := range map[string]natstest.Fault{"unknown": natstest.ReplyLost, "not-applied": natstest.WriteLost} {
-			c := begin(t, f, key, flight.BeginOptions{})
+			c := testbed.Begin(t, f, key, flight.BeginOptions{})
 			p.Hit(testbed.Writes(key), how, 1000)
 			check.ErrorIs(t, check.Err(c.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrUnavailable)
 			p.Filter(nil)
@@ -184,7 +184,7 @@ func TestCompleteAgainWithAnObject(t *testing.T) {
 // An acknowledgement that is lost makes the chunk be sent again, and not stored again.
 func TestLostAcknowledgementOfAChunk(t *testing.T) {
 	for name, how := range map[string]natstest.Fault{"lost": natstest.ReplyLost, "not stored": natstest.WriteLost} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			withLargeValueBucket(t, b)
 			f, p := b.ProxiedFlight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second})
 			seen, replies := map[string]int{}, map[string]bool{}
@@ -207,7 +207,7 @@ func TestLostAcknowledgementOfAChunk(t *testing.T) {
 				return natstest.Relay
 			})
 			value := noise(2<<20 + 5)
-			completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+			completeBytes(t, testbed.Begin(t, f, "k", flight.BeginOptions{}), value)
 			n := largeValueMessages(t, b)
 			check.That(t, len(seen) == 6 && n == 6, "%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
 			p.Filter(nil)
@@ -220,7 +220,7 @@ var lastSequence = regexp.MustCompile(`"last_seq":\d+`)
 
 // overtaken has changes be made, and pushed, while the leader's first answer about the last sequence is under way, which
 // does not include them. It returns how often values are asked for, and whether that was so.
-func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done func() bool) {
+func overtaken(t *testing.T, b *testbed.Bed, p *natstest.Proxy) (asked func() int, done func() bool) {
 	t.Helper()
 	last := b.Writes(t)
 	var pushed, answered atomic.Bool
@@ -238,7 +238,7 @@ func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done 
 	return reads(p, func(f natstest.Frame) natstest.Verdict {
 		if isCheck(f) && !answered.Load() {
 			for range 5 {
-				check.ErrorIs(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".other", nil)), nil)
+				check.ErrorIs(t, check.Err(b.JS.Publish(t.Context(), "$KV."+testbed.Bucket+".other", nil)), nil)
 			}
 		}
 		return natstest.Relay
@@ -248,8 +248,8 @@ func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done 
 // The first answer of the leader is overtaken by pushes. They are not taken for lost when no others come, and their
 // changes are kept.
 func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		log := &logged{}
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		log := &testbed.Logged{}
 		p, g := natstest.NewProxy(t, b.Srv), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "1")
 		asked, overtook := overtaken(t, b, p)
@@ -257,7 +257,7 @@ func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 		cfg.Logger = log.Logger()
 		f := b.Flight(t, cfg, p.Through())
 		wantEntry(t, f, "k", flight.Done, "1")
-		pass(memoryBound + time.Second)
+		natstest.Pass(memoryBound + time.Second)
 		before := asked()
 		wantEntry(t, f, "k", flight.Done, "1")
 		n, s := asked()-before, f.Stats().Memory
@@ -269,20 +269,20 @@ func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 
 // The same, for many keys that are watched.
 func TestPushesThatOvertakeTheFirstAnswerToACrowd(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		log := &logged{}
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		log := &testbed.Logged{}
 		c := &watchedKeys{t: t, b: b, proxy: natstest.NewProxy(t, b.Srv)}
 		c.watching, c.writing = b.Flight(t, flight.Config{Logger: log.Logger()}, c.proxy.Through()), b.Flight(t, flight.Config{})
 		for i := range 20 {
-			c.claims = append(c.claims, begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{TTL: time.Hour}))
+			c.claims = append(c.claims, testbed.Begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{TTL: time.Hour}))
 		}
 		asked, overtook := overtaken(t, b, c.proxy)
 		for _, claim := range c.claims {
 			c.watchers = append(c.watchers, c.watch(claim.Key(), flight.Pending))
 		}
-		pass(4 * time.Second)
+		natstest.Pass(4 * time.Second)
 		before := asked()
-		pass(5 * time.Second) // no read is deferred for longer than 10
+		natstest.Pass(5 * time.Second) // no read is deferred for longer than 10
 		n := asked() - before
 		check.That(t, n <= len(c.claims) && overtook(), "%d reads; an answer was overtaken: %v", n, overtook())
 		n = log.Count("level=WARN")

@@ -38,7 +38,7 @@ var holder = crash.Role[holding]{Name: "holder", Run: func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: claim.TTL})
+	f, err := flight.New(ctx, js, flight.Config{Bucket: testbed.Bucket, ClaimTTL: claim.TTL})
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func killed(t *testing.T, h *crash.Process, n int, open func(i int, cfg flight.C
 		}})
 		for range 10 {
 			all.Go(func() {
-				r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) {
+				r, err := f.Do(testbed.Within(t), "k", func(context.Context) ([]byte, error) {
 					took.Store(time.Now().UnixNano())
 					runs.Add(1)
 					return []byte("ours"), nil
@@ -131,7 +131,7 @@ func TestPermissionsForObjects(t *testing.T) {
 	t.Parallel()
 	f, b := documented(t, largeValues, "$JS.API.STREAM.INFO.OBJ_attic", "$JS.API.DIRECT.GET.OBJ_attic", "$JS.API.STREAM.MSG.GET.OBJ_attic", "$O.attic.>")
 	value := noise(2 << 20)
-	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+	completeBytes(t, testbed.Begin(t, f, "k", flight.BeginOptions{}), value)
 	readEveryWay(t, f, "k", value)
 	put(t, b, "torn", `"value":{"size":10,"object":{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}}`, nil)
 	wantEntry(t, f, "torn", flight.Absent, "")
@@ -163,7 +163,7 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 			for range 25 {
 				owner.Cut()
 				owner.Heal()
-				pass(700 * time.Millisecond) // it is connected again after a tenth of a second
+				natstest.Pass(700 * time.Millisecond) // it is connected again after a tenth of a second
 			}
 		}, ttl - 2*time.Second, ttl},
 		"it may live, but its server does not": {func(_ *testing.T, there *natsrun.Server, _ *natstest.Proxy) { there.Stop() }, 4 * time.Second, 6 * time.Second},
@@ -172,11 +172,11 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 			check.OK(t, there.Restart(t.Context()))
 		}, 4 * time.Second, 6 * time.Second},
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
-			there := testbed.On(t, natstest.Server(t), kvlock.BucketConfig{Bucket: bucket})
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
+			there := testbed.On(t, natstest.Server(t), kvlock.BucketConfig{Bucket: testbed.Bucket})
 			owner := natstest.NewProxy(t, there.Srv)
 			f := there.Flight(t, flight.Config{}, owner.Through(), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0))
-			begin(t, f, "k", flight.BeginOptions{TTL: ttl})
+			testbed.Begin(t, f, "k", flight.BeginOptions{TTL: ttl})
 			claim := there.Present(t, "k")
 			check.OK(t, check.Err(b.JS.PublishMsg(t.Context(), &nats.Msg{Subject: claim.Subject, Header: claim.Header, Data: claim.Data})))
 
@@ -195,7 +195,7 @@ func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, cluster.URLs())
-	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: testbed.Bucket, Replicas: 3}))
 	urls := strings.Split(cluster.URLs(), ",")
 	for i, url := range urls {
 		h := holder.Start(t, holding{TTL: time.Hour, URL: url})
@@ -226,27 +226,27 @@ func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
 			if testing.Short() && ttl > time.Second {
 				continue
 			}
-			runInBubble(t, name+"/"+ttl.String(), func(t *testing.T, b *bed) { cutOff(t, b, ttl, 0, cut) })
+			testbed.RunInBubble(t, name+"/"+ttl.String(), func(t *testing.T, b *testbed.Bed) { cutOff(t, b, ttl, 0, cut) })
 		}
 	}
 }
 
 // An answer that comes late does not prolong the claim: it counts from when the request was sent.
 func TestNeverTwoHoldersWhenAnswersAreSlow(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		cutOff(t, b, 5*time.Second, 900*time.Millisecond, (*natstest.Proxy).Partition)
 	})
 }
 
 // cutOff cuts the connection of a holder, and compares when its context ends with when another process gets the claim.
-func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Proxy)) {
+func cutOff(t *testing.T, b *testbed.Bed, ttl, slow time.Duration, cut func(*natstest.Proxy)) {
 	t.Helper()
 	f, p := b.ProxiedFlight(t, flight.Config{ClaimTTL: ttl})
 	p.Slow(slow)
-	c := begin(t, f, "k", flight.BeginOptions{})
+	c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 	held, stop := c.AutoRenew(t.Context(), 0)
 	defer stop()
-	pass(3*ttl + rand.N(ttl))
+	natstest.Pass(3*ttl + rand.N(ttl))
 	cut(p)
 	start := time.Now()
 	other := b.Flight(t, flight.Config{})
@@ -263,7 +263,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Pr
 			if taken, ok := errors.AsType[*flight.TakenError](err); !ok || taken.Entry.TTL-taken.Entry.Age() < 2*time.Second {
 				pause = 5 * time.Millisecond
 			}
-			pass(pause)
+			natstest.Pass(pause)
 		}
 	}()
 	<-held.Done()

@@ -24,7 +24,7 @@ const recheck = 2*time.Second + 50*time.Millisecond
 // watchedKeys are so many watched keys that they are not read again as long as no push is missing.
 type watchedKeys struct {
 	t        *testing.T
-	b        *bed
+	b        *testbed.Bed
 	proxy    *natstest.Proxy
 	watching *flight.Flight // through the proxy
 	writing  *flight.Flight
@@ -32,15 +32,15 @@ type watchedKeys struct {
 	watchers []*flight.Watcher
 }
 
-func watchManyKeys(t *testing.T, b *bed, cfg flight.Config) *watchedKeys {
+func watchManyKeys(t *testing.T, b *testbed.Bed, cfg flight.Config) *watchedKeys {
 	t.Helper()
 	c := &watchedKeys{t: t, b: b, proxy: natstest.NewProxy(t, b.Srv)}
 	c.watching, c.writing = b.Flight(t, cfg, c.proxy.Through()), b.Flight(t, flight.Config{})
 	for i := range 20 {
-		c.claims = append(c.claims, begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{TTL: time.Hour}))
+		c.claims = append(c.claims, testbed.Begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{TTL: time.Hour}))
 		c.watchers = append(c.watchers, c.watch(c.claims[i].Key(), flight.Pending))
 	}
-	pass(4 * time.Second) // all have been read by now, after the leader was asked
+	natstest.Pass(4 * time.Second) // all have been read by now, after the leader was asked
 	return c
 }
 
@@ -69,7 +69,7 @@ func isCheck(f natstest.Frame) bool {
 // Keys are not read as long as all pushes arrive, but for a few reads that confirm it. Waiters that give up when the
 // bucket is silent know that no push is missing.
 func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		c := watchManyKeys(t, b, flight.Config{})
 		asked := reads(c.proxy, nil)
 		var bounded sync.WaitGroup
@@ -77,17 +77,17 @@ func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 			r, err := c.watching.Do(t.Context(), "k0", nil, flight.DoOptions{FailOpen: true})
 			check.That(t, err == nil && string(r.Value) == "v" && r.Stored, "got %+v, %v", r, err)
 		})
-		pass(time.Second)
+		natstest.Pass(time.Second)
 		before := asked()
-		pass(5 * time.Second) // no read is deferred for longer than 10
+		natstest.Pass(5 * time.Second) // no read is deferred for longer than 10
 		n := asked() - before
 		check.That(t, n <= len(c.claims), "%d reads", n)
 		before = asked()
-		pass(time.Minute)
+		natstest.Pass(time.Minute)
 		n = asked() - before
 		check.That(t, n >= len(c.claims)*60/20/3 && n <= len(c.claims)*60/10, "%d reads within a minute", n)
 		for i, claim := range c.claims {
-			complete(t, claim, "v")
+			testbed.Complete(t, claim, "v")
 			c.wantNext(c.watchers[i], flight.Done, time.Millisecond)
 		}
 		bounded.Wait()
@@ -97,17 +97,17 @@ func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 // The push that a caller waits for gets lost. The next push shows that, or the leader's answer.
 func TestALostPushIsNoticed(t *testing.T) {
 	for _, others := range []bool{false, true} {
-		runInBubble(t, fmt.Sprintf("others %t", others), func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, fmt.Sprintf("others %t", others), func(t *testing.T, b *testbed.Bed) {
 			c := watchManyKeys(t, b, flight.Config{})
 			for i, claim := range c.claims[1:] {
-				pass(rand.N(5 * time.Second))
+				natstest.Pass(rand.N(5 * time.Second))
 				c.proxy.Filter(testbed.LosePushes)
-				complete(t, claim, "v")
-				pass(time.Millisecond)
+				testbed.Complete(t, claim, "v")
+				natstest.Pass(time.Millisecond)
 				c.proxy.Filter(nil)
 				within := recheck
 				if others {
-					pass(rand.N(time.Second / 2))
+					natstest.Pass(rand.N(time.Second / 2))
 					check.OK(t, c.claims[0].Renew(t.Context(), time.Hour))
 					if within = 2 * time.Millisecond; i > 0 { // all are read at once, but not all the time
 						within = recheck
@@ -122,9 +122,9 @@ func TestALostPushIsNoticed(t *testing.T) {
 // A replica that lags behind answers the first read with an entry from before a push, which this process received
 // when it did not watch the key yet.
 func TestFirstReadFromAReplicaThatLags(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		c := watchManyKeys(t, b, flight.Config{})
-		claim := begin(t, c.writing, "k", flight.BeginOptions{TTL: time.Hour})
+		claim := testbed.Begin(t, c.writing, "k", flight.BeginOptions{TTL: time.Hour})
 		asked, old, again := "", [][]byte(nil), false // the test changes it between reads
 		c.proxy.Change(func(f natstest.Frame) []byte {
 			switch {
@@ -141,8 +141,8 @@ func TestFirstReadFromAReplicaThatLags(t *testing.T) {
 			return nil
 		})
 		wantEntry(t, c.watching, "k", flight.Pending, "")
-		complete(t, claim, "v")
-		pass(3 * time.Second)
+		testbed.Complete(t, claim, "v")
+		natstest.Pass(3 * time.Second)
 		again = true
 		c.wantNext(c.watch("k", flight.Pending), flight.Done, recheck)
 		check.That(t, len(old) == 0, "no old answer was given: nothing was tested")
@@ -157,7 +157,7 @@ func TestWithoutALeaderKeysAreRead(t *testing.T) {
 		"one that was cut off": `{"leader":"a","replicas":[{"name":"b","active":60000000000},{"name":"c","active":60000000000}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
+			testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 				c := watchManyKeys(t, b, flight.Config{})
 				var lost atomic.Bool
 				asked := reads(c.proxy, func(f natstest.Frame) natstest.Verdict {
@@ -177,15 +177,15 @@ func TestWithoutALeaderKeysAreRead(t *testing.T) {
 					}
 					return f.With(stale, 0)
 				})
-				pass(4 * time.Second)
+				natstest.Pass(4 * time.Second)
 				before := asked()
-				pass(10 * time.Second)
+				natstest.Pass(10 * time.Second)
 				n := asked() - before
 				check.That(t, n >= 5, "%d reads within 10s", n)
 				lost.Store(true)
 				for i, claim := range c.claims {
-					pass(rand.N(5 * time.Second))
-					complete(t, claim, "v")
+					natstest.Pass(rand.N(5 * time.Second))
+					testbed.Complete(t, claim, "v")
 					c.wantNext(c.watchers[i], flight.Done, recheck)
 				}
 			})
@@ -198,15 +198,15 @@ func TestCrowdAfterAReconnect(t *testing.T) {
 	for name, fault := range map[string]func(p *natstest.Proxy){
 		"partition": (*natstest.Proxy).Partition, "connection is cut": (*natstest.Proxy).Cut,
 	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
 			c := watchManyKeys(t, b, flight.Config{})
 			for i, claim := range c.claims {
 				fault(c.proxy)
-				complete(t, claim, "v")
-				pass(rand.N(3 * time.Second))
+				testbed.Complete(t, claim, "v")
+				natstest.Pass(rand.N(3 * time.Second))
 				c.proxy.Heal()
 				c.wantNext(c.watchers[i], flight.Done, 5*time.Second) // the client tries again every two
-				pass(rand.N(3 * time.Second))
+				natstest.Pass(rand.N(3 * time.Second))
 			}
 		})
 	}
@@ -214,14 +214,14 @@ func TestCrowdAfterAReconnect(t *testing.T) {
 
 // The bucket is recreated, with revisions that begin again: all is different, and nothing is pushed.
 func TestCrowdOnARecreatedBucket(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		c := watchManyKeys(t, b, flight.Config{})
 		b.RecreateBucket(t, 0)
 		for _, w := range c.watchers {
 			c.wantNext(w, flight.Absent, recheck)
 		}
 		for i, w := range c.watchers {
-			begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{})
+			testbed.Begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{})
 			c.wantNext(w, flight.Pending, recheck)
 		}
 	})
@@ -229,16 +229,16 @@ func TestCrowdOnARecreatedBucket(t *testing.T) {
 
 // The expiry of an entry is not pushed, and noticed without delay all the same.
 func TestCrowdLearnsOfExpiry(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		c := watchManyKeys(t, b, flight.Config{})
-		begin(t, c.writing, "claim", flight.BeginOptions{TTL: 7 * time.Second})
+		testbed.Begin(t, c.writing, "claim", flight.BeginOptions{TTL: 7 * time.Second})
 		pending := c.watch("claim", flight.Pending)
-		result := begin(t, c.writing, "result", flight.BeginOptions{})
+		result := testbed.Begin(t, c.writing, "result", flight.BeginOptions{})
 		check.OK(t, check.Err(result.Complete(t.Context(), []byte("v"), 17*time.Second)))
 		done := c.watch("result", flight.Done)
-		pass(7*time.Second - 100*time.Millisecond)
-		c.wantNext(pending, flight.Absent, 100*time.Millisecond+lateness+step)
-		pass(9 * time.Second)
-		c.wantNext(done, flight.Absent, time.Second+lateness+recheck)
+		natstest.Pass(7*time.Second - 100*time.Millisecond)
+		c.wantNext(pending, flight.Absent, 100*time.Millisecond+testbed.Lateness+testbed.Step)
+		natstest.Pass(9 * time.Second)
+		c.wantNext(done, flight.Absent, time.Second+testbed.Lateness+recheck)
 	})
 }

@@ -31,7 +31,7 @@ func fill(t testing.TB, f *flight.Flight, n int) []string {
 	for range 16 {
 		all.Go(func() {
 			for i := range next {
-				complete(t, begin(t, f, keys[i], flight.BeginOptions{}), fmt.Sprint(i))
+				testbed.Complete(t, testbed.Begin(t, f, keys[i], flight.BeginOptions{}), fmt.Sprint(i))
 			}
 		})
 	}
@@ -66,7 +66,7 @@ func requests(p *natstest.Proxy) (count func() map[string]int) {
 }
 
 func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		all := fill(t, b.Flight(t, flight.Config{}), 1500)
 		for n, want := range map[int]int{0: 0, 1: 1, 2: 1, 512: 1, 513: 2, 600: 2, 1500: 3} {
 			f, p := b.ProxiedFlight(t, flight.Config{})
@@ -99,8 +99,8 @@ func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
 
 // Each answer comes later than a request waits for it at first. The requests wait longer and longer until one is heard.
 func TestGetManyOfASlowServer(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		complete(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		testbed.Complete(t, testbed.Begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
 		f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
 		p.Slow(600 * time.Millisecond)
 		entries, err := f.GetMany(t.Context(), []string{"k"})
@@ -111,7 +111,7 @@ func TestGetManyOfASlowServer(t *testing.T) {
 // The documented round trips of each operation when all is well. Under fake time no request is repeated because the
 // machine is slow.
 func TestRoundTrips(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		ctx := t.Context()
 		var c *flight.Claim
@@ -154,7 +154,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPending = maxPending })
 	})
-	b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	b := testbed.On(t, srv, kvlock.BucketConfig{Bucket: testbed.Bucket})
 	f := b.Flight(t, flight.Config{OpTimeout: time.Minute}) // ten megabytes take their time on a busy machine
 	large := bytes.Repeat([]byte("x"), 1<<20-1000)
 	var keys []string
@@ -162,7 +162,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		key := fmt.Sprintf("k%d", i)
 		keys = append(keys, key)
 		value := append([]byte(key), large...)
-		check.OK(t, check.Err(begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), value, 0)))
+		check.OK(t, check.Err(testbed.Begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), value, 0)))
 	}
 	entries := check.Must(f.GetMany(t.Context(), keys))(t)
 	for i, s := range entries {
@@ -175,22 +175,22 @@ func TestGetManyOfLargeValues(t *testing.T) {
 
 func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	log := &logged{}
+	b := testbed.New(t)
+	log := &testbed.Logged{}
 	f := b.Flight(t, flight.Config{Logger: log.Logger()})
 	ctx := t.Context()
-	kv := check.Must(b.JS.KeyValue(ctx, bucket))(t)
+	kv := check.Must(b.JS.KeyValue(ctx, testbed.Bucket))(t)
 	for _, key := range []string{"read", "claimed", "invalidated"} {
 		check.OK(t, check.Err(kv.Put(ctx, key, []byte("{not ours"))))
 	}
 	for range 3 {
-		s := get(t, f, "read")
+		s := testbed.Get(t, f, "read")
 		check.That(t, s.State == flight.Absent && s.Value == nil, "got %+v, want absent", s)
 	}
 	m := b.Last(t, "read")
 	check.That(t, m != nil && len(m.Data) == 0 && m.Header.Get("KV-Operation") == "PURGE", "got %+v, want a marker", m)
-	complete(t, begin(t, f, "read", flight.BeginOptions{}), "v")
-	complete(t, begin(t, f, "claimed", flight.BeginOptions{}), "v")
+	testbed.Complete(t, testbed.Begin(t, f, "read", flight.BeginOptions{}), "v")
+	testbed.Complete(t, testbed.Begin(t, f, "claimed", flight.BeginOptions{}), "v")
 	check.OK(t, f.Invalidate(ctx, "invalidated"))
 	check.Equal(t, log.Count("corrupt record is removed"), 3, "reported")
 	for _, key := range []string{"read", "claimed"} {
@@ -201,17 +201,17 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 // A record of a form that this module does not know is not destroyed.
 func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	ctx := t.Context()
-	kv := check.Must(b.JS.KeyValue(ctx, bucket))(t)
+	kv := check.Must(b.JS.KeyValue(ctx, testbed.Bucket))(t)
 	const newer = `{"v":2,"state":{"of":"the art"}}` + "\nvalue"
 	check.OK(t, check.Err(kv.Put(ctx, "k", []byte(newer))))
 	for name, do := range map[string]func() error{
 		"Get":        func() error { return check.Err(f.Get(ctx, "k")) },
 		"Begin":      func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
 		"Do":         func() error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{})) },
-		"Wait":       func() error { return check.Err(f.Wait(within(t), "k")) },
+		"Wait":       func() error { return check.Err(f.Wait(testbed.Within(t), "k")) },
 		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
 	} {
 		err := do()
@@ -223,30 +223,30 @@ func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 
 func TestOtherMarkersAreAbsence(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
-	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+	kv := check.Must(b.JS.KeyValue(t.Context(), testbed.Bucket))(t)
 	for name, remove := range map[string]func(key string) error{
 		"deleted": func(key string) error { return kv.Delete(t.Context(), key) },
 		"purged": func(key string) error {
-			m := nats.NewMsg("$KV." + bucket + "." + key)
+			m := nats.NewMsg("$KV." + testbed.Bucket + "." + key)
 			m.Header.Set("KV-Operation", "PURGE")
 			_, err := b.JS.PublishMsg(t.Context(), m, jetstream.WithMsgTTL(time.Minute))
 			return err
 		},
 	} {
-		complete(t, begin(t, f, name, flight.BeginOptions{}), "v")
+		testbed.Complete(t, testbed.Begin(t, f, name, flight.BeginOptions{}), "v")
 		check.OK(t, remove(name))
 		s := wantEntry(t, f, name, flight.Absent, "")
-		begin(t, f, name, flight.BeginOptions{Seen: s})
+		testbed.Begin(t, f, name, flight.BeginOptions{Seen: s})
 	}
 }
 
 // A replica lags behind, and shows a key absent that is done. A claim finds the value, which the leader has.
 func TestClaimFindsWhatAReplicaLacks(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
-		complete(t, begin(t, f, "k", flight.BeginOptions{}), "v")
+		testbed.Complete(t, testbed.Begin(t, f, "k", flight.BeginOptions{}), "v")
 		testbed.Lag(p)
 		absent := wantEntry(t, f, "k", flight.Absent, "")
 		_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: absent})

@@ -14,16 +14,10 @@ import (
 
 func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 
-const (
-	bucket   = testbed.Bucket
-	lateness = testbed.Lateness
-	step     = testbed.Step
-)
-
 // wantEntry rereads a key and checks its state and value.
 func wantEntry(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Entry {
 	t.Helper()
-	s := get(t, f, key)
+	s := testbed.Get(t, f, key)
 	check.That(t, s.State == state && string(s.Value) == value, "%s is %s with %q, want %s with %q", key, s.State, s.Value, state, value)
 	return s
 }
@@ -38,21 +32,3 @@ func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, er
 		"got %q, %s, %v; want %q, %s", r.Value, r.Outcome, err, want, outcome)
 	return r
 }
-
-// Short names for the parts of the testbed that these tests use most.
-var (
-	begin       = testbed.Begin
-	complete    = testbed.Complete
-	get         = testbed.Get
-	inBubble    = testbed.InBubble
-	pass        = testbed.Pass
-	runInBubble = testbed.RunInBubble
-	setup       = testbed.New
-	took        = testbed.Took
-	within      = testbed.Within
-)
-
-type (
-	bed    = testbed.Bed
-	logged = testbed.Logged
-)

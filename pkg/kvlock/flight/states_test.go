@@ -8,13 +8,14 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The next holder's token is greater than that of every earlier one, however the claim changed hands.
 func TestTokensGrow(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	ctx := t.Context()
 	last := kvlock.Token{}
@@ -53,10 +54,10 @@ func TestTokensGrow(t *testing.T) {
 func TestResume(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	b := setup(t)
+	b := testbed.New(t)
 	f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{Instance: "g"})
 
-	c := begin(t, f, "attempts", flight.BeginOptions{})
+	c := testbed.Begin(t, f, "attempts", flight.BeginOptions{})
 	first := c.Ref()
 	for attempt := 2; attempt <= 4; attempt++ {
 		check.OK(t, c.HandOff(ctx, 0))
@@ -65,20 +66,20 @@ func TestResume(t *testing.T) {
 			ref = first // stale: the same job, delivered again
 		}
 		c = check.Must(g.Resume(ctx, "attempts", ref, flight.ResumeOptions{}))(t)
-		s := get(t, f, "attempts")
+		s := testbed.Get(t, f, "attempts")
 		check.That(t, s.Attempt == attempt && s.Owner == "g" && !s.HandOff, "got %+v, want attempt %d of g, not to hand off", s, attempt)
 	}
 
 	// Another input's hand-off is not adopted.
-	begin(t, f, "input", flight.BeginOptions{HandOff: true, Fingerprint: "one"})
+	testbed.Begin(t, f, "input", flight.BeginOptions{HandOff: true, Fingerprint: "one"})
 	check.ErrorIs(t, check.Err(g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
-	s := get(t, f, "input")
+	s := testbed.Get(t, f, "input")
 	check.That(t, s.Fingerprint == "one" && s.Owner == "f", "got %+v, want f's claim of one", s)
 
 	// The job of the other finds the adopter's result.
-	mine := begin(t, f, "adopted", flight.BeginOptions{HandOff: true})
+	mine := testbed.Begin(t, f, "adopted", flight.BeginOptions{HandOff: true})
 	c = check.Must(g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}))(t)
-	complete(t, c, "v")
+	testbed.Complete(t, c, "v")
 	var taken *flight.TakenError
 	_, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{})
 	check.That(t, errors.As(err, &taken) && string(taken.Entry.Value) == "v", "got %v, want that the key is done", err)
@@ -87,20 +88,20 @@ func TestResume(t *testing.T) {
 // A pending entry has the same reference as its claim, so that any reader can publish the work again. A result has none.
 func TestReferenceInAnEntry(t *testing.T) {
 	t.Parallel()
-	f := setup(t).Flight(t, flight.Config{})
+	f := testbed.New(t).Flight(t, flight.Config{})
 	for key, handOff := range map[string]bool{"works": false, "waits": true} {
-		c := begin(t, f, key, flight.BeginOptions{HandOff: handOff})
-		ref := get(t, f, key).Ref()
+		c := testbed.Begin(t, f, key, flight.BeginOptions{HandOff: handOff})
+		ref := testbed.Get(t, f, key).Ref()
 		check.Equal(t, ref, c.Ref(), key)
-		complete(t, check.Must(f.Resume(t.Context(), key, ref, flight.ResumeOptions{Yield: handOff}))(t), "v")
-		check.Equal(t, get(t, f, key).Ref(), "", key)
+		testbed.Complete(t, check.Must(f.Resume(t.Context(), key, ref, flight.ResumeOptions{Yield: handOff}))(t), "v")
+		check.Equal(t, testbed.Get(t, f, key).Ref(), "", key)
 	}
 }
 
 func TestBadArgumentsWriteNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	long := string(make([]byte, 2000))
 	for name, do := range map[string]func() error{

@@ -40,7 +40,7 @@ const (
 func (cfg Config) validateValues() error {
 	return errors.Join(
 		validate.If(cfg.MaxValue < 1 || cfg.MaxValue > maxValue, "kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue),
-		validate.If(cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket),
+		validate.If(cfg.LargeValueBucket != "" && !kv.IsBucketName(cfg.LargeValueBucket),
 			"kvlock: LargeValueBucket is %s: want 1 to 250 letters, digits, '-' and '_'", redact.Quote(cfg.LargeValueBucket)))
 }
 
@@ -207,7 +207,7 @@ type object struct {
 func (o object) check() error {
 	name := strings.Split(o.Name, "-") // claim, attempt, and a unique part
 	switch {
-	case !kv.BucketName.MatchString(o.Bucket):
+	case !kv.IsBucketName(o.Bucket):
 		return fmt.Errorf("object in bucket %.64q", o.Bucket)
 	case len(name) != 3 || !kv.IsID(name[0]) || !kv.IsID(name[1]) || !kv.IsID(name[2]):
 		return fmt.Errorf("object with name %.128q", o.Name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -94,7 +95,7 @@ func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 		},
 	}
 	for name, way := range ways {
-		if s, err := way(within(t)); err != nil || s.State != flight.Done || !bytes.Equal(s.Value, want) {
+		if s, err := way(testbed.Within(t)); err != nil || s.State != flight.Done || !bytes.Equal(s.Value, want) {
 			t.Errorf("%s of %s: %s with %d bytes, %v; want %d", name, key, s.State, len(s.Value), err, len(want))
 		}
 	}
@@ -103,7 +104,7 @@ func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 // A value of any size, stored in any form, is read as it was completed.
 func TestValuesOfEverySize(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	flights := []*flight.Flight{b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
 	sizes := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(4<<10-2, 4<<10+2), rapid.IntRange(0, 900<<10))
 	wantEverySize(t, sizes, flights, flights)
@@ -121,15 +122,16 @@ func wantEverySize(t *testing.T, sizes *rapid.Generator[int], writers, readers [
 		}
 		i++
 		key := fmt.Sprintf("k%d", i)
-		completeBytes(t, begin(t, writers[rapid.IntRange(0, len(writers)-1).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
-		if s := get(t, readers[rapid.IntRange(0, len(readers)-1).Draw(rt, "reader")], key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
+		completeBytes(t, testbed.Begin(t, writers[rapid.IntRange(0, len(writers)-1).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
+		s := testbed.Get(t, readers[rapid.IntRange(0, len(readers)-1).Draw(rt, "reader")], key)
+		if s.State != flight.Done || !bytes.Equal(s.Value, value) {
 			rt.Errorf("%d bytes became %d, %s", size, len(s.Value), s.State)
 		}
 	})
 }
 
 // recordOf returns the first line of a record, and the data after it.
-func recordOf(t testing.TB, b *bed, key string) (meta map[string]any, data []byte) {
+func recordOf(t testing.TB, b *testbed.Bed, key string) (meta map[string]any, data []byte) {
 	t.Helper()
 	line, data, _ := bytes.Cut(b.Present(t, key).Data, []byte("\n"))
 	check.OK(t, json.Unmarshal(line, &meta))
@@ -139,7 +141,7 @@ func recordOf(t testing.TB, b *bed, key string) (meta map[string]any, data []byt
 // A value that is small, or does not shrink, is stored as it is.
 func TestWhatIsStoredAsItIs(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	for name, tt := range map[string]struct {
 		value      []byte
 		compressed bool
@@ -151,7 +153,7 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 	} {
 		key := strings.ReplaceAll(name, " ", "-")
 		f := b.Flight(t, flight.Config{})
-		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), tt.value)
+		completeBytes(t, testbed.Begin(t, f, key, flight.BeginOptions{}), tt.value)
 		meta, data := recordOf(t, b, key)
 		how, _ := meta["value"].(map[string]any)
 		compressed := how["codec"] == "zstd" && how["size"] == float64(len(tt.value))
@@ -162,9 +164,9 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 }
 
 // put stores a record that only a test would write.
-func put(t testing.TB, b *bed, key, meta string, data []byte) {
+func put(t testing.TB, b *testbed.Bed, key, meta string, data []byte) {
 	t.Helper()
-	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+	kv := check.Must(b.JS.KeyValue(t.Context(), testbed.Bucket))(t)
 	record := `{"v":1,"state":"done","claim":"c","owner":"o",` + meta + "}\n"
 	check.OK(t, check.Err(kv.Put(t.Context(), key, append([]byte(record), data...))))
 }
@@ -195,26 +197,26 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, log := setup(t), &logged{}
+			b, log := testbed.New(t), &testbed.Logged{}
 			f := b.Flight(t, flight.Config{Logger: log.Logger()})
 			meta := fmt.Sprintf(`"value":{"codec":"zstd","size":%d}`, tt.size)
 			for way, read := range map[string]func(key string) (flight.Entry, error){
 				"get":  func(key string) (flight.Entry, error) { return f.Get(t.Context(), key) },
-				"wait": func(key string) (flight.Entry, error) { return f.Wait(within(t), key) },
+				"wait": func(key string) (flight.Entry, error) { return f.Wait(testbed.Within(t), key) },
 				"do": func(key string) (flight.Entry, error) {
 					r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
 					check.That(t, err == nil && r.Outcome == flight.Computed, "Do got %+v, %v", r, err)
 					return flight.Entry{}, err
 				},
 				"begin": func(key string) (flight.Entry, error) {
-					completeBytes(t, begin(t, f, key, flight.BeginOptions{}), []byte("v"))
+					completeBytes(t, testbed.Begin(t, f, key, flight.BeginOptions{}), []byte("v"))
 					return flight.Entry{}, nil
 				},
 			} {
 				put(t, b, way, meta, tt.data)
 				s, err := read(way)
 				check.That(t, err == nil && s.State == flight.Absent && s.Value == nil, "%s: got %s with %d bytes, %v", way, s.State, len(s.Value), err)
-				get(t, f, way)
+				testbed.Get(t, f, way)
 			}
 			n := log.Count("corrupt record is removed")
 			check.That(t, n == 4, "reported %d times, want once for each key:\n%s", n, log.String())
@@ -225,9 +227,9 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 // Waiters for a key get a push with a corrupt value together. It is reported once.
 func TestManyWaitForACorruptValue(t *testing.T) {
 	t.Parallel()
-	b, log := setup(t), &logged{}
+	b, log := testbed.New(t), &testbed.Logged{}
 	f := b.Flight(t, flight.Config{Logger: log.Logger()})
-	begin(t, f, "k", flight.BeginOptions{})
+	testbed.Begin(t, f, "k", flight.BeginOptions{})
 	var waiting, all sync.WaitGroup
 	for range 20 {
 		waiting.Add(1)
@@ -238,10 +240,10 @@ func TestManyWaitForACorruptValue(t *testing.T) {
 				return
 			}
 			defer w.Close()
-			s, err := w.Next(within(t))
+			s, err := w.Next(testbed.Within(t))
 			check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
 			waiting.Done()
-			s, err = w.Next(within(t))
+			s, err = w.Next(testbed.Within(t))
 			check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v", s, err)
 		})
 	}
@@ -255,7 +257,7 @@ func TestManyWaitForACorruptValue(t *testing.T) {
 // A codec of a later version is not taken for a corrupt record.
 func TestUnknownCodecIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f := b.Flight(t, flight.Config{})
 	put(t, b, "k", `"value":{"codec":"zstd2","size":3}`, []byte("abc"))
 	before := b.Present(t, "k").Sequence
@@ -267,16 +269,16 @@ func TestUnknownCodecIsLeftAlone(t *testing.T) {
 // A value above the limit is neither stored nor read, and its record is left to processes that have a greater limit.
 func TestValueAboveTheLimit(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	small, large := b.Flight(t, flight.Config{MaxValue: 100 << 10}), b.Flight(t, flight.Config{})
-	c := begin(t, small, "k", flight.BeginOptions{})
+	c := testbed.Begin(t, small, "k", flight.BeginOptions{})
 	check.ErrorIs(t, check.Err(c.Complete(t.Context(), make([]byte, 100<<10+1), 0)), kvlock.ErrTooLarge)
 	completeBytes(t, c, make([]byte, 100<<10)) // the claim is still held
 
 	value := make([]byte, 100<<10+1)
-	completeBytes(t, begin(t, large, "l", flight.BeginOptions{}), value)
+	completeBytes(t, testbed.Begin(t, large, "l", flight.BeginOptions{}), value)
 	check.ErrorIs(t, check.Err(small.Get(t.Context(), "l")), kvlock.ErrTooLarge)
-	check.ErrorIs(t, check.Err(small.Wait(within(t), "l")), kvlock.ErrTooLarge)
+	check.ErrorIs(t, check.Err(small.Wait(testbed.Within(t), "l")), kvlock.ErrTooLarge)
 	check.ErrorIs(t, check.Err(small.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrTooLarge)
 	readEveryWay(t, large, "l", value)
 }

@@ -21,14 +21,14 @@ import (
 
 func TestWatchReturnsStatesAndThenChanges(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
+	testbed.Complete(t, testbed.Begin(t, f, "done", flight.BeginOptions{}), "v")
 	w := check.Must(f.Watch("done", "new", "done"))(t)
 	defer w.Close()
 	next := func() flight.Entry {
 		t.Helper()
-		return check.Must(w.Next(within(t)))(t)
+		return check.Must(w.Next(testbed.Within(t)))(t)
 	}
 	first := map[string]flight.State{}
 	for range 2 {
@@ -36,13 +36,13 @@ func TestWatchReturnsStatesAndThenChanges(t *testing.T) {
 		first[s.Key] = s.State
 	}
 	check.That(t, first["done"] == flight.Done && first["new"] == flight.Absent, "at first got %v", first)
-	c := begin(t, g, "new", flight.BeginOptions{})
+	c := testbed.Begin(t, g, "new", flight.BeginOptions{})
 	s := next()
 	check.That(t, s.Key == "new" && s.State == flight.Pending && s.Claim == c.ID(), "got %+v, want the claim", s)
 	check.OK(t, c.Fail(t.Context(), "r", 0))
 	s = next()
 	check.That(t, s.State == flight.Failed && s.Reason == "r", "got %+v, want the failure", s)
-	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Entry{Revision: 4}})
+	c = testbed.Begin(t, g, "new", flight.BeginOptions{Seen: flight.Entry{Revision: 4}})
 	check.Equal(t, next().State, flight.Pending, "state")
 	check.OK(t, c.Release(t.Context()))
 	check.Equal(t, next().State, flight.Absent, "state")
@@ -57,12 +57,12 @@ func TestTenThousandWaiters(t *testing.T) {
 		t.Skip("10,000 waiters: not with -short")
 	}
 	t.Parallel()
-	b := setup(t)
+	b := testbed.New(t)
 	p := natstest.NewProxy(t, b.Srv)
 	f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
 	claims := make([]*flight.Claim, 500)
 	for i := range claims {
-		claims[i] = begin(t, g, fmt.Sprintf("k%d", i), flight.BeginOptions{})
+		claims[i] = testbed.Begin(t, g, fmt.Sprintf("k%d", i), flight.BeginOptions{})
 	}
 	check.OK(t, check.Err(f.Get(t.Context(), "k0"))) // earlier subscriptions have passed the proxy then
 	before := p.Subscriptions()
@@ -77,10 +77,10 @@ func TestTenThousandWaiters(t *testing.T) {
 				return
 			}
 			defer w.Close()
-			s, err := w.Next(within(t))
+			s, err := w.Next(testbed.Within(t))
 			ready.Done()
 			for err == nil && s.State == flight.Pending {
-				s, err = w.Next(within(t))
+				s, err = w.Next(testbed.Within(t))
 			}
 			check.That(t, err == nil && s.State == flight.Done, "got %+v, %v", s, err)
 		})
@@ -89,19 +89,19 @@ func TestTenThousandWaiters(t *testing.T) {
 	n := p.Subscriptions() - before
 	check.That(t, n == 1 && consumers(t, b) == 0, "%d subscriptions and %d consumers for the waiters, want 1 and none", n, consumers(t, b))
 	for _, c := range claims {
-		complete(t, c, "v")
+		testbed.Complete(t, c, "v")
 	}
 	all.Wait()
 }
 
 // A computation that waits for another process has no goroutine, however often that renews its claim: only its caller has one.
 func TestWaitingComputationHasNoGoroutine(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		const n = 200
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		claims := make([]*flight.Claim, n)
 		for i := range claims {
-			claims[i] = begin(t, g, fmt.Sprint("k", i), flight.BeginOptions{})
+			claims[i] = testbed.Begin(t, g, fmt.Sprint("k", i), flight.BeginOptions{})
 		}
 		var all sync.WaitGroup
 		for i, c := range claims {
@@ -111,7 +111,7 @@ func TestWaitingComputationHasNoGoroutine(t *testing.T) {
 			})
 		}
 		for range 3 {
-			pass(5300 * time.Millisecond) // nothing is due then
+			natstest.Pass(5300 * time.Millisecond) // nothing is due then
 			synctest.Wait()
 			var stacks strings.Builder
 			check.OK(t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
@@ -122,7 +122,7 @@ func TestWaitingComputationHasNoGoroutine(t *testing.T) {
 			}
 		}
 		for _, c := range claims {
-			complete(t, c, "v")
+			testbed.Complete(t, c, "v")
 		}
 		all.Wait()
 	})
@@ -130,13 +130,13 @@ func TestWaitingComputationHasNoGoroutine(t *testing.T) {
 
 // Pushes are lost. Every waiter learns of the end by a re-check, in at most twice its period.
 func TestWaitersSurviveLostPushes(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
 		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "rp.") }))
 		for range 20 {
 			key := fmt.Sprintf("k%d", rand.Uint64())
-			c := begin(t, g, key, flight.BeginOptions{})
+			c := testbed.Begin(t, g, key, flight.BeginOptions{})
 			var all sync.WaitGroup
 			var completed time.Time
 			for range 50 {
@@ -147,9 +147,9 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 					check.That(t, late <= 2*time.Second+50*time.Millisecond, "learnt of it after %s", late)
 				})
 			}
-			pass(time.Duration(rand.Int64N(int64(5 * time.Second))))
+			natstest.Pass(time.Duration(rand.Int64N(int64(5 * time.Second))))
 			completed = time.Now()
-			complete(t, c, "v")
+			testbed.Complete(t, c, "v")
 			all.Wait()
 		}
 	})
@@ -157,19 +157,19 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 
 // A replica lags behind the pushes. Its absence is not news, neither to a watcher nor to a waiter.
 func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
-		c := begin(t, g, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, g, "k", flight.BeginOptions{})
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
 			t.Fatal(s, err)
 		}
 		stop := testbed.Lag(p)
-		pass(10 * time.Second)
+		natstest.Pass(10 * time.Second)
 		stop()
-		complete(t, c, "v")
+		testbed.Complete(t, c, "v")
 		s, err := w.Next(t.Context())
 		check.That(t, err == nil && s.State == flight.Done, "got %+v, %v; want the result", s, err)
 	})
@@ -177,23 +177,23 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 
 // Nonsense that a permitted user publishes as a push removes nothing.
 func TestForgedPushRemovesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f := b.Flight(t, flight.Config{})
 		nc, _ := natstest.Connect(t, b.Srv)
-		c := begin(t, f, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		check.OK(t, check.Err(w.Next(t.Context())))
 		for _, data := range []string{"", "garbage", `{"v":9}` + "\n"} {
-			m := nats.NewMsg("rp." + bucket + ".$KV." + bucket + ".k")
+			m := nats.NewMsg("rp." + testbed.Bucket + ".$KV." + testbed.Bucket + ".k")
 			m.Data = []byte(data)
 			m.Header.Set("Nats-Sequence", "1")
 			m.Header.Set("Nats-Time-Stamp", time.Now().Format(time.RFC3339Nano))
 			check.OK(t, nc.PublishMsg(m))
 		}
-		check.OK(t, nc.PublishMsg(nats.NewMsg("rp."+bucket+".$KV."+bucket+".k")))
-		pass(time.Second)
-		complete(t, c, "v")
+		check.OK(t, nc.PublishMsg(nats.NewMsg("rp."+testbed.Bucket+".$KV."+testbed.Bucket+".k")))
+		natstest.Pass(time.Second)
+		testbed.Complete(t, c, "v")
 		for s := (flight.Entry{}); s.State != flight.Done; {
 			s = check.Must(w.Next(t.Context()))(t)
 		}
@@ -202,10 +202,10 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 
 // The connection is closed for good: waits and writes fail at once, since to try again cannot help.
 func TestClosedConnection(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		nc, js := natstest.Connect(t, b.Srv)
 		f := testbed.FlightOn(t, js, flight.Config{})
-		c := begin(t, f, "k", flight.BeginOptions{})
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		check.OK(t, check.Err(w.Next(t.Context())))
@@ -214,36 +214,36 @@ func TestClosedConnection(t *testing.T) {
 		check.ErrorIs(t, check.Err(w.Next(t.Context())), kvlock.ErrUnavailable)
 		check.ErrorIs(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
 		check.ErrorIs(t, check.Err(f.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrUnavailable)
-		took(t, "failed", start, 0, 0)
+		testbed.Took(t, "failed", start, 0, 0)
 	})
 }
 
 // A bucket is deleted and recreated under a waiter.
 func TestWaiterOnARecreatedBucket(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		for range 5 {
-			complete(t, begin(t, f, fmt.Sprint(rand.Uint64()), flight.BeginOptions{}), "v") // revisions grow
+			testbed.Complete(t, testbed.Begin(t, f, fmt.Sprint(rand.Uint64()), flight.BeginOptions{}), "v") // revisions grow
 		}
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
-		begin(t, g, "k", flight.BeginOptions{})
-		pass(time.Second)
+		testbed.Begin(t, g, "k", flight.BeginOptions{})
+		natstest.Pass(time.Second)
 		s, err := w.Next(t.Context())
 		check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
 		b.RecreateBucket(t, 0)
-		pass(5 * time.Second)
-		complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
+		natstest.Pass(5 * time.Second)
+		testbed.Complete(t, testbed.Begin(t, g, "k", flight.BeginOptions{}), "v")
 		start := time.Now()
 		for s := (flight.Entry{}); s.State != flight.Done; {
 			s = check.Must(w.Next(t.Context()))(t)
 		}
-		took(t, "learnt of it", start, 0, 3*time.Second)
+		testbed.Took(t, "learnt of it", start, 0, 3*time.Second)
 	})
 }
 
-func consumers(t testing.TB, b *bed) int {
+func consumers(t testing.TB, b *testbed.Bed) int {
 	t.Helper()
-	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+bucket))(t)
+	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+testbed.Bucket))(t)
 	return stream.CachedInfo().State.Consumers
 }

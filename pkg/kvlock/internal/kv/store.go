@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"regexp"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/internal/jsapi"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/internal/retry"
+	"github.com/expediter-io/expediter/internal/subject"
 	"github.com/expediter-io/expediter/internal/validate"
 )
 
@@ -150,14 +150,12 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 
 // subscribe subscribes to the answers of requests.
 func (s *Store) subscribe() (err error) {
-	if s.Get, err = directget.New(s.Conn, s.api.Prefix); err != nil {
-		return err
-	}
 	if s.acks, err = jsapi.NewInbox(s.Conn); err != nil {
 		return err
 	}
 	s.api.Sender = s.acks
-	return nil
+	s.Get, err = directget.New(s.Conn, s.api.Prefix, s.acks.Down)
+	return err
 }
 
 // unsubscribe ends the subscriptions that subscribe has made, even if subscribe failed. An error means that the connection is closed.
@@ -216,15 +214,18 @@ func (s *Store) Bound(ctx context.Context, within time.Duration) (context.Contex
 	return ctx, func() { stop(); cancel() }
 }
 
-// BucketName matches the names that a bucket may have.
-var BucketName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,250}$`)
+// IsBucketName reports whether a bucket may have the name.
+func IsBucketName(name string) bool {
+	const most = 250 // bytes
+	return subject.IsName(name, most)
+}
 
 // Maker is the function that makes a bucket, for errors.
 const Maker = "kvlock.CreateBucket"
 
 // CheckBucket returns an error for a text that is no name of a bucket.
 func CheckBucket(bucket string) error {
-	if BucketName.MatchString(bucket) {
+	if IsBucketName(bucket) {
 		return nil
 	}
 	return fmt.Errorf("kvlock: Bucket is %s: want 1 to 250 letters, digits, '-' and '_'", redact.Quote(bucket))

@@ -108,6 +108,9 @@ var errRemade = errors.New("kvlock: the bucket was recreated, or marked as resto
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
+	if err := s.acks.Down(); err != nil { // a question about the generation would wait for the lock of the connection
+		return 0, err
+	}
 	// After a lost connection the bucket may be another: a condition on a revision would be true there by chance.
 	if s.trust() == doubted {
 		if err := s.confirm(ctx, bound); err != nil {
@@ -373,8 +376,8 @@ func (s *Store) trust() trustLevel {
 }
 
 // IsFresh reports whether the server was asked for the generation within [Confirmed], on the present connection. Then a revision may
-// become a token.
-func (s *Store) IsFresh() bool { return s.trust() == fresh }
+// become a token. It is false while the connection is lost, whose lock is not to be waited for.
+func (s *Store) IsFresh() bool { return s.acks.Down() == nil && s.trust() == fresh }
 
 // Generation returns the generation of the bucket, in nanoseconds since 1970; 0 for a store that was not opened.
 func (s *Store) Generation() uint64 {

@@ -29,7 +29,7 @@ func (b *Bed) ProxiedLocker(t testing.TB, cfg kvlock.LockerConfig) (*kvlock.Lock
 // LockerOn returns a Locker on a connection.
 func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kvlock.Locker {
 	t.Helper()
-	cfg.Bucket, cfg.Logger = Bucket, Quiet(cfg.Logger)
+	cfg.Bucket, cfg.Logger, cfg.OpTimeout = Bucket, Quiet(cfg.Logger), opTimeout(cfg.OpTimeout)
 	l, err := kvlock.NewLocker(t.Context(), js, cfg)
 	return Closed(t, l, err)
 }
@@ -38,7 +38,7 @@ func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kv
 func (b *Bed) Guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)
-	cfg.Bucket = Bucket
+	cfg.Bucket, cfg.OpTimeout = Bucket, opTimeout(cfg.OpTimeout)
 	g, err := kvlock.NewGuard(t.Context(), js, cfg)
 	return Closed(t, g, err)
 }
@@ -116,16 +116,16 @@ func Places(l kvlock.Lock) (n int) {
 	return n
 }
 
-// Patiently waits for the lease, however long that takes.
-func Patiently(t *testing.T, w *Waiting) *kvlock.Lease {
+// GotEventually waits for the lease, however long that takes.
+func GotEventually(t *testing.T, w *Waiting) *kvlock.Lease {
 	t.Helper()
 	<-w.Done
 	check.OK(t, w.Err)
 	return w.Lease
 }
 
-// Died makes a Locker that is cut off, without its process knowing, once gone is called.
-func Died(t *testing.T, b *Bed, cfg kvlock.LockerConfig) (l *kvlock.Locker, gone func()) {
+// CuttableLocker makes a Locker that is cut off, without its process knowing, once cutOff is called.
+func CuttableLocker(t *testing.T, b *Bed, cfg kvlock.LockerConfig) (l *kvlock.Locker, cutOff func()) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
 	l = b.Locker(t, cfg, p.Through())
