@@ -165,8 +165,8 @@ func TestPatternsThatTheStreamDoesNotTake(t *testing.T) {
 	}
 }
 
-// reasoned starts a worker that sends the reasons for which it is not ready, nil when it is, and checks that inspectors get the same.
-func reasoned(t *testing.T, b *bundle) <-chan error {
+// startReportingReadiness starts a worker that sends the reasons for which it is not ready, nil when it is, and checks that inspectors get the same.
+func startReportingReadiness(t *testing.T, b *bundle) <-chan error {
 	t.Helper()
 	reasons := make(chan error, 100)
 	run(t, b.js, b.config(t, func(c *worker.Config) {
@@ -182,7 +182,7 @@ func reasoned(t *testing.T, b *bundle) <-chan error {
 // TestWorkerWithoutJobsIsNotReady takes the jobs from a worker that runs: first from the stream, then from the consumer.
 func TestWorkerWithoutJobsIsNotReady(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		reasons := reasoned(t, b)
+		reasons := startReportingReadiness(t, b)
 		check.OK(t, receive(t, reasons, "the worker"))
 		set := func(subjects, filter string) {
 			s := check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config
@@ -211,7 +211,7 @@ func TestMistakeThatLastsIsReportedAgain(t *testing.T) {
 		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, jetstream.ConsumerConfig{
 			AckPolicy: jetstream.AckExplicitPolicy, Durable: "other", FilterSubject: "jobs.other",
 		})))
-		reasons := reasoned(t, b)
+		reasons := startReportingReadiness(t, b)
 		for _, minutes := range []int{0, 1, 2, 4, 8} {
 			natstest.Pass(time.Duration(minutes)*time.Minute + 5*time.Second)
 			check.Equal(t, len(reasons), 1, fmt.Sprintf("reports after %d minutes", minutes))
@@ -277,7 +277,7 @@ func refuseUntaken(t *testing.T, b *bundle) {
 	}
 	take("mailer", "jobs.mail.>")
 	take("reporter", "jobs.report")
-	before, begun := b.left(t), time.Now()
+	before, begun := b.storedMessages(t), time.Now()
 	_, inserted := c.Insert(t.Context(), mail)
 	insert(t, c, worker.NewJob{Subject: "jobs.mail.7"})
 	_, again := c.Insert(t.Context(), mail)
@@ -288,7 +288,7 @@ func refuseUntaken(t *testing.T, b *bundle) {
 	}
 	took := time.Since(begun)
 	check.That(t, took >= 5*time.Second && took <= 6*time.Second, "it took %s, want five seconds, and no time for the second", took)
-	check.Equal(t, b.left(t), before+1, "messages")
+	check.Equal(t, b.storedMessages(t), before+1, "messages")
 	insert(t, open, mail)
 	insert(t, c, worker.NewJob{Subject: "jobs.mail", Unique: &worker.Unique{Key: "7"}})
 	take("nightly", "jobs.report.*")

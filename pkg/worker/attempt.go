@@ -223,12 +223,14 @@ func (w *Worker) admit(d *delivery) error {
 	if err := w.checkHeld(d); err != nil {
 		return err
 	}
+	d.info.Attempt = w.countAttempt(d)
+	// As late as possible: an attempt elsewhere that records its end after this read is repeated.
 	if d.unique && (d.waited || !w.isFirst(d)) {
 		if err := w.checkEnded(d); err != nil {
 			return err
 		}
 	}
-	if d.info.Attempt = w.countAttempt(d); d.info.Attempt > d.info.MaxAttempts {
+	if d.info.Attempt > d.info.MaxAttempts {
 		// The handler does not run, so this delivery is no attempt, and the dead letter must not count it.
 		d.info.Attempt--
 		return w.exhausted(d)

@@ -57,7 +57,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 				return nil
 			})
 
-			ends(t, <-b.settled, worker.OutcomeCompleted)
+			wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
 
 			cancel(t, c, worker.StateDone)
 			natstest.Pass(time.Minute)
@@ -66,7 +66,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 
 			natstest.Pass(25 * time.Hour) // the note as well
 
-			n := b.left(t)
+			n := b.storedMessages(t)
 			check.That(t, n == 0 && len(b.settled) == 0, "%d messages left, %d more outcomes; want 0, 0", n, len(b.settled))
 		})
 	}
@@ -84,7 +84,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 
 		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
 
-		check.Equal(t, b.left(t), 2, "messages")
+		check.Equal(t, b.storedMessages(t), 2, "messages")
 
 		cfg, outcomes := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{}, complete)
@@ -95,7 +95,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 		r := insert(t, c, mail(worker.Unique{}))
 		check.That(t, !r.Duplicate, "the next: %+v", r)
 
-		ends(t, <-outcomes, worker.OutcomeCompleted)
+		wantOutcome(t, <-outcomes, worker.OutcomeCompleted)
 	})
 }
 
@@ -207,8 +207,8 @@ func TestJobsAreCancelled(t *testing.T) {
 				"%s %s after %s; want it cancelled within 5/3 s", s.ID, s.Outcome, time.Since(begun))
 		}
 		natstest.Pass(5 * time.Minute)
-		if len(b.settled) != 0 || len(b.letters(t)) != 0 || b.left(t) != 2 {
-			t.Errorf("%d more outcomes, %d letters, %d messages; want 0, 0, 2", len(b.settled), len(b.letters(t)), b.left(t))
+		if len(b.settled) != 0 || len(b.deadLetters(t)) != 0 || b.storedMessages(t) != 2 {
+			t.Errorf("%d more outcomes, %d letters, %d messages; want 0, 0, 2", len(b.settled), len(b.deadLetters(t)), b.storedMessages(t))
 		}
 		for _, r := range []worker.Receipt{retried, runs, keyed} {
 			cancelJob(t, c, r, worker.StateCancelled)
@@ -264,9 +264,9 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		b.cancelHalf(t, func(c *worker.Client) error {
 			return check.Err(c.Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence}))
 		})
-		check.Equal(t, b.left(t), 1, "messages")
+		check.Equal(t, b.storedMessages(t), 1, "messages")
 		cancelJob(t, c, r, worker.StateQueued)
-		check.Equal(t, b.left(t), 0, "messages")
+		check.Equal(t, b.storedMessages(t), 0, "messages")
 
 		b.recreate(t)
 		cfg, outcomes := b.reporting(t)
@@ -276,7 +276,7 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		})
 		again := insert(t, c, job)
 		check.Require(t, again.Sequence == r.Sequence, "the new job is at %d, want %d", again.Sequence, r.Sequence)
-		ends(t, <-outcomes, worker.OutcomeCompleted)
+		wantOutcome(t, <-outcomes, worker.OutcomeCompleted)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -109,10 +108,8 @@ type Config struct {
 	Version string
 }
 
-// maxName is the largest number of characters that safeName allows.
+// maxName is the longest name, in bytes, of a stream, a consumer or a worker.
 const maxName = 255
-
-var safeName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,255}$`)
 
 // withDefaults returns a copy in which every zero value is replaced.
 func (c Config) withDefaults() Config {
@@ -170,7 +167,8 @@ func (c Config) validate() error {
 }
 
 func checkName(field, value string) error {
-	return validate.If(!safeName.MatchString(value), "worker: %s is %s: use 1 to 255 letters, digits, '-' and '_'", field, redact.Quote(value))
+	return validate.If(!subject.IsName(value, maxName),
+		"worker: %s is %s: use 1 to 255 letters, digits, '-' and '_'", field, redact.Quote(value))
 }
 
 func checkSubject(field, value string) error {

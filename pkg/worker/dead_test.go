@@ -35,9 +35,9 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 
 		for range 3 {
-			ends(t, <-b.settled, worker.OutcomeUnknown)
+			wantOutcome(t, <-b.settled, worker.OutcomeUnknown)
 
-			check.Require(t, b.left(t) == 1, "the job is gone and has no letter")
+			check.Require(t, b.storedMessages(t) == 1, "the job is gone and has no letter")
 		}
 
 		check.OK(t, check.Err(b.js.CreateStream(t.Context(), dead.CachedInfo().Config)))
@@ -52,9 +52,9 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 
 		within(t, "the letter", time.Since(made), 0, unhandledDelay+requestTimeout)
 
-		letters := b.letters(t)
-		check.Require(t, len(letters) == 1 && b.left(t) == 0 && runs.Load() == 1, "%d letters, %d left, %d runs; want 1, 0, 1", len(letters),
-			b.left(t), runs.Load())
+		letters := b.deadLetters(t)
+		check.Require(t, len(letters) == 1 && b.storedMessages(t) == 0 && runs.Load() == 1, "%d letters, %d left, %d runs; want 1, 0, 1", len(letters),
+			b.storedMessages(t), runs.Load())
 		check.That(t, letters[0].Attempts == 1 && strings.HasSuffix(letters[0].Error, "attempt 1 failed, and the policy allows 1: EOF"),
 			"%+v", letters[0])
 	})
@@ -79,13 +79,13 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 
 		b.publish(t, "jobs.new", `{}`)
 
-		ends(t, <-b.settled, worker.OutcomeSnoozed)
+		wantOutcome(t, <-b.settled, worker.OutcomeSnoozed)
 
 		check.ErrorIs(t, old.wait(), nil)
 
 		putOff := time.Now()
 		job := make(chan *worker.Job[order], 1)
-		run(t, b.js, b.config(t), worker.Policy{}, send(job, wholeJob))
+		run(t, b.js, b.config(t), worker.Policy{}, sendEach(job, wholeJob))
 
 		j := <-job
 		check.That(t, j.Attempt == 1, "attempt %d, want 1", j.Attempt)
@@ -115,7 +115,7 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 		})
 
 		for range 50 {
-			ends(t, <-b.settled, worker.OutcomeCompleted)
+			wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
 		}
 
 		check.Equal(t, most.Load(), limit, "ran at once")
@@ -175,7 +175,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 						letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
 						"call %d: %+v", i+1, letter)
 
-					left, letters := b.left(t), b.letters(t)
+					left, letters := b.storedMessages(t), b.deadLetters(t)
 					check.That(t, left == 1 && len(letters) == 0, "call %d: %d jobs are left, %d letters; want 1 and none", i+1, left, len(letters))
 					answer <- err
 
@@ -188,7 +188,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 					check.That(t, s.Outcome == want, "call %d: %s, want %s", i+1, s.Outcome, want)
 				}
 
-				left, letters := b.left(t), b.letters(t)
+				left, letters := b.storedMessages(t), b.deadLetters(t)
 				check.That(t, left == 0 && len(letters) == 1, "%d jobs are left, %d letters; want none and 1", left, len(letters))
 			})
 		})
@@ -215,8 +215,8 @@ func TestDeadLetterIsStoredWhateverItHolds(t *testing.T) {
 	} {
 		check.OK(t, b.nc.PublishMsg(&nats.Msg{Subject: subject, Header: header, Data: []byte("{}")}))
 		s := receive(t, b.settled, "a settlement")
-		ends(t, s, worker.OutcomeDead)
-		letters := b.letters(t)
+		wantOutcome(t, s, worker.OutcomeDead)
+		letters := b.deadLetters(t)
 		last := letters[len(letters)-1]
 		check.That(t, last.Subject == subject && string(last.Payload) == "{}" && len(last.Header) == len(header), "%.80s: the letter is of %.80s", subject, last.Subject)
 	}

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/jobmsg"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
@@ -376,7 +376,7 @@ const (
 // rule replaces a pattern in a text that has one of some characters, without which no text matches.
 type rule struct {
 	of      string
-	pattern *regexp.Regexp
+	pattern *lazyregexp.Regexp
 	with    string
 }
 
@@ -393,73 +393,73 @@ func replace(text string, rules []rule) string {
 // it.
 var signatureRules = []rule{
 	// Members of JSON that name the cause keep their values. Other quoted texts are values of one job.
-	{`"`, regexp.MustCompile(`(?i)"(error_?|err_?|status_?)?(code|type|status|reason|error|message|msg|detail|title)"\s*:\s*`), "$1$2: "},
+	{`"`, lazyregexp.New(`(?i)"(error_?|err_?|status_?)?(code|type|status|reason|error|message|msg|detail|title)"\s*:\s*`), "$1$2: "},
 	{
-		`"`, regexp.MustCompile(`(?i)\b((?:error_?|err_?|status_?)?(?:code|type|status|reason|error|message|msg|detail|title)): ` +
+		`"`, lazyregexp.New(`(?i)\b((?:error_?|err_?|status_?)?(?:code|type|status|reason|error|message|msg|detail|title)): ` +
 			`"((?:[^"\\]|\\.)*)"`), "$1: $2",
 	},
-	{"\"`", regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\\"(?:[^"\\]|\\[^"])*\\"|` + "`[^`]*`"), `"…"`},
-	{`'`, regexp.MustCompile(`(^|[^\pL\pN])'[^']*'`), `$1"…"`},
-	{`/`, regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*[^\s"'<>.,;:)\]}]`), "<url>"},
-	{`:`, regexp.MustCompile(`\barn:[^\s,;"'<>()]*[^\s,;"'<>().:]`), "<arn>"},
-	{`@`, regexp.MustCompile(`[\pL\pN._%+-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)*`), "<email>"},
-	{`k`, regexp.MustCompile(`\b(lookup) [^\s:]+(:| on )`), "$1 <host>$2"},
-	{`N`, regexp.MustCompile(`\b(ENOTFOUND|EAI_AGAIN) [^\s:]+`), "$1 <host>"},
+	{"\"`", lazyregexp.New(`"(?:[^"\\]|\\.)*"|\\"(?:[^"\\]|\\[^"])*\\"|` + "`[^`]*`"), `"…"`},
+	{`'`, lazyregexp.New(`(^|[^\pL\pN])'[^']*'`), `$1"…"`},
+	{`/`, lazyregexp.New(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*[^\s"'<>.,;:)\]}]`), "<url>"},
+	{`:`, lazyregexp.New(`\barn:[^\s,;"'<>()]*[^\s,;"'<>().:]`), "<arn>"},
+	{`@`, lazyregexp.New(`[\pL\pN._%+-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)*`), "<email>"},
+	{`k`, lazyregexp.New(`\b(lookup) [^\s:]+(:| on )`), "$1 <host>$2"},
+	{`N`, lazyregexp.New(`\b(ENOTFOUND|EAI_AGAIN) [^\s:]+`), "$1 <host>"},
 }
 
 // signatureTimes replace times, IPv4 addresses and paths.
 var signatureTimes = []rule{
 	{
-		digits, regexp.MustCompile(`\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?(?:\d{1,2}[ -])?(?:Jan(?:uary)?|Feb(?:ruary)?|` +
+		digits, lazyregexp.New(`\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?(?:\d{1,2}[ -])?(?:Jan(?:uary)?|Feb(?:ruary)?|` +
 			`Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)[ -]+\d{1,4}` +
 			`(?:,? \d{4})?(?:[ T]\d\d:\d\d(?::\d\d)?(?: \d{4}\b)?(?: (?:GMT|UTC|[+-]\d{4}))*)?`), "#",
 	},
 	{
-		digits, regexp.MustCompile(`\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d)\b)*` +
+		digits, lazyregexp.New(`\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d)\b)*` +
 			`(?: m=[+-][\d.]+)?)?`), "#",
 	},
-	{digits, regexp.MustCompile(`\b\d{1,2}:\d\d:\d\d(?:\.\d+)?(?: ?[AP]M)?\b`), "#"},
-	{digits, regexp.MustCompile(`\b\d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,2})?(?::\d{1,5})?\b`), "<host>"},
-	{"/\\", regexp.MustCompile(`(^|[\s=(:,\[>])(?:~|\.{1,2}|[A-Za-z]:)?(?:/|\\)[^\s:,;"'<>()\[\]]+`), "$1<path>"},
-	{digits, regexp.MustCompile(`\b\d+(?:\.\d+)?[µμ]s\b`), "#"},
+	{digits, lazyregexp.New(`\b\d{1,2}:\d\d:\d\d(?:\.\d+)?(?: ?[AP]M)?\b`), "#"},
+	{digits, lazyregexp.New(`\b\d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,2})?(?::\d{1,5})?\b`), "<host>"},
+	{"/\\", lazyregexp.New(`(^|[\s=(:,\[>])(?:~|\.{1,2}|[A-Za-z]:)?(?:/|\\)[^\s:,;"'<>()\[\]]+`), "$1<path>"},
+	{digits, lazyregexp.New(`\b\d+(?:\.\d+)?[µμ]s\b`), "#"},
 }
 
 // signatureEnds tidy what the words of a text have become.
 var signatureEnds = []rule{
-	{`=`, regexp.MustCompile(`#={1,2}(\W|$)`), "#$1"}, // the padding of base64
-	{`#`, regexp.MustCompile(`(^|[\s=(:])[-+#]#`), "$1#"},
-	{`,`, regexp.MustCompile(`#(?:, ?#)+`), "#"},
-	{`,`, regexp.MustCompile(`<host>(?:, <host>)+`), "<host>"},
-	{`,`, regexp.MustCompile(`<email>(?:, <email>)+`), "<email>"},
-	{" \n\t\r\v\f", regexp.MustCompile(`\s+`), " "},
-	{`#`, regexp.MustCompile(`# (?i:(?:nano|micro|milli)?seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|bytes?|[kmgtp]i?b|b)\b`), "#"},
+	{`=`, lazyregexp.New(`#={1,2}(\W|$)`), "#$1"}, // the padding of base64
+	{`#`, lazyregexp.New(`(^|[\s=(:])[-+#]#`), "$1#"},
+	{`,`, lazyregexp.New(`#(?:, ?#)+`), "#"},
+	{`,`, lazyregexp.New(`<host>(?:, <host>)+`), "<host>"},
+	{`,`, lazyregexp.New(`<email>(?:, <email>)+`), "<email>"},
+	{" \n\t\r\v\f", lazyregexp.New(`\s+`), " "},
+	{`#`, lazyregexp.New(`# (?i:(?:nano|micro|milli)?seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|bytes?|[kmgtp]i?b|b)\b`), "#"},
 }
 
 var (
-	sixes      = regexp.MustCompile(`\[?[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?\]?(?::\d{1,5})?`) // addresses of IPv6 and of hardware
-	wordOf     = regexp.MustCompile(`[A-Za-z0-9_](?:[A-Za-z0-9_./+~%*-]*[A-Za-z0-9_*])?(?::\d{2,5}\b)?`)
-	hostOf     = regexp.MustCompile(`^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:` + domains + `)$`)
-	fileOf     = regexp.MustCompile(`(?i)^[^/]*(?:/[^/]+){2,}$|^[\w./+~-]+\.(?:` + extensions + `)$`)
-	namedID    = regexp.MustCompile(`(?:\b(?i:(?:\w+[_-])?id|uuid)[=:]? *|[a-z]I[dD][=:] *)$`)
-	codeBefore = regexp.MustCompile(`(?:(?:\b|_)(?i:(?:status|code|errno|sqlstate|state|exit|signal|rcode|alert|http(?:/[0-9.]+)?)` +
+	sixes      = lazyregexp.New(`\[?[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?\]?(?::\d{1,5})?`) // addresses of IPv6 and of hardware
+	wordOf     = lazyregexp.New(`[A-Za-z0-9_](?:[A-Za-z0-9_./+~%*-]*[A-Za-z0-9_*])?(?::\d{2,5}\b)?`)
+	hostOf     = lazyregexp.New(`^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:` + domains + `)$`)
+	fileOf     = lazyregexp.New(`(?i)^[^/]*(?:/[^/]+){2,}$|^[\w./+~-]+\.(?:` + extensions + `)$`)
+	namedID    = lazyregexp.New(`(?:\b(?i:(?:\w+[_-])?id|uuid)[=:]? *|[a-z]I[dD][=:] *)$`)
+	codeBefore = lazyregexp.New(`(?:(?:\b|_)(?i:(?:status|code|errno|sqlstate|state|exit|signal|rcode|alert|http(?:/[0-9.]+)?)` +
 		`[\s:=#(\["_-]*|err(?:or)?[ =(]*)|[a-z](?:Code[\s:=]*|Status[\s:=]*|Error[ =]*)|SQLSTATE\[HY000\] ?\[)$`)
-	askBefore = regexp.MustCompile(`(?i)(?:\b(?:with|got|returned|returns|answered|received|responded|response|said|replied|was|and|` +
+	askBefore = lazyregexp.New(`(?i)(?:\b(?:with|got|returned|returns|answered|received|responded|response|said|replied|was|and|` +
 		`smtp|unexpected)[ :]*|: |^|[(\[])$`)
-	countAfter = regexp.MustCompile(`^ (?:of |[a-z]{2,}[^s\W]s\b)`)
-	reason     = regexp.MustCompile(`^[ -](?:[45]\.\d{1,3}\.\d|Bad Request|Unauthorized|Payment Req|Forbidden|Not Found|Method Not|Conflict|` +
+	countAfter = lazyregexp.New(`^ (?:of |[a-z]{2,}[^s\W]s\b)`)
+	reason     = lazyregexp.New(`^[ -](?:[45]\.\d{1,3}\.\d|Bad Request|Unauthorized|Payment Req|Forbidden|Not Found|Method Not|Conflict|` +
 		`Gone|Too Many|Internal S|Not Impl|Bad Gate|Service |Gateway T)`)
-	codeOf   = regexp.MustCompile(`^(?:[A-Z]{0,2}\d{1,5}|\d[0-9A-Z]{4}|0x8[0-9A-Fa-f]{7}|[45](?:\.\d{1,3}){2})$`)
-	statusOf = regexp.MustCompile(`^[45]\d\d(?:-[45](?:\.\d{1,3}){2})?$`)
-	enhanced = regexp.MustCompile(`(?:^|\D)[245]\d\d[ -]$`)
-	shuffled = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz]{5}$`) // the end of a pod's name
-	versions = regexp.MustCompile(`^(?i:h(?:ttp/?)?[123](?:\.[01])?|s3|ec2|k8s|ipv?[46]|utf-?(?:8|16|32)|sha-?(?:1|2|3|224|256|384|512)|` +
+	codeOf   = lazyregexp.New(`^(?:[A-Z]{0,2}\d{1,5}|\d[0-9A-Z]{4}|0x8[0-9A-Fa-f]{7}|[45](?:\.\d{1,3}){2})$`)
+	statusOf = lazyregexp.New(`^[45]\d\d(?:-[45](?:\.\d{1,3}){2})?$`)
+	enhanced = lazyregexp.New(`(?:^|\D)[245]\d\d[ -]$`)
+	shuffled = lazyregexp.New(`-[bcdfghjklmnpqrstvwxz]{5}$`) // the end of a pod's name
+	versions = lazyregexp.New(`^(?i:h(?:ttp/?)?[123](?:\.[01])?|s3|ec2|k8s|ipv?[46]|utf-?(?:8|16|32)|sha-?(?:1|2|3|224|256|384|512)|` +
 		`md[245]|crc(?:16|32|64)|x(?:509|86(?:[-_]64)?|64|25519)|ed25519|(?:amd|arm|win)(?:32|64)|i[36]86|` +
 		`base(?:16|32|58|62|64)(?:url)?|mp[234]|m4[av]|h26[45]|oauth[12]?|pkcs-?\d{1,2}|aes-?(?:128|192|256)|[rehp]s(?:256|384|512)|` +
 		`rsa-?\d{4}|p(?:256|384|521)|u?(?:int|float)(?:8|16|32|64)|sqlite3|python[23]|psycopg[23]|` +
 		`boto3|urllib[23]|log4j|neo4j|route53|[ilp]1[08]n|e2e|b2[bc]|imap4|pop3|bzip2|lz4|(?:tls|ssl)v?[123](?:\.[0-3])?|socks[45]|` +
 		`iso-?8859-\d{1,2}|iso8601|rfc\d{3,4}|ora-\d{5}|aadsts\d{4,6}|v\d{1,2}(?:(?:alpha|beta)\d)?|html5|argon2(?:id|i|d)?)$`)
-	versionIn = regexp.MustCompile(`EC2|S3|K8s|B(?:ase|ASE)64|U(?:tf|TF)8|H(?:ttp|TTP)2|O[Aa]uth2|S(?:ha|HA)(?:1|256|512)|X509|IPv[46]|M[Dd]5`)
-	parts     = regexp.MustCompile(`[-_./+~%*]+`)
+	versionIn = lazyregexp.New(`EC2|S3|K8s|B(?:ase|ASE)64|U(?:tf|TF)8|H(?:ttp|TTP)2|O[Aa]uth2|S(?:ha|HA)(?:1|256|512)|X509|IPv[46]|M[Dd]5`)
+	parts     = lazyregexp.New(`[-_./+~%*]+`)
 )
 
 const (

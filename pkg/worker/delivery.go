@@ -665,7 +665,7 @@ type sentBeat struct {
 // beat sends a heartbeat for each delivery, or for each ordered one. Behind them it sends, for one delivery of each consumer, another
 // heartbeat that the consumer's leader confirms.
 func (w *Worker) beat(now time.Time, all bool) {
-	if !w.nc.IsConnected() {
+	if w.inbox.Down() != nil {
 		return // the client would buffer them, and they would arrive too late to be true
 	}
 	// Under the lock, so that no heartbeat can follow the NAK of its job.

@@ -26,6 +26,43 @@ func (b *bundle) reporting(t *testing.T, mutate ...func(*worker.Config)) (worker
 	return cfg, all
 }
 
+// TestJobThatEndsElsewhereDuringItsReadsDoesNotStart gives a unique job to a second worker while the first one runs it, and lets the first
+// complete it while the second waits for what is recorded of earlier attempts, and gets no answer.
+func TestJobThatEndsElsewhereDuringItsReadsDoesNotStart(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		begun, release := make(chan int, 10), make(chan struct{})
+		handle := func(_ context.Context, job *worker.Job[order]) error {
+			begun <- job.Deliveries
+			if job.Deliveries == 1 {
+				<-release
+			}
+			return nil
+		}
+		p, js := natstest.Proxied(t, b.srv)
+		p.Filter(natstest.Losing(isHeartbeat))
+		cfg, first := b.reporting(t)
+		run(t, js, cfg, worker.Policy{}, handle)
+		insert(t, client(t, b.js), unique("jobs.1", 1, time.Hour))
+		<-begun
+
+		p, js = natstest.Proxied(t, b.srv)
+		counts, asked := requests("$JS.API.STREAM.MSG.GET.KV_jobs"), false
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
+			if asked || !f.FromClient || !counts(f) || !strings.Contains(string(f.Payload()), "excused") {
+				return false
+			}
+			asked = true
+			close(release)
+			<-first
+			return true
+		}))
+		cfg, second := b.reporting(t)
+		run(t, js, cfg, worker.Policy{}, handle)
+		s := <-second
+		check.That(t, s.Outcome == worker.OutcomeCompleted && len(begun) == 0, "the second worker: %s, %d attempts", s.Outcome, len(begun))
+	})
+}
+
 // TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart loses the heartbeats of a worker, for longer than AckWait, while a job
 // waits there for a limit. Another worker completes the job in the meantime.
 func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
@@ -116,12 +153,12 @@ func TestJobThatIsWorkedElsewhereDoesNotStart(t *testing.T) {
 			return worker.Retry(0, errors.New("again"))
 		})
 		b.publish(t, "jobs.1", `{}`)
-		ends(t, <-here, worker.OutcomeRetried)
+		wantOutcome(t, <-here, worker.OutcomeRetried)
 		<-counts
 		cfg, elsewhere := b.reporting(t, ackWait)
 		run(t, b.js, cfg, worker.Policy{}, complete)
-		ends(t, <-elsewhere, worker.OutcomeCompleted)
-		ends(t, <-here, worker.OutcomeFenced)
+		wantOutcome(t, <-elsewhere, worker.OutcomeCompleted)
+		wantOutcome(t, <-here, worker.OutcomeFenced)
 	})
 }
 
@@ -153,7 +190,7 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 			p.Filter(natstest.Losing(lose))
 			cfg, elsewhere := b.reporting(t)
 			run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, work(false))
-			ends(t, <-elsewhere, worker.OutcomeCompleted)
+			wantOutcome(t, <-elsewhere, worker.OutcomeCompleted)
 			p.Filter(nil)
 			close(release)
 			if s := <-here; s.Outcome != worker.OutcomeFenced || len(ran) != 2 {

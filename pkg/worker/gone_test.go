@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// gone is a worker whose first job runs while something is taken away from under it.
-type gone struct {
+// runningJob is a worker whose first job runs while something is taken away from under it.
+type runningJob struct {
 	*bundle
 
 	finish  chan struct{} // ends the first job
@@ -24,7 +24,7 @@ type gone struct {
 }
 
 // until waits for the worker to be ready, or not.
-func (g *gone) until(ready bool) {
+func (g *runningJob) until(ready bool) {
 	for is := range g.ready {
 		if is == ready {
 			return
@@ -32,10 +32,10 @@ func (g *gone) until(ready bool) {
 	}
 }
 
-func inFlight(t *testing.T, srv *natsrun.Server) *gone {
+func startRunningJob(t *testing.T, srv *natsrun.Server) *runningJob {
 	t.Helper()
 
-	g := &gone{bundle: setup(t, srv), finish: make(chan struct{}), started: make(chan string, 100)}
+	g := &runningJob{bundle: setup(t, srv), finish: make(chan struct{}), started: make(chan string, 100)}
 	cfg := g.config(t, func(c *worker.Config) { c.Logger = g.log.logger() })
 
 	g.run = run(t, g.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
@@ -58,7 +58,7 @@ func TestRecreatedStreamKeepsItsJobs(t *testing.T) {
 	for name, noticed := range map[string]bool{"noticed": true, "at once": false} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				g := inFlight(t, srv)
+				g := startRunningJob(t, srv)
 
 				old := check.Must(g.js.Stream(t.Context(), stream))(t)
 				check.OK(t, g.js.DeleteStream(t.Context(), stream))
@@ -85,7 +85,7 @@ func TestRecreatedStreamKeepsItsJobs(t *testing.T) {
 				s = <-g.settled
 				check.That(t, s.Subject == "jobs.1" && s.Outcome == worker.OutcomeUnknown, "%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
 
-				check.Equal(t, g.left(t), 0, "messages left")
+				check.Equal(t, g.storedMessages(t), 0, "messages left")
 			})
 		})
 	}
@@ -95,7 +95,7 @@ func TestRecreatedStreamKeepsItsJobs(t *testing.T) {
 func TestClosedConnectionEndsRun(t *testing.T) {
 	t.Parallel()
 
-	g := inFlight(t, nil)
+	g := startRunningJob(t, nil)
 
 	g.nc.Close()
 	close(g.finish)
@@ -108,7 +108,7 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	// The job is there, and runs again elsewhere.
 	again := make(chan *worker.Job[order], 1)
 	_, js := natstest.Connect(t, g.srv)
-	run(t, js, g.config(t), worker.Policy{}, send(again, wholeJob))
+	run(t, js, g.config(t), worker.Policy{}, sendEach(again, wholeJob))
 
 	check.Equal(t, receive(t, again, "the job, elsewhere").Deliveries, 2, "delivery")
 }
@@ -144,6 +144,6 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 		n := log.count(worker.EventUncountedFailed)
 		check.That(t, n != 0, "no event reports that the bucket is missing")
 
-		check.Equal(t, len(b.letters(t)), 0, "dead letters")
+		check.Equal(t, len(b.deadLetters(t)), 0, "dead letters")
 	})
 }

@@ -131,7 +131,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 			}
 
 			b.restore()
-			check.Until(t, patience(), "the jobs to be removed", func() bool { return b.left(t) == 0 })
+			check.Until(t, patience(), "the jobs to be removed", func() bool { return b.storedMessages(t) == 0 })
 
 			check.Equal(t, len(settled), 0, "jobs that ran again")
 		})
@@ -169,7 +169,7 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 
 		natstest.Pass(time.Second)
 
-		check.Equal(t, b.left(t), 1, "messages left")
+		check.Equal(t, b.storedMessages(t), 1, "messages left")
 
 		check.ErrorIs(t, held.DoubleAck(t.Context()), nil)
 	})
@@ -206,7 +206,7 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 			return nil
 		})
 
-		run(t, js, b.config(t), worker.Policy{}, send(worked, subjectOf))
+		run(t, js, b.config(t), worker.Policy{}, sendEach(worked, subjectOf))
 
 		b.publish(t, "jobs.a", `{}`)
 		receive(t, b.settled, "the first job")

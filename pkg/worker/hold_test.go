@@ -112,7 +112,7 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 
 		first := <-starts
 
-		ends(t, <-b.settled, worker.OutcomeUnknown)
+		wantOutcome(t, <-b.settled, worker.OutcomeUnknown)
 
 		p.Filter(nil)
 
@@ -120,7 +120,7 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 		within(t, "the next attempt", second.at.Sub(first.at), settleTimeout, settleTimeout+requestTimeout+2*ackWait)
 
 		s := <-b.settled
-		check.That(t, s.Outcome == worker.OutcomeCompleted && b.left(t) == 0, "the second attempt: %s, %d left", s.Outcome, b.left(t))
+		check.That(t, s.Outcome == worker.OutcomeCompleted && b.storedMessages(t) == 0, "the second attempt: %s, %d left", s.Outcome, b.storedMessages(t))
 	})
 }
 
@@ -159,7 +159,7 @@ func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
 		p := natstest.NewProxy(t, b.srv)
 		_, js := natstest.Connect(t, b.srv, p.Through(), nats.DisconnectErrHandler(func(*nats.Conn, error) { lost <- time.Now() }))
 		starts := make(chan time.Time, 1)
-		run(t, js, b.config(t), worker.Policy{}, send(starts, timeNow))
+		run(t, js, b.config(t), worker.Policy{}, sendEach(starts, timeNow))
 		<-b.ready
 		p.Partition()
 
@@ -214,7 +214,7 @@ func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		started, leave, waits := make(chan struct{}), make(chan struct{}), make(chan bool, 10)
 		one := func(c *worker.Config) { c.Concurrency = 1 } // so that the second job goes to the other worker
-		run(t, b.js, b.config(t, one), oneAtATime, send(started, signal, leave))
+		run(t, b.js, b.config(t, one), oneAtATime, sendEach(started, nothing, leave))
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 

@@ -129,13 +129,13 @@ func TestNothingAHandlerDoesEndsTheProcess(t *testing.T) {
 			dead++
 		}
 	}
-	for _, letter := range b.letters(t) {
+	for _, letter := range b.deadLetters(t) {
 		check.That(t, letter.Attempts == 2 || letter.Reason == worker.ReasonUndecodable, "%s: %d attempts", letter.Subject, letter.Attempts)
 		check.That(t, strings.Contains(letter.Error, want[letter.Subject]), "%s: %q, want %q", letter.Subject, letter.Error, want[letter.Subject])
 		check.That(t, letter.Subject != "jobs.0" || strings.Contains(letter.Stack, "hostile_test.go"),
 			"the stack does not show the handler:\n%s", letter.Stack)
 	}
-	check.Equal(t, b.left(t), 0, "messages left")
+	check.Equal(t, b.storedMessages(t), 0, "messages left")
 	check.Equal(t, log.count(worker.EventJobDead)+1000*log.count(worker.EventJobUnhandled), len(want),
 		"jobs logged as dead, or without a handler")
 }
@@ -199,7 +199,7 @@ func TestCallbacksThatPanicChangeNothing(t *testing.T) {
 				}
 				check.That(t, called["ready"] > 0 && called["stuck"] > 0 && called["waiting"] > 0 && called["backoff"] == 1 && letters == 2 &&
 					(name != "panic" || called["started"] > 2), "called %v, %d letters", called, letters)
-				check.That(t, len(b.letters(t)) == 1 && b.left(t) == 0, "%d letters, %d jobs left", len(b.letters(t)), b.left(t))
+				check.That(t, len(b.deadLetters(t)) == 1 && b.storedMessages(t) == 0, "%d letters, %d jobs left", len(b.deadLetters(t)), b.storedMessages(t))
 			})
 		})
 	}
@@ -255,7 +255,7 @@ func TestLastErrorIsKept(t *testing.T) {
 				for dead := false; !dead; {
 					dead = (<-b.settled).Outcome == worker.OutcomeDead
 				}
-				all := b.letters(t)
+				all := b.deadLetters(t)
 				check.Require(t, len(all) == 1 && all[0].Reason == worker.ReasonExhausted, "%+v", all)
 				check.Contains(t, all[0].Error, test.want)
 				check.Equal(t, all[0].Attempts, test.fails+test.kills, "attempts")
@@ -264,8 +264,8 @@ func TestLastErrorIsKept(t *testing.T) {
 	}
 }
 
-// carry inserts arguments, and returns a check of what a handler gets.
-func carry[T any](args any, want T) func(t *testing.T, b *bundle, w *worker.Worker, subject string) func() {
+// checkArguments inserts arguments, and returns a check of what a handler gets.
+func checkArguments[T any](args any, want T) func(t *testing.T, b *bundle, w *worker.Worker, subject string) func() {
 	return func(t *testing.T, b *bundle, w *worker.Worker, subject string) func() {
 		t.Helper()
 		arrived := make(chan T, 1)
@@ -287,12 +287,12 @@ func TestArgumentsArriveAsTheyWereSent(t *testing.T) {
 	bytes, number := []byte("x\xff"), new(big.Int).Lsh(big.NewInt(1), 200)
 	var checks []func()
 	for i, one := range []func(*testing.T, *bundle, *worker.Worker, string) func(){
-		carry(bytes, bytes), carry(&bytes, bytes), carry(bytes, &bytes), carry([]byte{}, []byte{}), carry(order{N: 1}, []byte(`{"n":1}`)),
-		carry(json.RawMessage(`{"a":  1e0}`), json.RawMessage(`{"a":  1e0}`)), carry(json.RawMessage(nil), json.RawMessage("null")),
-		carry("<é\n", "<é\n"), carry(at, at), carry([]string{"a"}, []string{"a"}), carry(map[string]int{"a": 1}, map[string]int{"a": 1}),
-		carry(order{N: 1}, order{N: 1}), carry(&order{N: 1}, order{N: 1}), carry(order{N: 1}, &order{N: 1}), carry(nil, order{}), carry(nil, (*order)(nil)),
-		carry(uint64(math.MaxUint64), uint64(math.MaxUint64)), carry(math.MaxFloat64, math.MaxFloat64), carry(number, number), carry[any](1, 1.0),
-		carry(json.Number("9007199254740993"), json.Number("9007199254740993")), carry(netip.IPv6Unspecified(), netip.IPv6Unspecified()),
+		checkArguments(bytes, bytes), checkArguments(&bytes, bytes), checkArguments(bytes, &bytes), checkArguments([]byte{}, []byte{}), checkArguments(order{N: 1}, []byte(`{"n":1}`)),
+		checkArguments(json.RawMessage(`{"a":  1e0}`), json.RawMessage(`{"a":  1e0}`)), checkArguments(json.RawMessage(nil), json.RawMessage("null")),
+		checkArguments("<é\n", "<é\n"), checkArguments(at, at), checkArguments([]string{"a"}, []string{"a"}), checkArguments(map[string]int{"a": 1}, map[string]int{"a": 1}),
+		checkArguments(order{N: 1}, order{N: 1}), checkArguments(&order{N: 1}, order{N: 1}), checkArguments(order{N: 1}, &order{N: 1}), checkArguments(nil, order{}), checkArguments(nil, (*order)(nil)),
+		checkArguments(uint64(math.MaxUint64), uint64(math.MaxUint64)), checkArguments(math.MaxFloat64, math.MaxFloat64), checkArguments(number, number), checkArguments[any](1, 1.0),
+		checkArguments(json.Number("9007199254740993"), json.Number("9007199254740993")), checkArguments(netip.IPv6Unspecified(), netip.IPv6Unspecified()),
 	} {
 		checks = append(checks, one(t, b, w, fmt.Sprint("jobs.", i)))
 	}

@@ -76,7 +76,7 @@ func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
 	b := keyed(t, nil)
 	c := client(t, b.js)
 	jobs := make(chan *worker.Job[order], 3)
-	run(t, b.js, b.config(t), worker.Policy{}, send(jobs, wholeJob))
+	run(t, b.js, b.config(t), worker.Policy{}, sendEach(jobs, wholeJob))
 
 	for _, job := range []worker.NewJob{
 		{Args: order{N: 1}, Subject: "jobs.a", Header: nats.Header{"Tenant": {"t1"}}},
@@ -155,7 +155,7 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 	cancel()
 	_, err := c.Insert(ended, worker.NewJob{Args: 1, Subject: "jobs.x"})
 	check.ErrorIs(t, err, context.Canceled)
-	check.Equal(t, b.left(t), 0, "messages stored")
+	check.Equal(t, b.storedMessages(t), 0, "messages stored")
 
 	_, err = worker.NewClient(nil, worker.ClientConfig{DeadSubject: "a.>", RequestTimeout: -1, Stream: "a.b"})
 	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 4, "NewClient: %v, want four complaints", err)
@@ -201,8 +201,8 @@ func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {
 	check.That(t, ok, "no stream: %v, want a MissingError", err)
 
 	_, err = none.Insert(t.Context(), worker.NewJob{Subject: "jobs.a"})
-	if err == nil || b.left(t) != 1 {
-		t.Errorf("another's stream: %v, %d stored; want an error, 1", err, b.left(t))
+	if err == nil || b.storedMessages(t) != 1 {
+		t.Errorf("another's stream: %v, %d stored; want an error, 1", err, b.storedMessages(t))
 	}
 }
 
@@ -258,7 +258,7 @@ func TestUniqueJobInEveryState(t *testing.T) {
 			check.That(t, second.Duplicate == test.duplicate && (!second.Duplicate || second.ID == first.ID && second.State == test.state),
 				"second: %+v, want duplicate %t of %+v in state %s", second, test.duplicate, first, test.state)
 
-			check.Equal(t, b.left(t), 1, "messages of the key")
+			check.Equal(t, b.storedMessages(t), 1, "messages of the key")
 		})
 	}
 }
@@ -361,5 +361,5 @@ func TestSameIDIsStoredOnce(t *testing.T) {
 	r = insert(t, c, unique)
 	check.That(t, r.Duplicate && r.State == worker.StateQueued, "unique, again: %+v", r)
 
-	check.Equal(t, b.left(t), 2, "messages")
+	check.Equal(t, b.storedMessages(t), 2, "messages")
 }

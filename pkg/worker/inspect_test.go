@@ -329,7 +329,7 @@ func TestInspectionNeedsPermission(t *testing.T) {
 
 		// A worker that may not answer works.
 		done := make(chan string, 1)
-		run(t, js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), worker.Policy{}, send(done, subjectOf))
+		run(t, js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), worker.Policy{}, sendEach(done, subjectOf))
 		b.publish(t, "jobs.1", `{}`)
 		<-done
 

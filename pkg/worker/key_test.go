@@ -109,7 +109,7 @@ func TestKeyStaysTakenFromItsScheduleToItsRecord(t *testing.T) {
 		}
 		run(t, js, b.config(t), worker.Policy{}, complete)
 		for range keys {
-			ends(t, receive(t, b.settled, "a job"), worker.OutcomeCompleted)
+			wantOutcome(t, receive(t, b.settled, "a job"), worker.OutcomeCompleted)
 		}
 		close(ended)
 		group.Wait()

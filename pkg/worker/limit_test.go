@@ -72,10 +72,14 @@ func keyOf(info worker.Info, _ nats.Header, _ []byte) string {
 func TestLimitIsNeverExceeded(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const (
-			jobs    = 600
 			keys    = 4
 			workers = 4
 		)
+
+		jobs := 600
+		if testing.Short() {
+			jobs = 200
+		}
 
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -86,7 +90,7 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 
 		var left atomic.Int32
 
-		left.Store(jobs)
+		left.Store(int32(jobs))
 
 		all := make(chan struct{})
 		policy := worker.Policy{

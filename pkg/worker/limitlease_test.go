@@ -157,7 +157,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 			c.AckWait = time.Minute
 			c.Hooks.Waiting = func(_ worker.Info, w bool) { waits <- w }
 		})
-		first := run(t, js, cfg, oneAtATime, send(started, signal, back))
+		first := run(t, js, cfg, oneAtATime, sendEach(started, nothing, back))
 
 		b.publishN(t, 5)
 		<-started
@@ -172,7 +172,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		check.That(t, errors.As(first.wait(), &stuck), "the handler counts as ended")
 
 		done := make(chan int, 10)
-		run(t, b.js, cfg, oneAtATime, send(done, attemptOf))
+		run(t, b.js, cfg, oneAtATime, sendEach(done, attemptOf))
 
 		for range 5 {
 			check.Equal(t, <-done, 1, "attempt")
@@ -255,7 +255,7 @@ func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
 		for range 2 {
 			_, js := natstest.Connect(t, b.srv)
 			cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
-			run(t, js, cfg, oneAtATime, send(started, timeNow, end))
+			run(t, js, cfg, oneAtATime, sendEach(started, timeNow, end))
 		}
 
 		b.publish(t, "jobs.0", `{}`)

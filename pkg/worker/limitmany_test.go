@@ -99,7 +99,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 
 		check.OK(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)))
 
-		ends(t, <-b.settled, worker.OutcomeCompleted)
+		wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
 
 		check.ErrorIs(t, r.wait(), nil)
 
@@ -211,7 +211,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 			return natstest.Relay
 		})
 
-		run(t, js, b.config(t), oneAtATime, send(begun, timeNow))
+		run(t, js, b.config(t), oneAtATime, sendEach(begun, timeNow))
 
 		b.publish(t, "jobs.2", `{}`)
 		natstest.Pass(time.Minute)

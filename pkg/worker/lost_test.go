@@ -89,8 +89,8 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 		_, err = c.Insert(ctx, worker.NewJob{Args: 1, Subject: "jobs.x"})
 		failed, ok = errors.AsType[*worker.InsertError](err)
 
-		if !ok || !failed.Unknown || !errors.Is(err, context.DeadlineExceeded) || b.left(t) != 2 {
-			t.Errorf("%v, %d stored; want an unknown outcome, 2", err, b.left(t))
+		if !ok || !failed.Unknown || !errors.Is(err, context.DeadlineExceeded) || b.storedMessages(t) != 2 {
+			t.Errorf("%v, %d stored; want an unknown outcome, 2", err, b.storedMessages(t))
 		}
 
 		p.Filter(nil)

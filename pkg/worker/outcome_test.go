@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/limit"
 	"github.com/expediter-io/expediter/internal/redact"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -139,7 +140,7 @@ func TestTheFirstFailureOfEachKindIsAWarning(t *testing.T) {
 			{time.Minute, "jobs.mail", "bank: request 7184: no answer", "failures=2"},
 			{time.Second, "jobs.mail", "bank: request 7185: no answer", ""},
 		} {
-			time.Sleep(step.after) //nolint:forbidigo // costs no real time here
+			natstest.Pass(step.after)
 			got := fail(step.pattern, step.text)
 			check.That(t, strings.Contains(got, step.want) && (got == "") == (step.want == ""), "%+v: %s", step, got)
 		}
@@ -147,7 +148,7 @@ func TestTheFirstFailureOfEachKindIsAWarning(t *testing.T) {
 			fail("jobs."+strings.Repeat("x", n), "no answer")
 		}
 		check.That(t, fail("jobs.last", "no answer") == "" && len(w.failures.kinds) == maxKinds+1, "%d kinds", len(w.failures.kinds))
-		time.Sleep(warnedEach) //nolint:forbidigo // costs no real time here
+		natstest.Pass(warnedEach)
 		check.That(t, fail("jobs.last", "no answer") != "", "once others are due again, a new kind has no warning")
 		for n := range 10_000 {
 			w.failures.add("jobs.storm", fmt.Sprintf("order %d: bank: 503", 100_000+n), time.Now())
@@ -199,46 +200,31 @@ func TestDenialOfInspectionIsDistinguished(t *testing.T) {
 	}
 }
 
-func waitHere(started chan<- struct{}, until <-chan struct{}) {
-	started <- struct{}{}
-	<-until
-}
+func waitHere(until <-chan struct{}) { <-until }
 
-func elsewhere(started chan<- struct{}, until <-chan struct{}) {
-	started <- struct{}{}
-	<-until
-}
+func elsewhere(until <-chan struct{}) { <-until }
 
 // The goroutines of a piece of work are found, also those that it started, and no others.
 func TestStacksOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 	t.Parallel()
-	started, until, done := make(chan struct{}), make(chan struct{}), make(chan struct{}, 3)
-	mine, other := label("mine"), label("other")
-	for _, mark := range []label{mine, other} {
-		go pprof.Do(t.Context(), pprof.Labels(attemptLabel, string(mark), "pattern", "jobs.>"), func(context.Context) {
-			if mark == other {
-				elsewhere(started, until)
-			} else {
-				go func() {
-					waitHere(started, until)
-					done <- struct{}{}
-				}()
-				waitHere(started, until)
-			}
-			done <- struct{}{}
+	synctest.Test(t, func(t *testing.T) {
+		until, mine, other := make(chan struct{}), label("mine"), label("other")
+		work := func(name label, do func()) {
+			pprof.Do(t.Context(), pprof.Labels(attemptLabel, string(name), "pattern", "jobs.>"), func(context.Context) { do() })
+		}
+		go work(other, func() { elsewhere(until) })
+		go work(mine, func() {
+			go func() { waitHere(until) }()
+			waitHere(until)
 		})
-	}
-	for range 3 {
-		<-started
-	}
-	dump, short := stacksOf(8<<10, other, mine)[mine], stacksOf(100, mine)[mine]
-	close(until)
-	for range 3 {
-		<-done
-	}
-	check.That(t, strings.Count(dump, "worker.waitHere") == 2 && !strings.Contains(dump, "elsewhere") && strings.Contains(dump, "_test.go:"),
-		"dump:\n%s", dump)
-	check.That(t, !strings.Contains(dump, "0x"), "addresses in the dump:\n%s", dump)
-	check.That(t, len(short) <= 100 && short != "", "%d bytes, want 1 to 100", len(short))
-	check.That(t, stacksOf(8<<10, mine)[mine] == "", "goroutines that have ended were found")
+		synctest.Wait()
+		dump, short := stacksOf(8<<10, other, mine)[mine], stacksOf(100, mine)[mine]
+		check.That(t, strings.Count(dump, "worker.waitHere") == 2 && !strings.Contains(dump, "elsewhere") && strings.Contains(dump, "_test.go:"),
+			"dump:\n%s", dump)
+		check.That(t, !strings.Contains(dump, "0x"), "addresses in the dump:\n%s", dump)
+		check.That(t, len(short) <= 100 && short != "", "%d bytes, want 1 to 100", len(short))
+		close(until)
+		synctest.Wait() // until they have ended
+		check.Equal(t, stacksOf(8<<10, mine)[mine], "", "goroutines that have ended")
+	})
 }

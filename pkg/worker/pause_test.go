@@ -19,9 +19,9 @@ import (
 // heartbeats is how long a worker takes to follow a pause, and its latest request to end.
 const heartbeats = 3 * time.Second
 
-// two runs a worker with a handler for jobs.a.>, of a priority, and one for jobs.b.>. It returns the worker once that is ready, and what
+// runTwoHandlers runs a worker with a handler for jobs.a.>, of a priority, and one for jobs.b.>. It returns the worker once that is ready, and what
 // the handlers start.
-func two(t *testing.T, b *bundle, cfg worker.Config, a worker.Priority) (*worker.Worker, <-chan worker.Info) {
+func runTwoHandlers(t *testing.T, b *bundle, cfg worker.Config, a worker.Priority) (*worker.Worker, <-chan worker.Info) {
 	t.Helper()
 	started, ready := make(chan worker.Info, 100), make(chan bool, 10)
 	cfg.Hooks.Ready = func(is bool, _ error) { ready <- is }
@@ -60,11 +60,11 @@ func TestPausedHandler(t *testing.T) {
 			var w *worker.Worker
 			var started <-chan worker.Info
 			if !test.first {
-				w, started = two(t, b, b.config(t), test.priority)
+				w, started = runTwoHandlers(t, b, b.config(t), test.priority)
 			}
 			check.OK(t, c.Pause(t.Context(), pause))
 			if test.first {
-				w, started = two(t, b, b.config(t), test.priority)
+				w, started = runTwoHandlers(t, b, b.config(t), test.priority)
 			} else {
 				natstest.Pass(heartbeats)
 			}
@@ -78,7 +78,7 @@ func TestPausedHandler(t *testing.T) {
 				check.That(t, info.Subject == "jobs.b.1", "%s started", info.Subject)
 			}
 			check.Equal(t, len(started), 0, "paused jobs that started")
-			check.Equal(t, b.left(t), 5, "jobs that wait")
+			check.Equal(t, b.storedMessages(t), 5, "jobs that wait")
 			check.Equal(t, b.paused.Load(), 1, "paused patterns")
 			check.That(t, w.Paused("jobs.a.1") && !w.Paused("jobs.b.1"), "Paused: %t, %t", w.Paused("jobs.a.1"), w.Paused("jobs.b.1"))
 			found, err := c.Pauses(t.Context())
@@ -209,7 +209,7 @@ func TestPausedWorkerIsReady(t *testing.T) {
 			c := client(t, b.js)
 			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>"}))
 			b.publish(t, "jobs.a.1", `{}`)
-			_, started := two(t, b, b.config(t), priority)
+			_, started := runTwoHandlers(t, b, b.config(t), priority)
 			natstest.Pass(time.Minute)
 			check.Equal(t, len(started), 0, "started")
 			check.OK(t, check.Err(c.Resume(t.Context(), "jobs.>")))
@@ -226,7 +226,7 @@ func TestDrainedWorker(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			makeAssets(t, b)
-			_, first := two(t, b, b.config(t), priority)
+			_, first := runTwoHandlers(t, b, b.config(t), priority)
 			one := inspected(t, b.js)
 			got := check.Must(inspect.Drain(t.Context(), b.js, one.Instance))(t)
 			check.That(t, got.Drained && got.Ready && got.Instance == one.Instance, "%+v", got)
@@ -235,8 +235,8 @@ func TestDrainedWorker(t *testing.T) {
 				b.publish(t, "jobs.b.1", `{}`)
 			}
 			natstest.Pass(time.Minute)
-			check.Require(t, len(first) == 0 && b.left(t) == 6, "a drained worker started %d jobs, and %d are left", len(first), b.left(t))
-			_, second := two(t, b, b.config(t), priority)
+			check.Require(t, len(first) == 0 && b.storedMessages(t) == 6, "a drained worker started %d jobs, and %d are left", len(first), b.storedMessages(t))
+			_, second := runTwoHandlers(t, b, b.config(t), priority)
 			for range 6 {
 				info := <-second
 				check.That(t, info.Attempt == 1 && info.Deliveries <= 2, "attempt %d, delivery %d; want 1, and 2 at most", info.Attempt,
@@ -285,7 +285,7 @@ func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 		check.Equal(t, (<-b.settled).Outcome, worker.OutcomePaused, "the outcome of the waiting job")
 		natstest.Pass(5 * time.Minute)
 		check.Equal(t, len(began), 0, "jobs that began")
-		check.Equal(t, b.left(t), 1, "jobs left")
+		check.Equal(t, b.storedMessages(t), 1, "jobs left")
 		check.OK(t, check.Err(inspect.Resume(t.Context(), b.js, got.Instance)))
 		<-began
 		check.Equal(t, (<-b.settled).Outcome, worker.OutcomeCompleted, "the outcome of the other")

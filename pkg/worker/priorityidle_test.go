@@ -98,7 +98,7 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 			b.publishClass(t, class, n)
 		}
 
-		for round := 0; b.left(t) > 0; round++ {
+		for round := 0; b.storedMessages(t) > 0; round++ {
 			some := make(chan struct{}, 10*n)
 			cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.SoftStop = 2+round%7, -1 })
 			r := runClasses(t, b.js, cfg, func(ctx context.Context, _ string, job *worker.Job[order]) error {
@@ -115,7 +115,7 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 				return nil
 			}, threeClasses...)
 
-			for range max(1, min(b.left(t)/4, 100)) { // a round that waits for nothing stops its workers before they run
+			for range max(1, min(b.storedMessages(t)/4, 100)) { // a round that waits for nothing stops its workers before they run
 				select {
 				case <-some:
 				case <-time.After(20 * time.Millisecond): // paces the rounds; nothing is decided by it
@@ -127,6 +127,6 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 
 		effects.once(t, 3*n)
 		check.That(t, len(attempts.of) == 1, "attempts seen %v; want first ones", attempts.of)
-		check.Equal(t, len(b.letters(t)), 0, "dead letters")
+		check.Equal(t, len(b.deadLetters(t)), 0, "dead letters")
 	})
 }

@@ -149,6 +149,6 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 
 		check.Equal(t, other.CachedInfo().Delivered.Consumer, 1, "the high job was times delivered")
 
-		check.Equal(t, b.left(t), 0, "messages left")
+		check.Equal(t, b.storedMessages(t), 0, "messages left")
 	})
 }

@@ -92,7 +92,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 				t.Errorf("in the end: %+v, %d runs; want %s, %d runs", s, runs.Load(), test.after, test.runs)
 			}
 
-			n := len(b.letters(t))
+			n := len(b.deadLetters(t))
 			check.That(t, test.dies == (n == 1) && n <= 1, "%d letters", n)
 		})
 	}
@@ -106,8 +106,8 @@ func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
 		run(t, js, b.config(t), worker.Policy{}, complete)
 		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
 
-		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 || b.left(t) != 1 {
-			t.Errorf("%s, delivery %d, %d messages left; want completed, 1, 1", s.Outcome, s.Deliveries, b.left(t))
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 || b.storedMessages(t) != 1 {
+			t.Errorf("%s, delivery %d, %d messages left; want completed, 1, 1", s.Outcome, s.Deliveries, b.storedMessages(t))
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		)
 
 		cfg, zombies := b.reporting(t)
-		run(t, js, cfg, worker.Policy{}, send(started, signal, wake))
+		run(t, js, cfg, worker.Policy{}, sendEach(started, nothing, wake))
 		insert(t, c, mail(worker.Unique{Keep: time.Minute}))
 		<-started
 		p.Filter(natstest.Losing(func(f natstest.Frame) bool { // its heartbeats do not arrive, and it asks for nothing more
@@ -201,8 +201,8 @@ func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
 
 		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
-		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
-			t.Errorf("%s, %d left, reported %d times; want completed, 0, 1", s.Outcome, b.left(t), log.count(worker.EventRecordFailed))
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.storedMessages(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
+			t.Errorf("%s, %d left, reported %d times; want completed, 0, 1", s.Outcome, b.storedMessages(t), log.count(worker.EventRecordFailed))
 		}
 	})
 }

@@ -308,7 +308,7 @@ func (w *Worker) recordFailure(d *delivery, delay time.Duration, err error) {
 }
 
 func (w *Worker) putFailure(d *delivery, f failure) {
-	if !w.nc.IsConnected() { // the client would send it later, when it is no longer true
+	if w.inbox.Down() != nil { // the client would send it later, when it is no longer true
 		return
 	}
 	f.Sequence, f.Stored = d.info.Sequence, d.info.EnqueuedAt.UnixNano()

@@ -97,7 +97,7 @@ func (h *eventHandler) Handle(_ context.Context, r slog.Record) error {
 func TestDeletedConsumerIsRecreated(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		jobs := make(chan int, 1)
-		run(t, b.js, b.config(t), worker.Policy{}, send(jobs, numberOf))
+		run(t, b.js, b.config(t), worker.Policy{}, sendEach(jobs, numberOf))
 		check.That(t, <-b.ready, "not ready at first")
 
 		for n := range 3 {
@@ -138,7 +138,7 @@ func TestConsumerIsNotServedYet(t *testing.T) {
 		_, js := natstest.Connect(t, b.srv, p.Through())
 		var log events
 		jobs := make(chan int, 1)
-		run(t, js, b.config(t, func(c *worker.Config) { c.Logger = log.logger() }), worker.Policy{}, send(jobs, numberOf))
+		run(t, js, b.config(t, func(c *worker.Config) { c.Logger = log.logger() }), worker.Policy{}, sendEach(jobs, numberOf))
 		b.publish(t, "jobs.1", `{"n":7}`)
 		check.Equal(t, receive(t, jobs, "the job"), 7, "job")
 		check.Equal(t, log.count(worker.EventLost), losses, "events of a loss")
@@ -150,7 +150,7 @@ func TestAFirstProgramNeedsNothingButAutoCreate(t *testing.T) {
 
 	b := setupWith(t, nil, jetstream.StreamConfig{Name: "UNUSED", Subjects: []string{"unused"}})
 	jobs := make(chan int, 1)
-	run(t, b.js, b.config(t), worker.Policy{}, send(jobs, numberOf))
+	run(t, b.js, b.config(t), worker.Policy{}, sendEach(jobs, numberOf))
 	receive(t, b.ready, "the worker")
 
 	insert(t, client(t, b.js), worker.NewJob{Args: order{N: 7}, Delay: time.Millisecond, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}})
@@ -206,7 +206,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 		check.ErrorContains(t, start(t, w).refuses(), want)
 	}
 	done := make(chan string, 1)
-	run(t, b.js, b.config(t), worker.Policy{}, send(done, subjectOf))
+	run(t, b.js, b.config(t), worker.Policy{}, sendEach(done, subjectOf))
 	b.publish(t, "jobs.1", `{}`)
 	receive(t, done, "the job")
 }

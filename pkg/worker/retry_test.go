@@ -44,9 +44,9 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 
 		check.ErrorIs(t, r.wait(), nil)
 
-		letters = b.letters(t)
+		letters = b.deadLetters(t)
 
-		check.Equal(t, b.left(t), 0, "messages left")
+		check.Equal(t, b.storedMessages(t), 0, "messages left")
 	})
 	return runs, letters
 }
@@ -151,7 +151,7 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		jobs := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, send(jobs, wholeJob))
+		run(t, b.js, b.config(t), worker.Policy{}, sendEach(jobs, wholeJob))
 		<-b.ready // a server that stops while it makes a stream leaves a goroutine
 
 		due := time.Now().Add(time.Hour)
@@ -175,8 +175,8 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 
 		natstest.Pass(time.Minute)
 
-		if len(seen) != 4 || len(jobs) != 0 || b.left(t) != 0 {
-			t.Errorf("%v ran, %d more, %d left; want 4, 0, 0", seen, len(jobs), b.left(t))
+		if len(seen) != 4 || len(jobs) != 0 || b.storedMessages(t) != 0 {
+			t.Errorf("%v ran, %d more, %d left; want 4, 0, 0", seen, len(jobs), b.storedMessages(t))
 		}
 	})
 }
@@ -186,7 +186,7 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		started := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, send(started, wholeJob))
+		run(t, b.js, b.config(t), worker.Policy{}, sendEach(started, wholeJob))
 		for name, job := range map[string]worker.NewJob{
 			"unique":     {Args: order{N: 7}, Delay: 2 * time.Minute, ID: "a", Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada"}},
 			"not unique": {Args: order{N: 7}, Delay: 2 * time.Minute, ID: "b", Subject: "jobs.mail"},

@@ -145,7 +145,7 @@ func assertHandedBack(t *testing.T, b *bundle) {
 
 	again := make(chan *worker.Job[order], 1)
 	stopped := time.Now()
-	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, send(again, wholeJob))
+	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, sendEach(again, wholeJob))
 
 	job := receive(t, again, "the job")
 	waited := time.Since(stopped)
@@ -156,7 +156,7 @@ func assertHandedBack(t *testing.T, b *bundle) {
 
 	check.ErrorIs(t, r.wait(), nil)
 
-	check.Equal(t, b.left(t), 0, "messages left")
+	check.Equal(t, b.storedMessages(t), 0, "messages left")
 }
 
 // TestStopWithManyInFlightKeepsItsDeadline stops a worker that runs 1,000 jobs. A third of
@@ -204,7 +204,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		check.That(t, errors.As(err, &stuck) && len(stuck.Jobs) == n/3 && strings.HasPrefix(stuck.Jobs[0].Subject, "jobs."),
 			"Run: %v, want a StuckError of %d jobs", err, n/3)
 
-		check.Equal(t, b.left(t), n-n/3-1, "messages left")
+		check.Equal(t, b.storedMessages(t), n-n/3-1, "messages left")
 
 		// Another worker gets the others at once, each as its first attempt.
 		settled := make(chan worker.Settlement, n)
@@ -226,6 +226,6 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		close(release)
 
 		effects.once(t, n)
-		check.That(t, b.left(t) == 0 && len(b.letters(t)) == 0, "%d left, %d letters; want 0, 0", b.left(t), len(b.letters(t)))
+		check.That(t, b.storedMessages(t) == 0 && len(b.deadLetters(t)) == 0, "%d left, %d letters; want 0, 0", b.storedMessages(t), len(b.deadLetters(t)))
 	})
 }

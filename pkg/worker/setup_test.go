@@ -103,8 +103,8 @@ func offer[T any](to chan T, value T) {
 	}
 }
 
-// ends wants an attempt to have ended in a way, and returns it.
-func ends(t testing.TB, s worker.Settlement, want worker.Outcome) worker.Settlement {
+// wantOutcome wants an attempt to have ended in a way, and returns it.
+func wantOutcome(t testing.TB, s worker.Settlement, want worker.Outcome) worker.Settlement {
 	t.Helper()
 	check.Require(t, s.Outcome == want, "%s: %s in attempt %d, delivery %d: %v; want %s", s.Subject, s.Outcome, s.Attempt, s.Deliveries,
 		s.Err, want)
@@ -129,8 +129,8 @@ func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.
 	return start(t, w)
 }
 
-// send returns a handler that sends a property of each job to a channel, waits for others, and completes the job.
-func send[T any](to chan<- T, property func(*worker.Job[order]) T, until ...<-chan struct{}) worker.Handler[order] {
+// sendEach returns a handler that sends a property of each job to a channel, waits for others, and completes the job.
+func sendEach[T any](to chan<- T, property func(*worker.Job[order]) T, until ...<-chan struct{}) worker.Handler[order] {
 	return func(_ context.Context, job *worker.Job[order]) error {
 		to <- property(job)
 		for _, wait := range until {
@@ -140,7 +140,7 @@ func send[T any](to chan<- T, property func(*worker.Job[order]) T, until ...<-ch
 	}
 }
 
-func signal(*worker.Job[order]) (none struct{})          { return none }
+func nothing(*worker.Job[order]) (none struct{})         { return none }
 func attemptOf(job *worker.Job[order]) int               { return job.Attempt }
 func numberOf(job *worker.Job[order]) int                { return job.Args.N }
 func subjectOf(job *worker.Job[order]) string            { return job.Subject }
@@ -185,7 +185,7 @@ func (r *running) refuses() error {
 func (b *bundle) drain(t testing.TB) {
 	t.Helper()
 
-	for b.left(t) > 0 {
+	for b.storedMessages(t) > 0 {
 		natstest.Pass(time.Second)
 	}
 }
@@ -238,8 +238,8 @@ func (b *bundle) restart(t testing.TB) {
 	receive(t, connected, "the client to reconnect")
 }
 
-// left is the number of messages in the job stream.
-func (b *bundle) left(t testing.TB) uint64 {
+// storedMessages is the number of messages in the job stream.
+func (b *bundle) storedMessages(t testing.TB) uint64 {
 	t.Helper()
 
 	s := check.Must(b.js.Stream(t.Context(), stream))(t)
@@ -256,8 +256,8 @@ func (b *bundle) queued(t testing.TB) int {
 	return len(info.State.Subjects)
 }
 
-// letters returns all dead letters.
-func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
+// deadLetters returns all dead deadLetters.
+func (b *bundle) deadLetters(t testing.TB) []worker.DeadLetter {
 	t.Helper()
 
 	s := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)

@@ -49,7 +49,7 @@ func TestCancelLeavesTheJobsOfOtherReaders(t *testing.T) {
 				receipts = append(receipts, insert(t, c, firing), insert(t, c, worker.NewJob{Delay: time.Hour, Subject: "jobs.c"}))
 			}
 			natstest.Pass(2 * time.Second)
-			messages := b.left(t)
+			messages := b.storedMessages(t)
 			try := func(want ...string) {
 				t.Helper()
 				for _, r := range receipts {
@@ -64,7 +64,7 @@ func TestCancelLeavesTheJobsOfOtherReaders(t *testing.T) {
 				AckPolicy: jetstream.AckExplicitPolicy, Durable: "audit",
 			})))
 			try("audit", "kitchen")
-			check.Equal(t, b.left(t), messages, "messages")
+			check.Equal(t, b.storedMessages(t), messages, "messages")
 			check.Equal(t, len(ended), 0, "handlers that have ended")
 		})
 	}

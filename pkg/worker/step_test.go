@@ -270,7 +270,7 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{"n":1}`)
 
-		ends(t, <-b.settled, worker.OutcomeCompleted)
+		wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
 
 		natstest.Pass(10 * time.Second)
 

@@ -87,7 +87,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	if !early {
 		close(finish)
 
-		ends(t, <-completed, worker.OutcomeCompleted)
+		wantOutcome(t, <-completed, worker.OutcomeCompleted)
 
 		natstest.Pass(10 * time.Minute)
 	}
@@ -105,7 +105,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	check.Equal(t, (<-outcomes).Outcome, worker.OutcomeFenced, "it was")
 
 	if early {
-		check.Equal(t, b.left(t), 1, "jobs left while the successor works")
+		check.Equal(t, b.storedMessages(t), 1, "jobs left while the successor works")
 
 		close(finish)
 
@@ -115,7 +115,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 
 	natstest.Pass(time.Minute)
 
-	left := b.left(t)
+	left := b.storedMessages(t)
 	check.That(t, left == 0 && len(completed) == 0, "%d jobs left, %d more attempts", left, len(completed))
 
 	l.check(t)

@@ -36,9 +36,9 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 					})
 					b.publish(t, "jobs.1", `{}`)
 
-					ends(t, <-b.settled, worker.OutcomeRetried)
+					wantOutcome(t, <-b.settled, worker.OutcomeRetried)
 
-					ends(t, <-b.settled, worker.OutcomeCompleted)
+					wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
 
 					l.check(t)
 
@@ -86,7 +86,7 @@ func TestServerAwayInAStep(t *testing.T) {
 			t.Errorf("first: %s, %v; want retried, ErrNotRecorded", s.Outcome, s.Err)
 		}
 
-		ends(t, <-b.settled, worker.OutcomeCompleted)
+		wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
 
 		l.check(t)
 
@@ -117,7 +117,7 @@ func TestStepsOfAJobInARecreatedStream(t *testing.T) {
 
 		b.publish(t, "jobs.1", `{"n":1}`)
 
-		ends(t, <-b.settled, worker.OutcomeDead)
+		wantOutcome(t, <-b.settled, worker.OutcomeDead)
 
 		b.recreate(t)
 

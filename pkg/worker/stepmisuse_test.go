@@ -213,7 +213,7 @@ func TestStepsGoIntoTheirBucket(t *testing.T) {
 	})
 	b.publish(t, "jobs.1", `{"n":1}`)
 
-	ends(t, receive(t, b.settled, "the settlement"), worker.OutcomeCompleted)
+	wantOutcome(t, receive(t, b.settled, "the settlement"), worker.OutcomeCompleted)
 
 	recipes := check.Must(b.js.Stream(t.Context(), "KV_recipes"))(t).CachedInfo()
 	check.That(t, recipes.State.Msgs == 1 && b.journals(t) == 0,

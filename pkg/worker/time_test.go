@@ -21,7 +21,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				nc, js := natstest.Connect(t, b.srv)
 				started := make(chan struct{})
 				dead := make(chan struct{})
-				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, send(started, signal, dead))
+				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, sendEach(started, nothing, dead))
 				b.publish(t, "jobs.1", `{}`)
 				<-started
 				natstest.Pass(after)
@@ -32,7 +32,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				check.ErrorIs(t, first.wait(), nats.ErrConnectionClosed)
 
 				again := make(chan *worker.Job[order], 1)
-				run(t, b.js, b.config(t), worker.Policy{}, send(again, wholeJob))
+				run(t, b.js, b.config(t), worker.Policy{}, sendEach(again, wholeJob))
 
 				job := <-again
 				waited := time.Since(crashed)
@@ -121,7 +121,7 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 
 		close(first)
 
-		ends(t, <-b.settled, worker.OutcomeRetried)
+		wantOutcome(t, <-b.settled, worker.OutcomeRetried)
 
 		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 5 || s.Attempt != 2 || len(attempts) != 2 {
 			t.Errorf("then: %s, delivery %d, attempt %d, %d runs; want completed, 5, 2, 2", s.Outcome, s.Deliveries, s.Attempt, len(attempts))

@@ -25,8 +25,8 @@ func strict(cfg *jetstream.StreamConfig) {
 	cfg.MaxMsgsPerSubject, cfg.Discard, cfg.DiscardNewPerSubject = 1, jetstream.DiscardNew, true
 }
 
-// bare makes the job stream of a test one without subjects for records.
-func bare(t *testing.T, b *bundle, mutate ...func(*jetstream.StreamConfig)) {
+// removeRecordSubjects makes the job stream of a test one without subjects for records.
+func removeRecordSubjects(t *testing.T, b *bundle, mutate ...func(*jetstream.StreamConfig)) {
 	t.Helper()
 
 	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy}
@@ -55,7 +55,7 @@ func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
 			t.Parallel()
 
 			b := setup(t, nil)
-			bare(t, b, test.mutate...)
+			removeRecordSubjects(t, b, test.mutate...)
 			race(t, func() (*nats.Conn, jetstream.JetStream) { return natstest.Connect(t, b.srv) }, func(rival, key int) worker.NewJob {
 				return worker.NewJob{
 					Args: order{N: rival}, ID: fmt.Sprintf("%d-%d", rival, key), Subject: fmt.Sprintf("jobs.k.%d", key),
@@ -91,7 +91,7 @@ func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	bare(t, b)
+	removeRecordSubjects(t, b)
 
 	p, js := natstest.Proxied(t, b.srv)
 	c := client(t, js)
@@ -113,7 +113,7 @@ func TestStreamThatIsFullIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	bare(t, b, strict, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 1 })
+	removeRecordSubjects(t, b, strict, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 1 })
 	b.publish(t, "jobs.other", "{}")
 
 	c := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.SettleTimeout = time.Hour })

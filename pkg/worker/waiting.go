@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -245,8 +244,6 @@ func (e *LimitLostError) Error() string {
 // Unwrap returns the cause.
 func (e *LimitLostError) Unwrap() error { return e.Cause }
 
-var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
-
 // checkLimits returns an error that names all mistakes of a policy's limits. Defaults must be set before.
 func checkLimits(limits []Limit) error {
 	err := validate.If(len(limits) > MaxLimits, "worker: Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
@@ -255,7 +252,8 @@ func checkLimits(limits []Limit) error {
 		field := fmt.Sprintf("worker: Policy.Limits[%d]", i)
 		bad := subject.CheckPattern(cmp.Or(l.Subjects, ">"))
 		err = errors.Join(err,
-			validate.If(!limitName.MatchString(l.Name), "%s.Name is %s: use 1 to 64 letters, digits, '-' and '_'", field, redact.Quote(l.Name)),
+			validate.If(!subject.IsName(l.Name, subject.MaxName),
+				"%s.Name is %s: use 1 to 64 letters, digits, '-' and '_'", field, redact.Quote(l.Name)),
 			validate.If(seen[l.Name], "%s.Name is %q, as that of another: use each once", field, l.Name),
 			validate.If(l.Concurrency < 0 || l.Concurrency > MaxPermits,
 				"%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits),

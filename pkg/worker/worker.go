@@ -592,7 +592,7 @@ type Info struct {
 	Consumer string
 
 	// Deliveries is the number of deliveries of the message, this one included. It is at least Attempt; uncounted deliveries make the
-	// difference.
+	// difference. It is no fencing token: a consumer that was deleted and made again counts from 1.
 	Deliveries int
 
 	// EnqueuedAt is the time at which the stream stored the message, by the server's clock.

@@ -43,7 +43,7 @@ func Open(ctx context.Context, nc *nats.Conn, api jsapi.Client, stream string, t
 		s.Takers, err = ListTakers(ctx, api, stream)
 	}
 	if err == nil {
-		s.Get, err = directget.New(nc, api.Prefix)
+		s.Get, err = directget.New(nc, api.Prefix, nil)
 	}
 	return s, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/compress"
 	"github.com/expediter-io/expediter/internal/jsapi"
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 )
 
 // partRoom is the number of bytes that are left for the headers of a message.
@@ -71,7 +71,7 @@ func Key(sequence uint64, stored time.Time) string {
 	return strconv.FormatUint(sequence, 10) + "-" + strconv.FormatInt(stored.UnixNano(), 10)
 }
 
-var keyForm = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
+var keyForm = lazyregexp.New(`^[0-9]{1,20}-[0-9]{1,20}$`)
 
 // ValidKey reports whether Key may have returned the key.
 func ValidKey(key string) bool { return keyForm.MatchString(key) }

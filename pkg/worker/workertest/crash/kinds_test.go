@@ -2,12 +2,14 @@ package crash_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/rpc"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -145,7 +148,10 @@ func survive(t *testing.T, on *crash.Servers, mix []kind, depth int, inject func
 			}
 		})
 	}
-	inject(append(slices.Concat(group.Faults(long), on.Faults(log, long, stream, "KV_jobs")), consumerDeleted(t, log, js, stream)))
+	ofConsumers := []crash.Fault{
+		consumerFault(t, log, js, stream, "consumer deleted", "DELETE"), consumerFault(t, log, js, stream, "consumer deposed", "LEADER.STEPDOWN"),
+	}
+	inject(slices.Concat(group.Faults(long), on.Faults(log, long, stream, "KV_jobs"), ofConsumers))
 	stop()
 	inserting.Wait()
 	receiver.await(t)
@@ -167,18 +173,26 @@ func (k kind) job(stream string, n int) worker.NewJob {
 	return job
 }
 
-// consumerDeleted is the fault that an operator deletes a consumer.
-func consumerDeleted(t *testing.T, log *crash.Log, js jetstream.JetStream, stream string) crash.Fault {
+// consumerFault is the fault that an operator asks the server to do something to a consumer.
+func consumerFault(t *testing.T, log *crash.Log, js jetstream.JetStream, stream, name, request string) crash.Fault {
 	t.Helper()
-	const name = "consumer deleted"
 	return crash.Fault{Name: name, Do: func(_ context.Context, r *rand.Rand) error {
 		err := log.Inject(name, "")
 		of := worker.ConsumerOf(consumer, []worker.Priority{worker.PriorityNormal, worker.PriorityHigh}[r.IntN(2)])
-		deleted := natstest.UntilAnswered(t, func(ctx context.Context) error { return js.DeleteConsumer(ctx, stream, of) })
-		if errors.Is(deleted, jetstream.ErrConsumerNotFound) {
-			deleted = nil
-		}
-		return errors.Join(err, deleted)
+		return errors.Join(err, natstest.UntilAnswered(t, func(ctx context.Context) error {
+			msg, err := js.Conn().RequestWithContext(ctx, "$JS.API.CONSUMER."+request+"."+stream+"."+of, nil)
+			if err != nil {
+				return err
+			}
+			var answer struct {
+				Error *jetstream.APIError `json:"error"`
+			}
+			err = json.Unmarshal(msg.Data, &answer)
+			if answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeConsumerNotFound { // which needs no fault
+				err = answer.Error
+			}
+			return err
+		}))
 	}}
 }
 
@@ -294,12 +308,14 @@ func workKinds(ctx context.Context, is kindsTask) error {
 		return err
 	}
 	defer receiver.Close()
-	js, closed, err := connect(is.NATS)
+	asked := &questions{log: log, which: regexp.MustCompile(`"last_by_subj":"` + is.Stream + `-done\.unique\.0\.([0-9]+)"`)}
+	js, closed, err := connect(is.NATS, nats.SetCustomDialer(asked))
 	if err != nil {
 		return err
 	}
 	defer closed()
 	cfg := config(is.Stream, worker.Hooks{Settled: func(s worker.Settlement) {
+		asked.of.Delete(s.ID)
 		if s.Outcome == worker.OutcomeCompleted && strings.HasPrefix(s.ID, "unique/") {
 			_ = log.Write(crash.Recorded, s.ID) // without the entry the judge demands less
 		}
@@ -312,6 +328,11 @@ func workKinds(ctx context.Context, is kindsTask) error {
 	for _, k := range kinds {
 		k.policy.MaxAttempts = 1000
 		handle := func(ctx context.Context, job *worker.Job[int]) error {
+			if _, noted := asked.of.Load(job.ID); !noted {
+				if err := log.Write(crash.Started, job.ID); err != nil {
+					return err
+				}
+			}
 			return k.handle(ctx, job, log, func(id string) error {
 				return receiver.Call("Receiver.Take", Call{Delivery: job.Deliveries, ID: id, Process: is.Name}, new(struct{}))
 			})
@@ -323,11 +344,39 @@ func workKinds(ctx context.Context, is kindsTask) error {
 	return w.Run(ctx)
 }
 
+// questions are the connections of a worker. They log that it starts a unique job when it asks whether the job has ended: no attempt can
+// know of an end that is recorded after its question.
+type questions struct {
+	log   *crash.Log
+	of    sync.Map // the jobs of the attempts that asked
+	which *regexp.Regexp
+}
+
+func (q *questions) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, 2*time.Second)
+	return asking{conn, q}, err
+}
+
+type asking struct {
+	net.Conn
+	*questions
+}
+
+func (a asking) Write(b []byte) (int, error) {
+	for _, m := range a.which.FindAllSubmatch(b, -1) {
+		id := "unique/" + string(m[1])
+		if _, again := a.of.LoadOrStore(id, true); again {
+			continue // it is running, and may have been cancelled
+		}
+		if err := a.log.Write(crash.Started, id); err != nil {
+			return 0, err
+		}
+	}
+	return a.Conn.Write(b)
+}
+
 // handle works a job, whose effects take causes.
 func (k kind) handle(ctx context.Context, job *worker.Job[int], log *crash.Log, take func(id string) error) error {
-	if err := log.Write(crash.Started, job.ID); err != nil {
-		return err
-	}
 	if k.takes > 0 {
 		select {
 		case <-time.After(k.takes):

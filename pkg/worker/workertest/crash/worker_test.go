@@ -195,7 +195,13 @@ func walk(
 ) error {
 	for _, name := range names {
 		id := job.ID + "/" + name
-		err := step.Do(ctx, job, name, func(context.Context) error { return take(id) })
+		err := step.Do(ctx, job, name, func(context.Context) error {
+			// From here on no check can keep back the effect: a deleted consumer may have another attempt do the step and record it first.
+			if err := log.Write(crash.Started, id); err != nil {
+				return err
+			}
+			return take(id)
+		})
 		if err == nil {
 			err = log.Write(crash.Recorded, id)
 		}
