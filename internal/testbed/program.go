@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -29,6 +30,7 @@ type Program struct {
 var (
 	HEIF      = Program{name: "heif-convert", commands: []string{"heif-convert", "heif-enc"}}
 	NATS      = Program{name: "the nats CLI", commands: []string{"nats"}}
+	Node      = Program{name: "Node", commands: []string{"node"}}
 	Promtool  = Program{name: "promtool", commands: []string{"promtool"}}
 	Postgres  = Program{name: "Postgres", commands: []string{"initdb", "postgres"}, folders: "/usr/lib/postgresql/*/bin"} // of Debian
 	Shell     = Program{name: "curl or openssl", commands: []string{"bash", "curl", "openssl"}}
@@ -87,4 +89,16 @@ func WriteProgram(t testing.TB, path, text string) {
 	err := os.WriteFile(path, []byte(text), 0o700)
 	syscall.ForkLock.RUnlock()
 	check.OK(t, err)
+}
+
+// GoSettings returns the settings of the go command in the form of an environment, for a test whose home is another folder: what was compiled
+// with these settings is in the cache of this home.
+func GoSettings(t testing.TB) (env []string) {
+	t.Helper()
+	names := []string{"GOCACHE", "GOENV", "GOFLAGS", "GOMODCACHE", "GOPATH"}
+	out := check.Must(exec.CommandContext(t.Context(), "go", append([]string{"env"}, names...)...).Output())(t)
+	for i, value := range strings.Split(strings.TrimSuffix(string(out), "\n"), "\n") {
+		env = append(env, names[i]+"="+value)
+	}
+	return env
 }

@@ -86,7 +86,7 @@ func relayProcess(ctx context.Context, is task) error {
 			return batch.err
 		}
 		if !retry.Sleep(ctx, 50*time.Millisecond) {
-			return err
+			return nil // it was stopped while it started
 		}
 	}
 }

@@ -4,7 +4,8 @@
 //	./run proof --for 30m
 //	./run proof --for 10m --seed 7 --file /tmp/proof.md
 //
-// It fails when an effect was lost, was repeated after its record, or came out of order.
+// It fails, and writes no file, when an effect was lost, was repeated after its record or came out of order, and when a part did not run,
+// accepted nothing or met no fault.
 package main
 
 import (
@@ -44,10 +45,16 @@ var parts = []struct {
 }
 
 func main() {
-	total := flag.Duration("for", 10*time.Minute, "how long all parts take together")
-	seed := flag.Uint64("seed", 0, "make the choices of the run with this seed; 0 takes one at random")
-	file := flag.String("file", "docs/proof.md", "where the table is written")
-	flag.Parse()
+	flags := flag.NewFlagSet("proof", flag.ExitOnError) // package crash has flags of the same names for tests
+	total := flags.Duration("for", 10*time.Minute, "how long all parts take together")
+	seed := flags.Uint64("seed", 0, "make the choices of the run with this seed; 0 takes one at random")
+	file := flags.String("file", "docs/proof.md", "where the table is written")
+	_ = flags.Parse(os.Args[1:]) // exits
+	if flags.NArg() > 0 || *total <= 0 {
+		fmt.Fprintf(flags.Output(), "proof: --for %s and arguments %q: want a positive time, and flags alone\n", *total, flags.Args())
+		flags.Usage()
+		os.Exit(2)
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	if err := prove(ctx, *total, *seed, *file); err != nil {
@@ -88,8 +95,11 @@ func prove(ctx context.Context, total time.Duration, seed uint64, file string) e
 	if err != nil {
 		return err
 	}
-	fmt.Print(text)                                                                //nolint:forbidigo // the result of a command
-	return errors.Join(append(failed, os.WriteFile(file, []byte(text), 0o644))...) //nolint:gosec // a document
+	fmt.Print(text) //nolint:forbidigo // the result of a command
+	if failed != nil {
+		return fmt.Errorf("%w\n%s was not written", errors.Join(failed...), file)
+	}
+	return os.WriteFile(file, []byte(text), 0o644) //nolint:gosec // a document
 }
 
 // run runs one part, whose log is printed when it fails.
@@ -105,12 +115,14 @@ func run(ctx context.Context, name, pkg string, share time.Duration, seed uint64
 		"-args", "-for", share.String(), "-seed", strconv.FormatUint(seed, 10), "-report", path)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), "EXPEDITER_REQUIRE_PROGRAMS=1") // a part that is skipped proves nothing
 	failed := cmd.Run()
 	if data, err := os.ReadFile(path); err == nil {
 		failed = errors.Join(failed, json.Unmarshal(data, &r))
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return r, err
+	} else {
+		failed = errors.Join(failed, fmt.Errorf("it wrote no report: %w", err))
 	}
+	r.Failed = failed != nil
 	if failed != nil {
 		if text, err := os.Open(log); err == nil {
 			_, _ = io.Copy(os.Stderr, text) // the error is shown in any case
@@ -149,9 +161,8 @@ on %s, %s.
 			r.Part, r.Seconds, r.Effects+r.Lost, r.Lost, r.Repeated, r.OutOfOrder, r.Unrecorded, took[0], took[1], n)
 	}
 	for _, r := range reports {
-		if r.Rounds == 0 {
-			fmt.Fprintf(&b, "| %s | did not run: a program that it needs is missing, or it failed | | | | | | | | |\n", r.Part)
-			continue
+		if r.Failed {
+			r.Part, sum.Part = "FAILED: "+r.Part, "**FAILED**"
 		}
 		line(r)
 		sum.Seconds += r.Seconds

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,16 +27,17 @@ import (
 type Proxy struct {
 	server nats.InProcessConnProvider
 
-	mu     sync.Mutex
-	change func(Frame) []byte
-	delay  time.Duration // the delay of each message to a client
-	down   bool          // refuses new connections
-	filter func(Frame) Verdict
-	hole   bool // all messages are read, and none is passed on
-	links  []net.Conn
-	subs   int
-	uses   func(line []byte) // called with each line of a client
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	change  func(Frame) []byte
+	delay   time.Duration // the delay of each message to a client
+	down    bool          // refuses new connections
+	filter  func(Frame) Verdict
+	hanging chan struct{} // not nil: new connections get no answer, and the first one closes it
+	hole    bool          // all messages are read, and none is passed on
+	links   []net.Conn
+	subs    int
+	uses    func(line []byte) // called with each line of a client
+	wg      sync.WaitGroup
 }
 
 // Verdict is the treatment of a message.
@@ -80,14 +83,23 @@ func (p *Proxy) InProcessConn() (net.Conn, error) {
 	if p.down {
 		return nil, net.ErrClosed
 	}
+	if p.hanging != nil {
+		client, near := net.Pipe()
+		p.links = append(p.links, near)
+		close(p.hanging)
+		p.hanging = make(chan struct{})
+		p.wg.Go(func() { _, _ = io.Copy(io.Discard, near) }) // until it is closed
+		return client, nil
+	}
 	up, err := p.server.InProcessConn()
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}
 	client, near := net.Pipe()
 	p.links = append(p.links, near, up)
-	p.wg.Go(func() { p.forward(near, up, true) })
-	p.wg.Go(func() { p.forward(up, near, false) })
+	var open atomic.Bool
+	p.wg.Go(func() { p.forward(near, up, true, &open) })
+	p.wg.Go(func() { p.forward(up, near, false, &open) })
 	return client, nil
 }
 
@@ -124,11 +136,24 @@ func (p *Proxy) Slow(d time.Duration) {
 	p.delay = d
 }
 
-// Partition drops all messages on the open connections, without closing them, and refuses new ones.
+// Partition drops all messages on the open connections, without closing them, and refuses new ones. It closes a connection that the server
+// has not accepted yet: nats.go waits for that under its lock, so that in a Bubble any use of the connection would stop the clock.
 func (p *Proxy) Partition() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hole, p.down = true, true
+}
+
+// Hang closes the open connections and accepts new ones, on which no server answers, until Heal or the end of the test. It returns a
+// channel that is closed when the next client waits for an answer.
+func (p *Proxy) Hang(t testing.TB) (waits <-chan struct{}) {
+	t.Helper()
+	t.Cleanup(p.Heal) // or Close of a connection would wait
+	p.Cut()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hanging, p.down = make(chan struct{}), false
+	return p.hanging
 }
 
 // Heal closes the open connections and accepts new ones.
@@ -136,7 +161,7 @@ func (p *Proxy) Heal() {
 	p.Cut()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hole, p.down = false, false
+	p.hanging, p.hole, p.down = nil, false, false
 }
 
 // Cut closes all connections, and refuses new ones until Heal.
@@ -193,8 +218,8 @@ func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	})
 }
 
-// forward passes on messages from one side, until either side is closed.
-func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
+// forward passes on messages from one side, until either side is closed. open says that the server has accepted the connection.
+func (p *Proxy) forward(from, to net.Conn, fromClient bool, open *atomic.Bool) {
 	defer func() { _, _ = from.Close(), to.Close() }() // they may be closed already
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
@@ -203,6 +228,12 @@ func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
 			return
 		}
 		raw, late := p.pass(f)
+		switch {
+		case len(raw) == 0 && f.Subject == "" && !open.Load():
+			return
+		case !fromClient && bytes.HasPrefix(raw, []byte("PONG")): // to the PING after CONNECT
+			open.Store(true)
+		}
 		if late > 0 {
 			<-time.After(late)
 		}

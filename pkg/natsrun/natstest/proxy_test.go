@@ -1,7 +1,9 @@
 package natstest_test
 
 import (
+	"bufio"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,24 @@ func TestBubbleLeavesNoTimersBehind(t *testing.T) {
 		natstest.Bubble(t, ask)
 		ask(t, natstest.Server(t))
 	}
+}
+
+// A connection that the server has not accepted ends with a partition, at once. nats.go would wait for the server under its lock.
+func TestPartitionEndsAConnectionThatIsBeingMade(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		for name, greeted := range map[string]bool{"before INFO": false, "before CONNECT": true} {
+			p := natstest.NewProxy(t, srv)
+			conn := check.Must(p.InProcessConn())(t)
+			began, r := time.Now(), bufio.NewReader(conn)
+			if greeted {
+				check.OK(t, check.Err(r.ReadString('\n')))
+			}
+			p.Partition()
+			_, _ = conn.Write([]byte("CONNECT {}\r\nPING\r\n")) // it may have ended
+			_, err := io.Copy(io.Discard, r)
+			check.That(t, err == nil && time.Since(began) == 0, "%s: it ended after %s: %v", name, time.Since(began), err)
+		}
+	})
 }
 
 func TestMain(m *testing.M) {

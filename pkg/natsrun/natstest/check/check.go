@@ -77,7 +77,7 @@ func Contains(t testing.TB, got string, texts ...string) {
 }
 
 // Equal fails the test, which goes on, unless got equals want by == or by [cmp.Equal], which compares unexported fields here too. The
-// message begins with about, and has both values, or the difference of long ones.
+// message begins with about, and has both values, or the difference of those that are long or have parts.
 func Equal[T any](t testing.TB, got, want T, about ...any) { //nolint:thelper // as OK
 	if reflect.ValueOf(&got).Elem().Comparable() && any(got) == any(want) {
 		return
@@ -91,11 +91,12 @@ func Equal[T any](t testing.TB, got, want T, about ...any) { //nolint:thelper //
 	if reflect.TypeFor[T]().Kind() == reflect.String {
 		verb = "%q"
 	}
-	short := fmt.Sprintf("got "+verb+", want "+verb, got, want)
-	if len(short) > 200 {
-		short = "(-want +got):\n" + diff
+	text, wanted := fmt.Sprintf(verb, got), fmt.Sprintf(verb, want)
+	message := fmt.Sprintf("got %s, want %s", text, wanted)
+	if len(message) > 200 || strings.ContainsAny(text, "[{") || text == wanted { // nil and empty, or 1 and "1", look the same
+		message = "(-want +got):\n" + diff
 	}
-	t.Errorf("%s%s", prefix(about), short)
+	t.Errorf("%s%s", prefix(about), message)
 }
 
 // prefix returns the words before a message.

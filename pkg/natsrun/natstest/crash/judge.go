@@ -34,6 +34,9 @@ type Result struct {
 
 	// Faults is the number of faults by name.
 	Faults map[string]int
+
+	// History has the entries of the first ids of which something is wrong, and the faults between them.
+	History []Entry
 }
 
 // Judge compares the log with the ids whose effects are wanted. before returns the id whose effect has to come before that of an id, ""
@@ -59,7 +62,30 @@ func (l *Log) Judge(wanted iter.Seq[string], before func(id string) string) (Res
 	}
 	slices.Sort(j.Unwanted)
 	slices.Sort(j.TakeOvers)
-	return j.Result, nil
+	return j.Result, j.trace(l)
+}
+
+// trace reads the history of at most three ids of each kind, with the last three faults before each entry.
+func (r *Result) trace(l *Log) error {
+	wrong := map[string]bool{}
+	for _, ids := range [][]string{r.Lost, r.Unwanted, r.Repeated, r.OutOfOrder} {
+		for _, id := range ids[:min(len(ids), 3)] {
+			wrong[id] = true
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	var faults []Entry
+	return l.Entries(func(e Entry) {
+		switch {
+		case e.Kind == Injected:
+			faults = append(faults, e)
+		case wrong[e.ID]:
+			r.History = append(append(r.History, faults[max(0, len(faults)-3):]...), e)
+			faults = faults[:0]
+		}
+	})
 }
 
 // Add adds the result of another round.
@@ -70,6 +96,7 @@ func (r *Result) Add(other Result) {
 	r.Unwanted = append(r.Unwanted, other.Unwanted...)
 	r.Repeated = append(r.Repeated, other.Repeated...)
 	r.OutOfOrder = append(r.OutOfOrder, other.OutOfOrder...)
+	r.History = append(r.History, other.History...)
 	r.TakeOvers = append(r.TakeOvers, other.TakeOvers...)
 	slices.Sort(r.TakeOvers)
 	if r.Faults == nil {
@@ -80,7 +107,7 @@ func (r *Result) Add(other Result) {
 	}
 }
 
-// Err returns an error that names what is wrong, at most ten ids of each kind; nil if nothing is.
+// Err returns an error that names what is wrong, at most ten ids of each kind, and the History; nil if nothing is.
 func (r *Result) Err() error {
 	var wrong []string
 	for _, kind := range []struct {
@@ -94,7 +121,11 @@ func (r *Result) Err() error {
 	if wrong == nil {
 		return nil
 	}
-	return fmt.Errorf("of %d effects: %s", r.Wanted, strings.Join(wrong, "; "))
+	var history strings.Builder
+	for _, e := range r.History {
+		fmt.Fprintf(&history, "\n%s %s %s %s", e.At.UTC().Format("15:04:05.000000"), e.Process, e.Kind, e.ID)
+	}
+	return fmt.Errorf("of %d effects: %s%s", r.Wanted, strings.Join(wrong, "; "), history.String())
 }
 
 // course is what has happened to one id.

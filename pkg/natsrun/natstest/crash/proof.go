@@ -3,6 +3,8 @@ package crash
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -20,6 +22,7 @@ var (
 // Report is the result of a part of the proof, as test/proof reads it.
 type Report struct {
 	Part        string         `json:"part"`
+	Failed      bool           `json:"failed"` // also for another reason than its effects: the numbers may lack a round
 	Seed        uint64         `json:"seed"`
 	Rounds      int            `json:"rounds"`
 	Seconds     float64        `json:"seconds"`
@@ -37,7 +40,7 @@ type Report struct {
 // Proof runs rounds of a part of the proof on three servers until the time of -for has passed, and writes their sum to the file of
 // -report. Without -for the test is skipped. A round gets the generator of its choices and the time at which it stops to accept work: it
 // injects faults until then, lets what it accepted come to an end, and judges its effect log. The test fails for what is lost, repeated
-// after its record or out of order.
+// after its record or out of order, and when nothing was accepted or no fault injected.
 func Proof(t *testing.T, part string, round func(t *testing.T, on *Servers, r *rand.Rand, until time.Time) Result) {
 	t.Helper()
 	if *proofFor == 0 {
@@ -45,7 +48,10 @@ func Proof(t *testing.T, part string, round func(t *testing.T, on *Servers, r *r
 	}
 	s := Seed(t)
 	report := Report{Part: part, Seed: s}
-	defer func() { write(t, report) }()
+	defer func() {
+		report.Failed = t.Failed()
+		write(t, report)
+	}()
 	began := time.Now()
 	var sum Result
 	// A round of some minutes at most: a longer log needs memory of the judge, and servers that are new find other faults.
@@ -56,7 +62,7 @@ func Proof(t *testing.T, part string, round func(t *testing.T, on *Servers, r *r
 			sum.Add(round(t, ThreeServers(t), rand.New(rand.NewPCG(s, uint64(report.Rounds))), until)) //nolint:gosec // repeatable
 		})
 	}
-	check.ErrorIs(t, sum.Err(), nil)
+	check.ErrorIs(t, conclude(sum), nil)
 	report.Seconds = time.Since(began).Seconds()
 	report.Effects, report.Unrecorded, report.Faults = sum.Wanted-len(sum.Lost), sum.Unrecorded, sum.Faults
 	report.Lost, report.OutOfOrder = len(sum.Lost), len(sum.OutOfOrder)
@@ -67,9 +73,17 @@ func Proof(t *testing.T, part string, round func(t *testing.T, on *Servers, r *r
 	}
 }
 
+// conclude returns why a result proves nothing, or proves the contrary.
+func conclude(sum Result) error {
+	if sum.Wanted == 0 || len(sum.Faults) == 0 {
+		return fmt.Errorf("%d effects and faults %v prove nothing: give it more time", sum.Wanted, sum.Faults)
+	}
+	return sum.Err()
+}
+
 // percentile returns a percentile of times that are sorted, by the nearest rank.
 func percentile(sorted []time.Duration, p float64) time.Duration {
-	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
+	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)]
 }
 
 func write(t *testing.T, r Report) {
