@@ -3,6 +3,9 @@ package enricher
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -38,12 +41,12 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 // patience ends a test that waits in vain.
 const patience = 5 * time.Minute
 
-// named is a provider that finds every place, but those called Nowhere, and fails for those called Trouble.
-type named string
+// fakeProvider is a provider that finds every place, but those called Nowhere, and fails for those called Trouble.
+type fakeProvider string
 
-func (n named) Name() string { return string(n) }
+func (n fakeProvider) Name() string { return string(n) }
 
-func (n named) Search(_ context.Context, place match.Place) ([]provider.Venue, error) {
+func (n fakeProvider) Search(_ context.Context, place match.Place) ([]provider.Venue, error) {
 	switch place.Name {
 	case "Nowhere":
 		return nil, nil
@@ -76,7 +79,7 @@ func config() Config {
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
 		},
-		Enabled: true, Providers: []provider.Provider{named("wolt")},
+		Enabled: true, Providers: []provider.Provider{fakeProvider("wolt")},
 	}
 }
 
@@ -213,8 +216,8 @@ func TestLeastPrivilege(t *testing.T) {
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceEnricher}}
 	check.OK(t, check.Err(provision.Apply(t.Context(), admin, contracts.Assets(ours), provision.Options{})))
 	check.OK(t, check.Err(provision.ApplyConsumers(t.Context(), admin, provision.Consumers(ours), provision.Options{})))
-	may := natstest.NewPermissions(t, srv, "enricher")
-	nc, _ := natstest.Connect(t, srv, users.As("enricher"), may.Through(),
+	permissions := natstest.NewPermissions(t, srv, "enricher")
+	nc, _ := natstest.Connect(t, srv, users.As("enricher"), permissions.Through(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("the server refuses: %v", err) }))
 	cfg := config()
 	cfg.CreateAssets = false
@@ -242,7 +245,7 @@ func TestLeastPrivilege(t *testing.T) {
 	msg, err := asker.Request("enricher.v1.get", []byte(`{"requestId":"r"}`), patience)
 	check.That(t, err == nil && bytes.Contains(msg.Data, []byte(`"snapshot"`)), "a source system gets %+v, %v", msg, err)
 	check.ErrorIs(t, e.Stop(), nil)
-	may.CheckNeeded(t,
+	permissions.CheckNeeded(t,
 		"$JS.ACK.*.*.ENRICH_JOBS.>",                                        // acknowledgements with the server's feature js_ack_fc_v2
 		"$JS.API.STREAM.MSG.GET.ENRICH_JOBS",                               // a lost acknowledgement
 		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.ENRICH_JOBS.>", // an attempt that does not count
@@ -280,9 +283,9 @@ func TestValidateReportsEverything(t *testing.T) {
 		check.That(t, strings.Contains(err.Error(), want), "the error does not name %s:\n%v", want, err)
 	}
 	check.ErrorContains(t, (Config{}).withDefaults().validate(), "ENRICHER_CATALOG")
-	check.That(t, (Config{Providers: []provider.Provider{named("a b")}}).withDefaults().validate() != nil,
+	check.That(t, (Config{Providers: []provider.Provider{fakeProvider("a b")}}).withDefaults().validate() != nil,
 		"a provider's name that is no token was taken")
-	check.That(t, (Config{Providers: []provider.Provider{named("a"), named("a")}}).withDefaults().validate() != nil,
+	check.That(t, (Config{Providers: []provider.Provider{fakeProvider("a"), fakeProvider("a")}}).withDefaults().validate() != nil,
 		"two providers of one name were taken")
 }
 
@@ -464,4 +467,34 @@ func TestTraceReachesTheJob(t *testing.T) {
 	}
 	n := strings.Count(all.String(), caller)
 	check.That(t, n >= 2, "the trace of the caller is in %d places, want it in the request's span and in the job's link", n)
+}
+
+// A caller with a token of the issuer is known. An issuer that is down is no reason not to start.
+func TestTokensOfAnIssuer(t *testing.T) {
+	t.Parallel()
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	check.OK(t, err)
+	var published *httptest.Server
+	published = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := fmt.Sprintf(`{"issuer": %q, "jwks_uri": %q}`, published.URL, published.URL+"/keys")
+		if r.URL.Path == "/keys" {
+			text = fmt.Sprintf(`{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": %q}]}`, base64.RawURLEncoding.EncodeToString(public))
+		}
+		_, _ = w.Write([]byte(text)) // a caller may have gone
+	}))
+	t.Cleanup(published.Close)
+	claims := fmt.Appendf(nil, `{"iss": %q, "aud": "enricher", "client_id": "app", "sub": "42", "roles": ["read"], "exp": %d}`,
+		published.URL, time.Now().Add(time.Hour).Unix())
+	signed := base64.RawURLEncoding.EncodeToString([]byte(`{"alg": "EdDSA", "kid": "1"}`)) + "." + base64.RawURLEncoding.EncodeToString(claims)
+	token := signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, []byte(signed)))
+	for issuer, want := range map[string]int{"http://127.0.0.1:1": http.StatusUnauthorized, published.URL: http.StatusNotFound} {
+		cfg := config()
+		cfg.Listen, cfg.OIDCAudience, cfg.OIDCIssuer, cfg.OIDCScopeClaim = ":0", "enricher", issuer, "roles"
+		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody))(t)
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp := check.Must((&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r))(t)
+		check.OK(t, resp.Body.Close())
+		check.Equal(t, resp.StatusCode, want, issuer)
+	}
 }

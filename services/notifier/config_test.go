@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/internal/channels"
 	"github.com/expediter-io/expediter/internal/inspect"
@@ -176,14 +174,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	stale := servicetest.Case{Header: map[string]string{"If-Match": `"1"`}, Path: map[string]string{"user": "eve"}}
 	d := servicetest.Described(t, api.OpenAPI)
 	w.client.Transport = d.Transport(t, &http.Transport{})
-	var cancelling errgroup.Group
-	cancelling.SetLimit(50)
-	for i := range 1000 { // so that one more is refused, for a minute
-		cancelling.Go(func() error {
-			return check.Err(n.Cancel(t.Context(), Cancellation{EventID: "evt-000", RecipientType: "CUSTOMER", UserID: fmt.Sprint("u-", i)}))
-		})
-	}
-	check.OK(t, cancelling.Wait())
+	p.cancelUsers("evt-000", 1000) // so that one more is refused, for a minute
 	for _, of := range []string{"?event=evt-000&", "/evt-000?"} {
 		w.wants(http.StatusConflict, http.MethodDelete, "/v1/events"+of+"type=CUSTOMER&user=dan", "")
 	}
@@ -372,7 +363,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 			check.ErrorIs(t, s.run(ctx), nil)
 		})
 		looks := func(n int) {
-			time.Sleep(time.Duration(n) * s.every) //nolint:forbidigo // fake
+			natstest.Pass(time.Duration(n) * s.every)
 			synctest.Wait()
 		}
 		want := func(step, names string, failed, logged int) {
@@ -525,8 +516,8 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	publish("evt-002")
 	p.until("both have been seen", func() bool { return n.Stats().Duplicates == 1 && n.Stats().Planned == 2 })
 	p.settled(3)
-	rows := p.deliveries()
-	check.That(t, len(rows) == 3 && second != first, "%v by %s, then %s", rows, first, second)
+	notifications := p.deliveries()
+	check.That(t, len(notifications) == 3 && second != first, "%v by %s, then %s", notifications, first, second)
 	for id, version := range map[string]string{"evt-001": first, "evt-002": second} {
 		e, err := n.Event(t.Context(), id)
 		check.That(t, err == nil && e.Rules == version, "%s is by %s, want %s (%v)", id, e.Rules, version, err)

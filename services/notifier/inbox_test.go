@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -120,7 +121,7 @@ func (w *httpClient) listen(path string, header ...string) (next func() (id stri
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	resp := w.request(ctx, http.MethodGet, path, "", header...)
-	check.Require(w, resp.StatusCode == http.StatusOK, "%s", resp.Status)
+	check.Require(w, resp.StatusCode == http.StatusOK, "%s: %s", resp.Status, resp.Header.Get("WWW-Authenticate"))
 	lines := bufio.NewScanner(resp.Body)
 	return func() (id string, item inapp.Item, more bool) {
 			for lines.Scan() {
@@ -196,7 +197,7 @@ func followSocket(t *testing.T, client *http.Client, base, secret string) *follo
 	return f
 }
 
-// A stream or WebSocket ends when its key is revoked or expires, with the next event, which it does not have, or with the next
+// A stream or WebSocket ends when its key, or the signer of its token, is revoked or expires, with the next event, which it does not have, or with the next
 // heartbeat. Those of other keys go on.
 func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -207,6 +208,11 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 			var err error
 			secrets[name], err = access.Add(path, key)
 			check.OK(t, err)
+		}
+		for name, left := range map[string]time.Duration{"lasting token": time.Hour, "revoked signer": time.Hour, "short token": life} {
+			algorithm := access.SignerAlgorithms()[len(secrets)%2]
+			signer := check.Must(access.AddSigner(path, strings.ReplaceAll(name, " ", "-"), algorithm))(t)
+			secrets[name] = servicetest.Token(t, signer, "notifier", map[string]any{"exp": time.Now().Add(left).Unix(), "scope": "read"})
 		}
 		listener := servicetest.NewPipes()
 		p := newFixture(t, srv)
@@ -229,20 +235,20 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 			}
 		}
 		publish("e0")
-		see("e0", "idle", "lasting", "revoked", "short")
-		check.OK(t, access.Revoke(path, "revoked"))
+		see("e0", "idle", "lasting", "lasting token", "revoked", "revoked signer", "short", "short token")
+		check.OK(t, errors.Join(access.Revoke(path, "revoked"), access.Revoke(path, "revoked-signer")))
 		<-time.After(3 * time.Second) // a service has read the file
 		publish("e1")
-		see("e1", "idle", "lasting", "short")
-		see("", "revoked")
+		see("e1", "idle", "lasting", "lasting token", "short", "short token")
+		see("", "revoked", "revoked signer")
 		check.OK(t, access.Revoke(path, "idle"))
 		see("", "idle") // with a heartbeat: no event comes
 		<-time.After(life)
 		publish("e2")
-		see("e2", "lasting")
-		see("", "short")
+		see("e2", "lasting", "lasting token")
+		see("", "short", "short token")
 		check.ErrorIs(t, n.Stop(), nil)
-		see("", "lasting")
+		see("", "lasting", "lasting token")
 	})
 }
 

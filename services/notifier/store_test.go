@@ -65,8 +65,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 			_, err := n.Cancel(ctx, Cancellation{EventID: "evt-001"})
 			return err
 		}},
-		"record of a replay": {stream: "KV_deliveries", ask: replay},
-		"row of a replay":    {stream: contracts.StreamNotifications, ask: replay},
+		"record of a replay":       {stream: "KV_deliveries", ask: replay},
+		"notification of a replay": {stream: contracts.StreamNotifications, ask: replay},
 		"mark": {stream: "KV_inbox", ask: func(ctx context.Context, n *Notifier) error {
 			_, err := n.Inbox.Mark(ctx, staff, "u0", "evt-001", inapp.Read)
 			return err
@@ -182,7 +182,7 @@ const soon = 30 * time.Second
 func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
-			l := newLook(t, srv)
+			l := newRecordReader(t, srv)
 			wire := natstest.NewWire(t, srv, mishap)
 			start := func() {
 				nc, _ := natstest.Connect(t, srv, wire.Connect()...)
@@ -199,7 +199,7 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 				wire.Aim(events + 1)
 				l.publish(event(id, "NEWS"))
 				var took time.Duration
-				took, struck = wire.Until(soon, func() string { return l.open(id) }, start)
+				took, struck = wire.Until(soon, func() string { return l.unfinished(id) }, start)
 				longest = max(longest, took)
 			}
 			t.Logf("%d messages; told after %s at most", events-1, longest)
@@ -208,22 +208,22 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 	}
 }
 
-// look reads the records of events and notifications, past the notifier.
-type look struct {
+// recordReader reads the records of events and notifications, past the notifier.
+type recordReader struct {
 	*fixture
 
 	reader *plan.Reader
 }
 
-func newLook(t *testing.T, srv *natsrun.Server) *look {
+func newRecordReader(t *testing.T, srv *natsrun.Server) *recordReader {
 	t.Helper()
-	l := &look{fixture: newFixture(t, srv)}
+	l := &recordReader{fixture: newFixture(t, srv)}
 	l.directory(users("RESTAURANT_USER", 2)...)
 	l.reader = plan.NewReader(recordtest.Client(t, l.js))
 	return l
 }
 
-const soonRules = `
+const newsRules = `
 version: 1
 events:
   NEWS:
@@ -231,22 +231,22 @@ events:
 `
 
 // start starts a notifier.
-func (l *look) start(options ...nats.Option) *Notifier {
+func (l *recordReader) start(options ...nats.Option) *Notifier {
 	l.Helper()
 	nc, _ := natstest.Connect(l.T, l.srv, options...)
 	return l.startOn(nc)
 }
 
-func (l *look) startOn(nc *nats.Conn) *Notifier {
+func (l *recordReader) startOn(nc *nats.Conn) *Notifier {
 	l.Helper()
-	n := check.Must(Start(l.Context(), nc, config(&provider{}, writeRules(l.T, soonRules))))(l)
+	n := check.Must(Start(l.Context(), nc, config(&provider{}, writeRules(l.T, newsRules))))(l)
 	l.Cleanup(func() { _ = n.Stop() }) // one that is cut off complains
 	return n
 }
 
-// open describes the notifications of an event that have not ended, "" when all have. For a server that is away it
+// unfinished describes the notifications of an event that have not ended, "" when all have. For a server that is away it
 // returns its error.
-func (l *look) open(id string) string {
+func (l *recordReader) unfinished(id string) string {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), time.Second)
 	defer cancel()
@@ -290,7 +290,7 @@ func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 		"an event that is not read":                 {"$JS.API.DIRECT.GET.KV_deliveries", (*Notifier).expandNews, expandTimeout, false},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
+			l, proxy := newRecordReader(t, srv), natstest.NewProxy(t, srv)
 			n := l.start(proxy.Through())
 			l.publish(event("evt-0", "NEWS"))
 			l.expanded(n, "evt-0")
@@ -336,8 +336,8 @@ func (n *Notifier) expandNews(within time.Duration) error {
 	return n.expandPlan(ctx, &worker.Job[undecoded]{Data: data})
 }
 
-// inboxRows are the subjects of the notifications of the inbox that are stored.
-func (p *fixture) inboxRows() (subjects []string) {
+// inboxNotifications are the subjects of the notifications of the inbox that are stored.
+func (p *fixture) inboxNotifications() (subjects []string) {
 	p.Helper()
 	for subject := range p.stored() {
 		if key, _, _ := keys.OfSubject(subject); check.Must(keys.Parse(key))(p).Channel == deliveries.Inbox {
@@ -359,25 +359,26 @@ func TestANotificationOfTheInboxIsNotStored(t *testing.T) {
 	p.publish(event("e", "RESERVATION_REQUESTED", toStaff))
 	p.settled(6)
 	p.expanded(n, "e")
-	check.Equal(t, p.inboxRows(), []string{"notify.send.inapp.RESTAURANT_USER.u1.e"})
+	check.Equal(t, p.inboxNotifications(), []string{"notify.send.inapp.RESTAURANT_USER.u1.e"})
 	check.Equal(t, n.Stats().Notifications, 6, "notifications")
 	check.Equal(t, n.Stats().States["delivered"], 2, "delivered")
 	for name, q := range map[string]Query{"by event": {EventID: "e"}, "by user": {UserID: "u0"}, "all": {}} {
 		var of []Notification
-		for _, row := range check.Must(n.Notifications(t.Context(), q))(t).Notifications {
-			if row.UserID == "u0" {
-				of = append(of, row)
+		for _, notification := range check.Must(n.Notifications(t.Context(), q))(t).Notifications {
+			if notification.UserID == "u0" {
+				of = append(of, notification)
 			}
 		}
 		slices.SortFunc(of, func(a, b Notification) int { return strings.Compare(a.Channel, b.Channel) })
 		check.Require(t, len(of) == 2, "%s: %+v", name, of)
 		item, other := of[0], of[1]
 		check.That(t, item.Channel == "inapp" && item.State == deliveries.Delivered && len(item.Attempts) == 1, "%s: %+v", name, item)
-		for _, row := range []*Notification{&item, &other} {
-			row.Attempts, row.Channel, row.MessageID, row.ProviderID, row.State, row.UpdatedAt = nil, "", "", "", "", time.Time{}
+		for _, notification := range []*Notification{&item, &other} {
+			notification.Attempts, notification.Channel, notification.MessageID, notification.ProviderID = nil, "", "", ""
+			notification.State, notification.UpdatedAt = "", time.Time{}
 		}
 		check.That(t, item.Category+item.Template+item.EventType == "reservations"+"reservation.requested"+"RESERVATION_REQUESTED" &&
-			item.CreatedAt.Equal(other.CreatedAt), "%s: %+v, the row beside it is %+v", name, item, other)
+			item.CreatedAt.Equal(other.CreatedAt), "%s: %+v, the notification on the other channel is %+v", name, item, other)
 	}
 	before := len(p.stored())
 	p.publish(event("may wait", "RESERVATION_REQUESTED", func(e *recipient.Event) {
@@ -400,7 +401,7 @@ func TestThePausedInbox(t *testing.T) {
 		n := p.start(&provider{})
 		p.publish(event("e", "RESERVATION_REQUESTED", toStaff))
 		natstest.Pass(time.Minute)
-		check.Equal(t, len(p.inboxRows()), 2, "stored")
+		check.Equal(t, len(p.inboxNotifications()), 2, "stored")
 		check.Equal(t, n.Stats().States["delivered"], 0, "delivered")
 		check.OK(t, check.Err(client.Resume(t.Context(), "notify.send.inapp.>")))
 		natstest.Pass(20 * time.Minute)

@@ -28,11 +28,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve is a server, and a directory on it.
-func serve(t *testing.T) (*natsrun.Server, *recipient.Directory) {
+// newServerAndDirectory is a server, and a directory on it.
+func newServerAndDirectory(t *testing.T) (*natsrun.Server, *recipient.Directory) {
 	t.Helper()
 	srv := natstest.Server(t)
-	d, _ := openOn(t, srv)
+	d, _ := newDirectoryOn(t, srv)
 	return srv, d
 }
 
@@ -47,7 +47,7 @@ func setAddress(ctx context.Context, d *recipient.Directory, kind contracts.Reci
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	d, js := open(t)
+	d, js := newDirectory(t)
 	ctx := t.Context()
 	const stored = `{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"email":"ada@example.org"},"time_zone":"Asia/Jerusalem","loyalty":{"points":12345678901234567890}}`
 	check.OK(t, check.Err(js.Publish(ctx, "$KV.directory.CUSTOMER.ada", []byte(stored))))
@@ -83,8 +83,8 @@ func TestAddresses(t *testing.T) {
 	check.That(t, ok && e.Permanent, "a channel that is none: %v", err)
 }
 
-// through is a directory whose requests go through a proxy.
-func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest.Proxy) {
+// proxiedDirectory is a directory whose requests go proxiedDirectory a proxy.
+func proxiedDirectory(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest.Proxy) {
 	t.Helper()
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
@@ -95,9 +95,9 @@ func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest
 // A replica that has received nothing yet says that there is nothing to do. The leader is asked, and the change made.
 func TestAStaleReplicaHidesNoChange(t *testing.T) {
 	t.Parallel()
-	srv, other := serve(t)
+	srv, other := newServerAndDirectory(t)
 	ctx := t.Context()
-	d, proxy := through(t, srv)
+	d, proxy := proxiedDirectory(t, srv)
 	check.OK(t, setAddress(ctx, other, "ADMIN", "root", "email", "old"))
 	proxy.Change(func(f natstest.Frame) []byte {
 		if f.FromClient && f.Subject == "$JS.API.DIRECT.GET.KV_directory" {
@@ -122,8 +122,8 @@ func TestAStaleReplicaHidesNoChange(t *testing.T) {
 // errUnknown is the error for a recipient that the directory does not have.
 var errUnknown = errors.New("nothing is known of the recipient")
 
-// getting returns why a recipient cannot be read.
-func getting(ctx context.Context, d *recipient.Directory, kind contracts.RecipientType, user string) error {
+// readError returns why a recipient cannot be read.
+func readError(ctx context.Context, d *recipient.Directory, kind contracts.RecipientType, user string) error {
 	_, found, err := d.Get(ctx, kind, user)
 	if err == nil && !found {
 		err = errUnknown
@@ -136,7 +136,7 @@ func getting(ctx context.Context, d *recipient.Directory, kind contracts.Recipie
 func TestForget(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	d, js := open(t)
+	d, js := newDirectory(t)
 	kv := check.Must(js.KeyValue(ctx, contracts.BucketDirectory))(t)
 	ada := contracts.Recipient{RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"}}
 	check.OK(t, d.Put(ctx, ada))
@@ -148,7 +148,7 @@ func TestForget(t *testing.T) {
 	}
 	isForgotten := func() {
 		t.Helper()
-		check.ErrorIs(t, getting(ctx, d, "ADMIN", "ada"), recipient.ErrForgotten)
+		check.ErrorIs(t, readError(ctx, d, "ADMIN", "ada"), recipient.ErrForgotten)
 	}
 	isForgotten()
 	all := check.Must(ids(d.Resolve(ctx, recipient.Query{Scope: rules.ScopeAll, Type: "ADMIN"})))(t)
@@ -171,17 +171,17 @@ func TestForget(t *testing.T) {
 	check.OK(t, check.Err(d.Forget(ctx, "ADMIN", "ada")))
 	isForgotten()
 	check.OK(t, d.Put(ctx, ada))
-	check.OK(t, getting(ctx, d, "ADMIN", "ada"))
-	check.OK(t, getting(ctx, d, "CUSTOMER", "ada"))
+	check.OK(t, readError(ctx, d, "ADMIN", "ada"))
+	check.OK(t, readError(ctx, d, "CUSTOMER", "ada"))
 }
 
 // An address that is written between the read and the write of the removal is removed as well.
 func TestForgetRemovesWhatComesBetween(t *testing.T) {
 	t.Parallel()
-	srv, other := serve(t)
+	srv, other := newServerAndDirectory(t)
 	ctx := t.Context()
 	check.OK(t, setAddress(ctx, other, "ADMIN", "root", "email", "root@example.org"))
-	d, proxy := through(t, srv)
+	d, proxy := proxiedDirectory(t, srv)
 	between := sync.OnceFunc(func() {
 		check.ErrorIs(t, setAddress(context.WithoutCancel(ctx), other, "ADMIN", "root", "sms", "34"), nil)
 	})
@@ -194,10 +194,10 @@ func TestForgetRemovesWhatComesBetween(t *testing.T) {
 	known := check.Must(d.Forget(ctx, "ADMIN", "root"))(t)
 	check.Equal(t, known, true)
 	proxy.Filter(nil)
-	check.ErrorIs(t, getting(ctx, other, "ADMIN", "root"), recipient.ErrForgotten)
+	check.ErrorIs(t, readError(ctx, other, "ADMIN", "root"), recipient.ErrForgotten)
 }
 
-func write(t *testing.T, d *recipient.Directory, e recipient.Edit) recipient.Document {
+func editAda(t *testing.T, d *recipient.Directory, e recipient.Edit) recipient.Document {
 	t.Helper()
 	return check.Must(d.Write(t.Context(), "CUSTOMER", "ada", e))(t)
 }
@@ -206,7 +206,7 @@ func write(t *testing.T, d *recipient.Directory, e recipient.Edit) recipient.Doc
 // opt-out back that is stored at the same time.
 func TestWritersAtATime(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	gone := map[string]string{}
 	for i := range 16 {
 		gone[fmt.Sprint("d", i)] = "gone"
@@ -220,7 +220,7 @@ func TestWritersAtATime(t *testing.T) {
 	}
 	for i := range 16 {
 		wg.Go(func() { check.OK(t, d.OptOut(t.Context(), "CUSTOMER", "ada", fmt.Sprintf("c%d", i), "email")) })
-		wg.Go(func() { write(t, d, edit(`{"n%d":1}`, i)) })
+		wg.Go(func() { editAda(t, d, edit(`{"n%d":1}`, i)) })
 		wg.Go(func() {
 			dropped, err := d.Drop(t.Context(), "CUSTOMER", "ada", fmt.Sprint("d", i), "gone")
 			check.That(t, dropped && err == nil, "dropped %d: %t, %v", i, dropped, err)
@@ -256,11 +256,11 @@ func TestWritersAtATime(t *testing.T) {
 func TestReadsShareRoundTrips(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const people = 100
-		d, _ := openOn(t, srv)
+		d, _ := newDirectoryOn(t, srv)
 		for i := range people {
 			check.OK(t, setAddress(t.Context(), d, "ADMIN", fmt.Sprint("u", i), "fax", fmt.Sprint(i)))
 		}
-		d, proxy := through(t, srv)
+		d, proxy := proxiedDirectory(t, srv)
 		var all sync.WaitGroup
 		get := func(ctx context.Context, user, fax string, want error) {
 			all.Go(func() {
@@ -340,8 +340,8 @@ func TestWhatAWriteKeeps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, _ := open(t)
-			was := write(t, d, recipient.Edit{Body: json.RawMessage(first)})
+			d, _ := newDirectory(t)
+			was := editAda(t, d, recipient.Edit{Body: json.RawMessage(first)})
 			is, err := d.Write(t.Context(), "CUSTOMER", "ada", test.edit)
 			check.ErrorIs(t, err, test.err)
 			read := check.Must(d.Read(t.Context(), "CUSTOMER", "ada"))(t)
@@ -360,7 +360,7 @@ func TestWhatAWriteKeeps(t *testing.T) {
 // chosen stays.
 func TestPreferencesAddNobody(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	listed := func() (n int) {
 		t.Helper()
 		return len(check.Must(ids(d.Resolve(t.Context(), recipient.Query{Scope: rules.ScopeAll, Type: "CUSTOMER"})))(t))

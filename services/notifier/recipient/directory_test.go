@@ -24,12 +24,12 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-func open(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
+func newDirectory(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
-	return openOn(t, natstest.Server(t))
+	return newDirectoryOn(t, natstest.Server(t))
 }
 
-func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
+func newDirectoryOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
 	js, records := recordtest.Open(t, srv)
 	d := recipient.NewDirectory(js, records)
@@ -56,7 +56,7 @@ var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
 
 func TestDirectoryResolves(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	put(t, d, "RESTAURANT_USER", "ada", restaurant)
 	put(t, d, "RESTAURANT_USER", "גל@example.com", restaurant, recipient.Member{Type: "RESTAURANT", ID: "6"})
 	put(t, d, "RESTAURANT_USER", "elsewhere", recipient.Member{Type: "RESTAURANT", ID: "6"})
@@ -90,7 +90,7 @@ func TestDirectoryResolves(t *testing.T) {
 
 func TestDirectoryRefuses(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	for name, test := range map[string]struct {
 		q    recipient.Query
 		want error
@@ -108,7 +108,7 @@ func TestDirectoryRefuses(t *testing.T) {
 // A list that breaks off says so: those who were yielded must not pass for all.
 func TestDirectoryDoesNotEndEarly(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	for i := range 300 {
 		put(t, d, "ADMIN", fmt.Sprint("u", i))
 	}
@@ -132,7 +132,7 @@ func TestDirectoryDoesNotEndEarly(t *testing.T) {
 func TestTheDirectoryIsWrittenWhileItIsListed(t *testing.T) {
 	t.Parallel()
 	const people = 1200 // are several pulls
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	for i := range people {
 		put(t, d, "ADMIN", fmt.Sprint("u", i))
 	}
@@ -164,7 +164,7 @@ func TestTheDirectoryIsWrittenWhileItIsListed(t *testing.T) {
 // or not.
 func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
-	d, js := open(t)
+	d, js := newDirectory(t)
 	for i := range 3 {
 		put(t, d, "CUSTOMER", fmt.Sprint("u", i))
 	}
@@ -186,7 +186,7 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 
 func TestDirectoryGet(t *testing.T) {
 	t.Parallel()
-	d, js := open(t)
+	d, js := newDirectory(t)
 	want := contracts.Recipient{RecipientType: "ADMIN", UserID: "a/b", Addresses: map[string]string{"email": "a@b.example"}, TimeZone: "Asia/Jerusalem"}
 	check.OK(t, d.Put(t.Context(), want))
 	got, found, err := d.Get(t.Context(), "ADMIN", "a/b")
@@ -204,7 +204,7 @@ func TestDirectoryGet(t *testing.T) {
 // An unreadable record may have opt-outs, so nothing replaces it until it is deleted.
 func TestAnUnreadableRecordIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	d, js := open(t)
+	d, js := newDirectory(t)
 	spoiled := check.Must(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"opt_out":5}`)))(t).Sequence
 	check.ErrorIs(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "ADMIN", UserID: "broken"}), recipient.ErrUnreadable)
 	edit := recipient.Edit{Body: json.RawMessage(`{"opt_out":{"news":["email"]}}`), Revision: &spoiled}
@@ -218,7 +218,7 @@ func TestAnUnreadableRecordIsNotReplaced(t *testing.T) {
 
 func TestCarriedRecipientsAreAll(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	put(t, d, "ADMIN", "root")
 	r := recipient.Carried(d)
 	event := recipient.Event{Recipients: []contracts.Recipient{
@@ -241,7 +241,7 @@ func TestCarriedRecipientsAreAll(t *testing.T) {
 // Pages of any length have the same entries, in the same order, also where records were replaced and removed.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	const people = 600
 	for i := range people {
 		put(t, d, "ADMIN", fmt.Sprint("u", i), recipient.Member{Type: "CITY", ID: fmt.Sprint(i % 3)})
@@ -298,11 +298,11 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 		"a long list":  {people, 251, func(t *testing.T, d *recipient.Directory) error { return check.Err(ids(d.Resolve(t.Context(), all))) }},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			d, _ := openOn(t, srv)
+			d, _ := newDirectoryOn(t, srv)
 			for i := range test.people {
 				put(t, d, "ADMIN", fmt.Sprint("u", i))
 			}
-			through, proxy := through(t, srv)
+			through, proxy := proxiedDirectory(t, srv)
 			for answers := 0; ; answers += test.step {
 				came := 0
 				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -332,26 +332,26 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 	}
 }
 
-// hooks are the addresses of ada's webhooks.
-func hooks(t *testing.T, d *recipient.Directory) map[string]contracts.Endpoint {
+// adaWebhooks are the addresses of ada's webhooks.
+func adaWebhooks(t *testing.T, d *recipient.Directory) map[string]contracts.Endpoint {
 	t.Helper()
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
 	check.OK(t, err)
 	return r.Endpoints["webhook"]
 }
 
-func patch(t *testing.T, d *recipient.Directory, endpoints string) {
+func patchAdaWebhooks(t *testing.T, d *recipient.Directory, endpoints string) {
 	t.Helper()
-	write(t, d, recipient.Edit{Body: json.RawMessage(`{"endpoints":{"webhook":` + endpoints + `}}`), Merge: true})
+	editAda(t, d, recipient.Edit{Body: json.RawMessage(`{"endpoints":{"webhook":` + endpoints + `}}`), Merge: true})
 }
 
 // A merge patch adds, changes and removes addresses one by one, and says nothing of the others.
 func TestAddressesAreMerged(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
-	write(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
-	patch(t, d, `{"phone":{"address":"https://p.example","events":["A*"]},"work":{"address":"https://w.example"}}`)
-	patch(t, d, `{"phone":{"disabled":true},"work":null}`)
+	d, _ := newDirectory(t)
+	editAda(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
+	patchAdaWebhooks(t, d, `{"phone":{"address":"https://p.example","events":["A*"]},"work":{"address":"https://w.example"}}`)
+	patchAdaWebhooks(t, d, `{"phone":{"disabled":true},"work":null}`)
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
 	check.OK(t, err)
 	phone := r.Endpoint("webhook", "phone")
@@ -366,16 +366,16 @@ func TestAddressesAreMerged(t *testing.T) {
 // No edit, import or address of an old name brings back a secret that was replaced, and none changes one that is in use.
 func TestSecretsOnlyGoOn(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
-	write(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
-	patch(t, d, `{"main":{"generation":7,"previous":5,"rotated_at":"2026-01-02T03:04:05Z"},"phone":{"address":"https://p.example"}}`)
-	was := hooks(t, d)
+	d, _ := newDirectory(t)
+	editAda(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
+	patchAdaWebhooks(t, d, `{"main":{"generation":7,"previous":5,"rotated_at":"2026-01-02T03:04:05Z"},"phone":{"address":"https://p.example"}}`)
+	was := adaWebhooks(t, d)
 	check.Require(t, was["phone"].Generation != 0 && was["main"].Generation == 7, "%+v", was)
 	for _, edit := range []string{
 		`{"phone":{"generation":null},"main":null}`, `{"phone":{"generation":1,"previous":3},"main":{"generation":6,"previous":1}}`,
 	} {
-		patch(t, d, edit)
-		check.Equal(t, hooks(t, d), was)
+		patchAdaWebhooks(t, d, edit)
+		check.Equal(t, adaWebhooks(t, d), was)
 	}
 	entry, err := recipient.ParseEntry([]byte(`{"recipient_type":"CUSTOMER","user_id":"ada",
 		"endpoints":{"webhook":{"phone":{"address":"https://p.example"},"new":{"address":"https://n.example"}}}}`))
@@ -385,38 +385,38 @@ func TestSecretsOnlyGoOn(t *testing.T) {
 		check.OK(t, done.Err)
 		check.Equal(t, done.Changed, changed, "changed")
 	}
-	is := hooks(t, d)
+	is := adaWebhooks(t, d)
 	check.That(t, is["new"].Generation > 0 && is["phone"].Generation == was["phone"].Generation, "%+v", is)
 	check.OK(t, check.Err(d.Write(t.Context(), "CUSTOMER", "ada", recipient.Edit{Body: json.RawMessage(`{}`)})))
-	check.Equal(t, strings.Join(slices.Sorted(maps.Keys(hooks(t, d))), " "), "main", "ids that are left")
-	patch(t, d, `{"phone":{"address":"https://p.example"}}`)
-	again := hooks(t, d)
+	check.Equal(t, strings.Join(slices.Sorted(maps.Keys(adaWebhooks(t, d))), " "), "main", "ids that are left")
+	patchAdaWebhooks(t, d, `{"phone":{"address":"https://p.example"}}`)
+	again := adaWebhooks(t, d)
 	check.That(t, again["phone"].Generation > was["phone"].Generation && again["main"].Generation == 7, "%+v after %+v", again, was)
 }
 
 // An export brings all addresses with their secrets into another directory.
 func TestAddressesAreExported(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
+	d, _ := newDirectory(t)
 	first := `{"addresses":{"webhook":"https://m.example"},"endpoints":{"webhook":{"phone":{"address":"https://p.example","events":["A"],"name":"Phone"}}}}`
-	write(t, d, recipient.Edit{Body: json.RawMessage(first)})
+	editAda(t, d, recipient.Edit{Body: json.RawMessage(first)})
 	lines, _, err := d.Page(t.Context(), "", 0, 100)
 	check.OK(t, err)
-	other, _ := open(t)
+	other, _ := newDirectory(t)
 	for _, line := range lines {
 		entry := check.Must(recipient.ParseEntry(line))(t)
 		check.OK(t, other.PutMany(t.Context(), []recipient.Entry{entry})[0].Err)
 	}
-	check.Equal(t, hooks(t, other), hooks(t, d))
+	check.Equal(t, adaWebhooks(t, other), adaWebhooks(t, d))
 }
 
 // An address that is gone is dropped by its value: one that has replaced it stays, and so do others.
 func TestOneOfSeveralAddressesIsDropped(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
-	write(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
-	patch(t, d, `{"work":{"address":"https://w.example"}}`)
-	patch(t, d, `{"phone":{"address":"https://p.example"}}`)
+	d, _ := newDirectory(t)
+	editAda(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
+	patchAdaWebhooks(t, d, `{"work":{"address":"https://w.example"}}`)
+	patchAdaWebhooks(t, d, `{"phone":{"address":"https://p.example"}}`)
 	for address, want := range map[string]bool{"https://p.example": true, "https://gone.example": false} {
 		dropped, err := d.Drop(t.Context(), "CUSTOMER", "ada", "webhook", address)
 		check.That(t, err == nil && dropped == want, "%s: %v, %v", address, dropped, err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/retry"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -85,8 +86,8 @@ func TestTTL(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv, c.provider, func(cfg *Config) {
-				if c.least > time.Hour { // a memory asks for changes every second
-					cfg.MemoryBytes = -1
+				if c.least > time.Hour {
+					forgets(cfg)
 				}
 			})
 			stop := i.work(t)
@@ -102,6 +103,13 @@ func TestTTL(t *testing.T) {
 				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
 			}
 			check.That(t, entry.TTL >= c.least && entry.TTL <= c.most, "kept for %s, want %s to %s", entry.TTL, c.least, c.most)
+			stream := check.Must(i.js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
+			stored := check.Must(stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketEnrich+"."+entry.Key))(t)
+			server := check.Must(time.ParseDuration(stored.Header.Get(jetstream.MsgTTLHeader)))(t)
+			check.That(t, server >= entry.TTL && server <= entry.TTL+time.Second, "the server keeps it for %s, want %s", server, entry.TTL)
+			if entry.TTL > 2*day { // the server ends it as it ends the others; the timers of a week take a second
+				return
+			}
 			natstest.Pass(entry.TTL - entry.Age() - time.Second)
 			entry, err = i.flight.Get(t.Context(), entry.Key)
 			check.That(t, err == nil && entry.State == flight.Done, "a second before its time it is %v, %v", entry.State, err)
@@ -385,7 +393,7 @@ func TestBacklogAtTheRate(t *testing.T) {
 			for n := range 3 {
 				client := remote.client(t, float64(time.Second)/float64(gap))
 				limit = client.Limits().Searches
-				i := newInstance(t, srv, client)
+				i := newInstance(t, srv, client, forgets)
 				i.cutOff = dies && n == 1
 				stops, all = append(stops, i.work(t)), append(all, i)
 			}

@@ -132,6 +132,9 @@ type instance struct {
 	log *journal
 }
 
+// forgets turns off the memory of results, which asks the server for changes every second. In fake time that is most of a test's work.
+func forgets(cfg *Config) { cfg.MemoryBytes = -1 }
+
 func newInstance(t *testing.T, srv *natsrun.Server, p provider.Provider, mutate ...func(*Config)) *instance {
 	t.Helper()
 	return newInstanceOn(t, srv, p, nil, mutate...)

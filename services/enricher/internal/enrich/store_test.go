@@ -638,7 +638,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		resp := other.ask(t, "req-3", places(10))
 		wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 		wantStatus(t, state(t, resp, 1), contracts.StatusFound)
-		forgetful := newInstance(t, srv, &fakeProvider{}, func(cfg *Config) { cfg.MemoryBytes = -1 })
+		forgetful := newInstance(t, srv, &fakeProvider{}, forgets)
 		before, sent := count(), forgetful.js.Conn().Stats().OutMsgs
 		for range 2 {
 			forgetful.ask(t, "req-4", places(10)[1:])
@@ -660,16 +660,17 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 				natstest.Pass(8 * time.Second) // for as long as a provider may take by default
 				return venueOf(place)
 			}}
-			client := newInstance(t, srv, slow) // has a separate connection, and works nothing
+			client := newInstance(t, srv, slow, forgets) // has a separate connection, and works nothing
 			wire := natstest.NewWire(t, srv, mishap)
 			var i *instance
 			start := func() {
 				i = newInstanceOn(t, srv, slow, wire.Connect())
 				i.cutOff = mishap.Dies
-				stop, nc := i.work(t), i.js.Conn()
+				stop, started := i.work(t), i
 				wire.Stops(func() {
-					nc.Close()
+					started.js.Conn().Close()
 					stop()
+					started.Close() // or its goroutines would go on until the end of the test
 				})
 			}
 			start()
@@ -684,7 +685,7 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 					check.ErrorIs(t, check.Err(first.Enrich(context.WithoutCancel(t.Context()), req)), nil)
 				})
 				var took time.Duration
-				took, struck = wire.Until(soon, func() string { return client.open(t, req) }, start)
+				took, struck = wire.Until(soon, func() string { return client.unfinished(t, req) }, start)
 				longest = max(longest, took)
 			}
 			t.Logf("%d messages; answered after %s at most", asked-1, longest)
@@ -693,9 +694,9 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 	}
 }
 
-// open describes the places of a request that are not answered, "" when all are. For a server that is away it
+// unfinished describes the places of a request that are not answered, "" when all are. For a server that is away it
 // returns its error.
-func (i *instance) open(t *testing.T, req contracts.EnrichRequest) string {
+func (i *instance) unfinished(t *testing.T, req contracts.EnrichRequest) string {
 	t.Helper()
 	resp, err := i.Enrich(t.Context(), req)
 	if err != nil {

@@ -142,14 +142,32 @@ func TestWhatIsRefused(t *testing.T) {
 // An item is removed when it is old, also when it was read in the meantime.
 func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b, _ := open(t, srv, func(s *deliveries.Store) { s.ItemKeep = 50 * day })
+		b, _ := open(t, srv, func(s *deliveries.Store) { s.ItemKeep = 5 * day })
 		send(t, b, message("u", "e", time.Now()))
-		natstest.Pass(30 * day)
+		natstest.Pass(3 * day)
 		check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)))
-		natstest.Pass(19 * day)
+		natstest.Pass(day)
 		check.ErrorIs(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), nil)
 		natstest.Pass(2 * day)
 		check.ErrorIs(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), inapp.ErrNotFound)
+	})
+}
+
+// An item goes at its own time, by default after 90 days, wherever it is marked in between.
+func TestItemsAreKeptUntilTheirTime(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, js := open(t, srv)
+		kept := func() time.Duration {
+			key := check.Must(contracts.InboxKey("CUSTOMER", "u", "e"))(t)
+			stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketInbox))(t)
+			stored := check.Must(stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketInbox+"."+key))(t)
+			return check.Must(time.ParseDuration(stored.Header.Get(jetstream.MsgTTLHeader)))(t)
+		}
+		send(t, b, message("u", "e", time.Now()))
+		check.Equal(t, kept(), 90*day)
+		natstest.Pass(day)
+		check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)))
+		check.Equal(t, kept(), 89*day)
 	})
 }
 

@@ -132,7 +132,7 @@ func TestADeadCaller(t *testing.T) {
 		runWithFixture(t, name, func(n *fixture) {
 			b := &provider{}
 			mode := func(c *deliver.Config) { c.AtMostOnce = test.once }
-			n.dead(b, test.at, 1, mode)
+			n.dieAt(b, test.at, 1, mode)
 			n.store()
 			n.startWorker(n.sender("b", b, profile{}, mode))
 			elapse(time.Minute)
@@ -216,7 +216,7 @@ func TestWhatTheUserWants(t *testing.T) {
 		runWithFixture(t, name, func(n *fixture) {
 			b := &provider{}
 			n.startWorker(n.sender("a", b, test.profile, maybeSilent(b, test.silent)))
-			n.store(func(row *contracts.Notification) { row.Priority = test.priority })
+			n.store(func(x *contracts.Notification) { x.Priority = test.priority })
 			elapse(time.Minute)
 			d := n.record()
 			check.That(t, d.State == test.state && d.Reason == test.reason, "%+v", d)
@@ -235,17 +235,17 @@ func TestWhatTheUserWants(t *testing.T) {
 func TestWhatThePlanKnows(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		b := n.startSending(profile{Addresses: map[string]string{"push": "old"}, Locale: "en"})
-		n.store(func(row *contracts.Notification) {
-			row.Locale = "he"
-			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Addresses: map[string]string{"push": "new"}}
+		n.store(func(notification *contracts.Notification) {
+			notification.Locale = "he"
+			notification.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Addresses: map[string]string{"push": "new"}}
 		})
 		elapse(time.Minute)
 		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "new" && b.sent[0].Locale == "he", "%+v", b.sent)
 	})
 	withFixture(t, func(n *fixture) {
 		n.startSending(profile{OptOut: map[string][]string{"c": {"*"}}})
-		n.store(func(row *contracts.Notification) {
-			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", TimeZone: "Asia/Tokyo"}
+		n.store(func(notification *contracts.Notification) {
+			notification.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", TimeZone: "Asia/Tokyo"}
 		})
 		elapse(time.Minute)
 		n.want(deliveries.Suppressed, "opt_out")
@@ -253,8 +253,8 @@ func TestWhatThePlanKnows(t *testing.T) {
 	for _, plan := range []time.Duration{-time.Hour, time.Hour} { // the later one counts
 		withFixture(t, func(n *fixture) {
 			n.startWorker(n.sender("a", &provider{}, profile{Mute: until(-plan)}))
-			n.store(func(row *contracts.Notification) {
-				row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Mute: until(plan)}
+			n.store(func(notification *contracts.Notification) {
+				notification.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Mute: until(plan)}
 			})
 			elapse(time.Minute)
 			n.want(deliveries.Suppressed, "muted")
@@ -266,7 +266,7 @@ func TestWhatThePlanKnows(t *testing.T) {
 func TestADeadLetteredNotificationHasAnEnd(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		n.startWorker(n.sender("a", &provider{}, profile{}))
-		check.OK(t, check.Err(n.js.Publish(n.Context(), "notify.send.push.CUSTOMER.u.e", []byte("no row"))))
+		check.OK(t, check.Err(n.js.Publish(n.Context(), "notify.send.push.CUSTOMER.u.e", []byte("no notification"))))
 		elapse(time.Minute)
 		n.want(deliveries.Failed, "exhausted")
 		check.Equal(t, n.deadLetters(), 1, "dead letters")
@@ -289,8 +289,8 @@ func TestAChannelThatPanics(t *testing.T) {
 func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 	for kind, want := range map[channel.Kind]int{channel.KindGone: 1, channel.KindBounced: 0, channel.KindRejected: 0} {
 		withFixture(t, func(n *fixture) {
-			o := userWith(contracts.MainEndpoint)
-			o.Addresses["email"], o.away = "x@example.com", errors.New("the store is away")
+			o := newFakeUser(contracts.MainEndpoint)
+			o.Addresses["email"], o.dropErr = "x@example.com", errors.New("the store is away")
 			n.store()
 			n.startWorker(n.sender("a", &provider{answer: fails(kind)}, profile{}, func(c *deliver.Config) { c.Profiles = o }))
 			elapse(1e9)
@@ -308,7 +308,7 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 func TestNothingIsSentToTheForgotten(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		b := n.startSending(profile{}, func(c *deliver.Config) {
-			c.Profiles = finds(func(string) (r contracts.Recipient, err error) {
+			c.Profiles = profileFunc(func(string) (r contracts.Recipient, err error) {
 				return r, fmt.Errorf("profile: %w", recipient.ErrForgotten)
 			})
 		})
@@ -469,7 +469,7 @@ func TestNoBackoffIsLong(t *testing.T) {
 // A notification that may try whether an endpoint is back, and does not call it after all, holds up no other notification.
 func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 	withFixture(t, func(n *fixture) {
-		known := n.healthStore()
+		known := n.healthStore(time.Hour)
 		for range 3 {
 			call := &health.Call{Address: "at u", Channel: "push", Slots: 100, Timeout: time.Second}
 			known.Admit(call)
@@ -482,7 +482,7 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 			overtakes := sync.OnceFunc(func() {
 				check.ErrorIs(t, n.deliveries.Put(n.Context(), theKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
 			})
-			c.Profiles = finds(func(user string) (contracts.Recipient, error) {
+			c.Profiles = profileFunc(func(user string) (contracts.Recipient, error) {
 				overtakes()
 				return addressOfUser(user)
 			})

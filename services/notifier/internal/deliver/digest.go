@@ -28,7 +28,7 @@ func (s *Sender) joinDigest(
 		}
 	}
 	for {
-		into := hold.DigestRow(&of, d.Until)
+		into := hold.DigestNotification(&of, d.Until)
 		joined, err := s.cfg.Digests.Join(ctx, into, &of)
 		if errors.Is(err, hold.ErrForeign) {
 			s.log(ctx, slog.LevelWarn, n, "an event is called like a digest", "digest", into.EventID, "error", err)
@@ -59,7 +59,7 @@ func (s *Sender) note(ctx context.Context, n *notification, d *deliveries.Delive
 	if err != nil { // this machine does not know the zone; UTC is better than no delivery
 		s.log(ctx, slog.LevelWarn, n, "the digest keeps to UTC", "error", err)
 	}
-	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, hold.DigestRow(of, end).EventID
+	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, hold.DigestNotification(of, end).EventID
 	if err := s.write(ctx, n, d); err != nil {
 		return err
 	}

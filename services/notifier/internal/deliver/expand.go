@@ -21,9 +21,9 @@ import (
 
 // The points that an expander passes, in order: between any two of them its process may die.
 const (
-	PointRow      = "expand.row"      // a notification was sent to the stream
-	PointRows     = "expand.rows"     // all notifications are stored
-	PointExpanded = "expand.expanded" // the event's record has the state expanded
+	PointNotificationStored = "expand.notification" // a notification was sent to the stream
+	PointAllStored          = "expand.stored"       // all notifications are stored
+	PointExpanded           = "expand.expanded"     // the event's record has the state expanded
 )
 
 // atOnce is the number of notifications of one plan that are stored or delivered at a time. Their writes share packets.
@@ -94,7 +94,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	if err != nil {
 		return stored, err
 	}
-	e.passed(PointRows)
+	e.passed(PointAllStored)
 	if err := e.reader.Expanded(ctx, p); err != nil {
 		return stored, err
 	}
@@ -134,7 +134,7 @@ func (x *expansion) run(ctx context.Context) (Stored, error) {
 		}
 		group.Go(func() error { return x.one(ctx, n, w) })
 		if w != nil {
-			x.passed(PointRow)
+			x.passed(PointNotificationStored)
 		}
 	}
 	err := group.Wait()
@@ -173,7 +173,7 @@ func (x *expansion) one(ctx context.Context, n contracts.Notification, w *kvreco
 		if w, err = x.encode(new(deliveries.Encoder), n); err != nil {
 			return err
 		}
-		x.passed(PointRow)
+		x.passed(PointNotificationStored)
 	}
 	switch _, err := x.rows.Put(ctx, *w); {
 	case errors.Is(err, kvrecord.ErrConflict):

@@ -111,20 +111,20 @@ func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 }
 
 // notifications returns the notifications of an event as they are stored, by subject.
-func (b *bench) rows(ctx context.Context, id string) (map[string]string, error) {
+func (b *bench) notifications(ctx context.Context, id string) (map[string]string, error) {
 	info, err := b.stream.Info(ctx, jetstream.WithSubjectFilter("notify.send.*.*.*."+id))
 	if err != nil {
 		return nil, err
 	}
-	rows := map[string]string{}
+	notifications := map[string]string{}
 	for subject := range info.State.Subjects {
 		msg, err := b.stream.GetLastMsgForSubject(ctx, subject)
 		if err != nil {
 			return nil, err
 		}
-		rows[subject] = string(msg.Data)
+		notifications[subject] = string(msg.Data)
 	}
-	return rows, nil
+	return notifications, nil
 }
 
 // changingDirectory is a directory that returns other users each time that it is asked, and remembers its answers.
@@ -184,7 +184,7 @@ func TestAnyOrderOfCrashesGivesTheNotificationsOfThePlan(t *testing.T) {
 				users = append(users, string(n.RecipientType)+"/"+n.UserID)
 			}
 		}
-		if diff := cmp.Diff(want, check.Must(b.rows(t.Context(), e.EventID))(t)); diff != "" {
+		if diff := cmp.Diff(want, check.Must(b.notifications(t.Context(), e.EventID))(t)); diff != "" {
 			r.Errorf("-notifications of the plan +notifications that are there\n%s", diff)
 		}
 		if !slices.ContainsFunc(c.answers, func(said []string) bool { return slices.Equal(said, users) }) ||
@@ -205,8 +205,8 @@ func TestANotificationSaysWhatItIs(t *testing.T) {
 	event, err := contracts.ParseCloudEvent(msg.Header, msg.Data)
 	check.That(t, err == nil && event.Type == "io.expediter.notification.requested.v1" && event.ID == "e.email.CUSTOMER.=dS8w",
 		"%+v: %v", event, err)
-	row, err := contracts.Decode[contracts.Notification](event.Data)
-	check.That(t, err == nil && row.UserID == "u/0", "%+v: %v", row, err)
+	notification, err := contracts.Decode[contracts.Notification](event.Data)
+	check.That(t, err == nil && notification.UserID == "u/0", "%+v: %v", notification, err)
 	check.Equal(t, msg.Header.Get(worker.HeaderID), event.ID, "the job")
 }
 
@@ -255,8 +255,8 @@ func TestANotificationThatIsNotTakenIsNotStored(t *testing.T) {
 	const labels = `messaging_destination_name="NOTIFICATIONS",messaging_operation_name="send",messaging_system="nats"} `
 	check.Contains(t, page.Body.String(), fmt.Sprint("messaging_client_sent_messages_total{", labels, first.New+stored.New, "\n"))
 	check.Contains(t, page.Body.String(), `messaging_client_sent_messages_total{error_type="error",`+labels+"1\n")
-	rows, err := b.rows(t.Context(), "e")
-	check.That(t, err == nil && len(rows) == 1000, "%d notifications: %v", len(rows), err)
+	notifications, err := b.notifications(t.Context(), "e")
+	check.That(t, err == nil && len(notifications) == 1000, "%d notifications: %v", len(notifications), err)
 }
 
 // An event that is cancelled while its notifications are being stored stays cancelled, and its plan is not expanded again.
@@ -265,7 +265,7 @@ func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 	b := newBench(t)
 	p := b.planned(t, 3)
 	expander := deliver.NewExpander(b.records, func(point string) {
-		if point == deliver.PointRows {
+		if point == deliver.PointAllStored {
 			check.ErrorIs(t, check.Err(b.reader.Cancel(t.Context(), "e")), nil)
 		}
 	})
@@ -301,7 +301,7 @@ func (b *fakeInbox) Deliver(_ context.Context, n contracts.Notification, _ json.
 func (b *bench) wantStored(t *testing.T, channel string, want int) {
 	t.Helper()
 	have := 0
-	for subject := range check.Must(b.rows(t.Context(), "e"))(t) {
+	for subject := range check.Must(b.notifications(t.Context(), "e"))(t) {
 		if strings.HasPrefix(subject, "notify.send."+channel+".") {
 			have++
 		}

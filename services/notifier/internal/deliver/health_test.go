@@ -73,15 +73,16 @@ func (d *failingProvider) count(address string) int {
 }
 
 // addressOfUser knows everybody: the user is the address.
-var addressOfUser finds = func(user string) (contracts.Recipient, error) {
+var addressOfUser profileFunc = func(user string) (contracts.Recipient, error) {
 	return contracts.Recipient{Addresses: map[string]string{"push": "at " + user}}, nil
 }
 
-// healthStore returns the health of endpoints as another process has it.
-func (n *fixture) healthStore() *health.Store {
+// healthStore returns the health of endpoints as another process has it. Each hour of fake time takes half a second of CPU: the store
+// reads all records every five seconds.
+func (n *fixture) healthStore(disableAfter time.Duration) *health.Store {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
-	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{DisableAfter: 5 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{DisableAfter: disableAfter, Logger: slog.New(slog.DiscardHandler)})
 	check.OK(n, err)
 	natstest.Background(n, b.Run)
 	return b
@@ -96,25 +97,25 @@ func (n *fixture) delivery(user, event string) *deliveries.Delivery {
 // are sent when it is back. Notifications to others go on in the meantime.
 func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 	withFixture(t, func(n *fixture) {
-		const rows = 12
+		const notifications = 12
 		d := &failingProvider{fails: map[string]channel.Kind{"at ada": channel.KindTimeout}}
 		s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
-			c.Channel, c.Health, c.Profiles = d, n.healthStore(), addressOfUser
+			c.Channel, c.Health, c.Profiles = d, n.healthStore(5*time.Hour), addressOfUser
 			c.Retries = []time.Duration{10 * time.Minute, time.Hour, time.Hour}
 		})
 		n.startWorker(s)
 		name := func(i int) string { return string(rune('a' + i)) }
-		for i := range rows {
+		for i := range notifications {
 			n.put(aNotification("down-"+name(i), "ada"))
 			elapse(2 * time.Second) // so that not all are called before one of them has failed
 		}
 		waiting := 0
-		for i := range rows {
+		for i := range notifications {
 			if got := n.delivery("ada", "down-"+name(i)); got.State == deliveries.Pending && got.Reason == deliveries.ReasonEndpointDown {
 				waiting++
 			}
 		}
-		if calls := d.count("at ada"); waiting < rows/2 || calls+waiting != rows {
+		if calls := d.count("at ada"); waiting < notifications/2 || calls+waiting != notifications {
 			t.Errorf("%d notifications wait, %d calls", waiting, calls)
 		}
 		n.put(aNotification("e", "bob"))
@@ -123,10 +124,10 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		elapse(time.Hour)
 		calls := d.count("at ada")
 		most := d.most["at ada"]
-		check.That(t, most == 1 && calls <= rows+30, "%d calls, %d at a time", calls, most)
+		check.That(t, most == 1 && calls <= notifications+30, "%d calls, %d at a time", calls, most)
 		d.set("", "")
 		elapse(4 * time.Hour)
-		for i := range rows {
+		for i := range notifications {
 			if got := n.delivery("ada", "down-"+name(i)); got.State != deliveries.Sent && got.Reason != deliveries.ReasonExhausted {
 				t.Errorf("notification %d is %s (%s) after %d attempts", i, got.State, got.Reason, len(got.Attempts))
 			}
@@ -134,7 +135,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		before := n.writes(contracts.BucketDeliveries)
 		n.put(aNotification("well", "ada"))
 		elapse(time.Minute)
-		check.Equal(t, n.delivery("ada", "well").State, deliveries.Sent, "it is back, and a row is")
+		check.Equal(t, n.delivery("ada", "well").State, deliveries.Sent, "it is back, and a notification is")
 		check.Equal(t, n.writes(contracts.BucketDeliveries)-before, 2, "writes of the attempt and its outcome")
 	})
 }
@@ -144,12 +145,13 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		d := &failingProvider{fails: map[string]channel.Kind{"at ada": channel.KindRejected}}
-		mine, others := n.healthStore(), n.healthStore()
+		const day = 12 * time.Minute // of this test: five of them are enough
+		mine, others := n.healthStore(5*day), n.healthStore(5*day)
 		n.startWorker(n.sender("a", nil, profile{}, func(c *deliver.Config) { c.Channel, c.Health, c.Profiles = d, mine, addressOfUser }))
-		rows := 0
+		notifications := 0
 		next := func() *deliveries.Delivery {
-			event := "e" + string(rune('a'+rows))
-			rows++
+			event := "e" + string(rune('a'+notifications))
+			notifications++
 			n.put(aNotification(event, "ada"))
 			elapse(time.Minute)
 			return n.delivery("ada", event)
@@ -162,7 +164,6 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 			}
 			return list
 		}
-		const day = time.Hour // of this test: five of them are enough
 		next()
 		check.Equal(t, state(others), "failing", "after a failure")
 		elapse(4 * day)
@@ -172,10 +173,10 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		d.set("at ada", channel.KindRejected)
 		elapse(2 * day)
 		next() // long after the first failure, but that one is forgotten
-		elapse(5*day - 10*time.Minute)
+		elapse(5*day - 5*time.Minute)
 		next()
 		check.Equal(t, state(others), "failing", "before the time is over")
-		elapse(20 * time.Minute)
+		elapse(10 * time.Minute)
 		next()
 		check.Equal(t, state(others), "disabled", "after that time")
 		calls := d.count("at ada")
@@ -201,16 +202,16 @@ func TestAUserWhoNamesAnAddressOfAnotherDisablesIt(t *testing.T) {
 	for _, kind := range []channel.Kind{channel.KindRejected, channel.KindTimeout} {
 		runWithFixture(t, string(kind), func(n *fixture) {
 			d := &failingProvider{fails: map[string]channel.Kind{"mallory": kind}, byUser: true}
-			shared := finds(func(string) (contracts.Recipient, error) {
+			shared := profileFunc(func(string) (contracts.Recipient, error) {
 				return contracts.Recipient{Addresses: map[string]string{"push": "the shared address"}}, nil
 			})
 			n.startWorker(n.sender("a", nil, profile{}, func(c *deliver.Config) {
-				c.Channel, c.Health, c.Profiles, c.Retries = d, n.healthStore(), shared, []time.Duration{time.Minute, time.Minute}
+				c.Channel, c.Health, c.Profiles, c.Retries = d, n.healthStore(time.Hour), shared, []time.Duration{time.Minute, time.Minute}
 			}))
 			days := func(from string) {
 				for i := range 14 {
 					n.put(aNotification(fmt.Sprint(from, i), "mallory"))
-					elapse(30 * time.Minute)
+					elapse(6 * time.Minute)
 				}
 			}
 			days("bad")
@@ -224,7 +225,7 @@ func TestAUserWhoNamesAnAddressOfAnotherDisablesIt(t *testing.T) {
 			days("worse")
 			calls := d.count("the shared address")
 			n.put(aNotification("late", "ada"))
-			elapse(time.Hour)
+			elapse(10 * time.Minute)
 			check.Equal(t, n.delivery("ada", "late").Reason, deliveries.ReasonEndpointDisabled, "a notification to ada is")
 			check.Equal(t, d.count("the shared address"), calls, "calls")
 		})
@@ -232,7 +233,7 @@ func TestAUserWhoNamesAnAddressOfAnotherDisablesIt(t *testing.T) {
 }
 
 // siteOfUser has a failingProvider behind a name, where none answers, and one for everybody else.
-var siteOfUser finds = func(user string) (contracts.Recipient, error) {
+var siteOfUser profileFunc = func(user string) (contracts.Recipient, error) {
 	address := "https://" + user + ".example/hook"
 	if strings.HasPrefix(user, "tenant") {
 		address = "https://one.example/" + user
@@ -273,9 +274,9 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 		"new, and fewer than slots": {hang: func(i int) string { return fmt.Sprint("dead-", i%60) }},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
-			const rows, well, timeout = 300, 50, 15 * time.Second
+			const notifications, well, timeout = 300, 50, 15 * time.Second
 			s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
-				c.Channel, c.Health, c.Profiles, c.Slots, c.Timeout = hangingProvider{test.late}, n.healthStore(), siteOfUser, 100, timeout
+				c.Channel, c.Health, c.Profiles, c.Slots, c.Timeout = hangingProvider{test.late}, n.healthStore(time.Hour), siteOfUser, 100, timeout
 				c.Retries = []time.Duration{24 * time.Hour}
 			})
 			n.startWorker(s) // has 100 slots
@@ -283,11 +284,11 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 				if round == 0 && !test.twice {
 					continue
 				}
-				for i := range rows {
+				for i := range notifications {
 					n.put(aNotification(fmt.Sprint("hang-", round, "-", i), test.hang(i)))
 				}
 				if round == 0 {
-					elapse(time.Hour)
+					elapse(6 * time.Minute)
 				}
 			}
 			elapse(time.Second)

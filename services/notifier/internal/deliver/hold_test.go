@@ -36,11 +36,11 @@ func (g *cancellations) set(events ...string) {
 	g.events = events
 }
 
-func (g *cancellations) Covers(_ context.Context, row *contracts.Notification, sure bool) (bool, error) {
+func (g *cancellations) Covers(_ context.Context, notification *contracts.Notification, sure bool) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sure = append(g.sure, sure)
-	return slices.Contains(g.events, row.EventID), nil
+	return slices.Contains(g.events, notification.EventID), nil
 }
 
 func (g *cancellations) For(context.Context, contracts.RecipientType, string) (func(hold.Mark) bool, error) {
@@ -74,7 +74,7 @@ func TestANotificationThatIsCancelled(t *testing.T) {
 				cancelled.set("e")
 			}
 			n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
-			n.store(func(row *contracts.Notification) { row.NotBefore = time.Now().Add(test.ahead) })
+			n.store(func(x *contracts.Notification) { x.NotBefore = time.Now().Add(test.ahead) })
 			elapse(time.Second)
 			cancelled.set("e")
 			elapse(10 * time.Minute)
@@ -107,7 +107,7 @@ func TestACancelledEventIsNotInADigest(t *testing.T) {
 			var all []string
 			for i := range test.events {
 				all = append(all, fmt.Sprint("e", i))
-				n.storeEvent(all[i], hourly)
+				n.storeEvent(all[i], digestHourly)
 				elapse(time.Second)
 			}
 			cancelled.set(all[test.from:test.to]...)
@@ -183,17 +183,21 @@ func TestAReplayWaitsForItsRecord(t *testing.T) {
 	})
 }
 
-// hourly is a notification whose digest is delivered each hour.
-func hourly(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 60} }
+// digestHourly is a notification whose digest is delivered each hour.
+func digestHourly(notification *contracts.Notification) {
+	notification.Digest = &contracts.Digest{Every: 60}
+}
 
-// often is a notification whose digest is delivered every two minutes.
-func often(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 2} }
+// digestEveryTwoMinutes is a notification whose digest is delivered every two minutes.
+func digestEveryTwoMinutes(notification *contracts.Notification) {
+	notification.Digest = &contracts.Digest{Every: 2}
+}
 
 // storeEvent stores a notification of an event.
 func (n *fixture) storeEvent(event string, mutate ...func(*contracts.Notification)) {
 	n.Helper()
-	n.put(aNotification(event, "u", append([]func(*contracts.Notification){ofC, func(row *contracts.Notification) {
-		row.Payload, row.Template = json.RawMessage(fmt.Sprintf("{%q:%q}", "of", event)), "x"
+	n.put(aNotification(event, "u", append([]func(*contracts.Notification){withCategory, func(notification *contracts.Notification) {
+		notification.Payload, notification.Template = json.RawMessage(fmt.Sprintf("{%q:%q}", "of", event)), "x"
 	}}, mutate...)...))
 }
 
@@ -223,15 +227,15 @@ func events(m channel.Message) []string {
 func TestADigestTellsItsWindow(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		b := n.startSending(profile{Addresses: map[string]string{"push": "tel 7"}})
-		n.storeEvent("e1", hourly)
+		n.storeEvent("e1", digestHourly)
 		elapse(10 * time.Minute)
-		n.storeEvent("e2", hourly, func(row *contracts.Notification) { row.Locale = "he" })
-		n.storeEvent("now", hourly, func(row *contracts.Notification) { row.Priority = channel.UrgencyCritical })
+		n.storeEvent("e2", digestHourly, func(x *contracts.Notification) { x.Locale = "he" })
+		n.storeEvent("now", digestHourly, func(x *contracts.Notification) { x.Priority = channel.UrgencyCritical })
 		elapse(10 * time.Minute)
 		check.Require(t, len(b.sent) == 1 && b.sent[0].EventID == "now", "before the end of the window: %+v", b.sent)
 		elapse(time.Hour)
-		n.storeEvent("e3", hourly) // 01:20
-		elapse(2 * time.Hour)
+		n.storeEvent("e3", digestHourly) // 01:20
+		elapse(65 * time.Minute)
 		check.Require(t, len(b.sent) == 3, "%+v", b.sent)
 		many, one := b.sent[1], b.sent[2]
 		if diff := strings.Join(events(many), ","); diff != "e1,e2" || many.Template != "c.digest" || many.Locale != "he" ||
@@ -258,10 +262,10 @@ func TestALargeDigest(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		b := n.startSending(profile{})
 		for i := range 130 {
-			n.storeEvent(fmt.Sprint("e", i), hourly)
+			n.storeEvent(fmt.Sprint("e", i), digestHourly)
 		}
-		n.storeEvent("large", hourly, func(row *contracts.Notification) { row.Payload, row.Category = nil, "other" })
-		elapse(2 * time.Hour)
+		n.storeEvent("large", digestHourly, func(x *contracts.Notification) { x.Payload, x.Category = nil, "other" })
+		elapse(65 * time.Minute)
 		check.Require(t, len(b.sent) == 2, "%d messages", len(b.sent))
 		for _, m := range b.sent {
 			if m.Category == "other" {
@@ -277,9 +281,9 @@ func TestALargeDigest(t *testing.T) {
 func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		b := n.startSending(profile{})
-		n.storeEvent("digest:c:2000-01-01T01:00:00Z", func(row *contracts.Notification) { row.EventType = channel.EventTypeDigest })
-		n.storeEvent("e1", hourly)
-		n.storeEvent("e2", hourly)
+		n.storeEvent("digest:c:2000-01-01T01:00:00Z", func(x *contracts.Notification) { x.EventType = channel.EventTypeDigest })
+		n.storeEvent("e1", digestHourly)
+		n.storeEvent("e2", digestHourly)
 		elapse(3 * time.Hour)
 		check.That(t, len(b.sent) == 2 && b.at[1].Equal(start.Add(2*time.Hour)) && len(events(b.sent[1])) == 2, "%s: %+v", b.at, b.sent)
 	})
@@ -291,12 +295,12 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		b := &provider{}
 		s := n.sender("a", b, profile{})
 		n.startWorker(s)
-		n.storeEvent("e1", hourly)
+		n.storeEvent("e1", digestHourly)
 		elapse(time.Minute)
 		subject := check.Must(contracts.NotifySendSubject("push", "CUSTOMER", "u", "digest:c:2000-01-01T01:00:00Z"))(n)
-		row := check.Must(n.rows.Get(n.Context(), subject))(n)
-		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}))
-		n.storeEvent("e2", hourly)
+		notification := check.Must(n.notifications.Get(n.Context(), subject))(n)
+		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: notification.Data, Subject: subject}))
+		n.storeEvent("e2", digestHourly)
 		elapse(3 * time.Hour)
 		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
 			"%s: %+v", b.at, b.sent)
@@ -329,9 +333,9 @@ func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 				}
 			}
 		}))
-		n.storeEvent("e1", hourly)
+		n.storeEvent("e1", digestHourly)
 		elapse(time.Until(late))
-		n.storeEvent("e2", hourly)
+		n.storeEvent("e2", digestHourly)
 		elapse(3 * time.Hour)
 		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
 			"%s: %+v", b.at, b.sent)
@@ -383,17 +387,17 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 				b := slow(3*time.Second, accepts) // a worker that dies on the way into a digest comes back while it is being delivered
 				n.startWorker(n.sender("a", b, profile{}, dies))
 				want := []string{"e1", "e2", "e3", "e4", "e5", "e6", "e7"}
-				n.storeEvent("e1", often)
+				n.storeEvent("e1", digestEveryTwoMinutes)
 				elapse(time.Minute)
-				n.storeEvent("e2", often)
+				n.storeEvent("e2", digestEveryTwoMinutes)
 				elapse(time.Minute - 500*time.Millisecond) // a worker that dies now comes back in the next window
-				n.storeEvent("e3", often)
-				n.storeEvent("e4", often)
+				n.storeEvent("e3", digestEveryTwoMinutes)
+				n.storeEvent("e4", digestEveryTwoMinutes)
 				elapse(2 * time.Minute)
-				n.storeEvent("e5", often)
-				n.storeEvent("e6", often)
+				n.storeEvent("e5", digestEveryTwoMinutes)
+				n.storeEvent("e6", digestEveryTwoMinutes)
 				elapse(2 * time.Minute)
-				n.storeEvent("e7", often)
+				n.storeEvent("e7", digestEveryTwoMinutes)
 				elapse(10 * time.Minute)
 				n.audit(b, want)
 				check.That(t, left.Load() <= 0, "nobody died: the point is to be passed %d times more", left.Load())
@@ -409,7 +413,7 @@ func TestDigestsUnderChaos(t *testing.T) {
 		for i := range 40 {
 			event := fmt.Sprint("e", i)
 			want = append(want, event)
-			n.storeEvent(event, often)
+			n.storeEvent(event, digestEveryTwoMinutes)
 			elapse(time.Duration(chance(20_000)) * time.Millisecond)
 		}
 		calm()
@@ -454,8 +458,10 @@ func underChaos(
 	}
 }
 
-// few is a notification of which a user gets three a minute.
-func few(row *contracts.Notification) { row.Throttle = &contracts.Throttle{Limit: 3, Per: 60} }
+// threePerMinute is a notification of which a user gets three a minute.
+func threePerMinute(notification *contracts.Notification) {
+	notification.Throttle = &contracts.Throttle{Limit: 3, Per: 60}
+}
 
 // most is how many different messages were sent in the fullest stretch of time.
 func (b *provider) most(per time.Duration) int {
@@ -476,11 +482,11 @@ func TestAThrottlePutsOff(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		b := n.startSending(profile{})
 		for i := range 8 {
-			n.storeEvent(fmt.Sprint("e", i), few)
+			n.storeEvent(fmt.Sprint("e", i), threePerMinute)
 			elapse(time.Second)
 		}
-		n.storeEvent("urgent", few, func(row *contracts.Notification) { row.Priority = channel.UrgencyCritical })
-		n.storeEvent("other", few, func(row *contracts.Notification) { row.Category = "d" })
+		n.storeEvent("urgent", threePerMinute, func(x *contracts.Notification) { x.Priority = channel.UrgencyCritical })
+		n.storeEvent("other", threePerMinute, func(x *contracts.Notification) { x.Category = "d" })
 		elapse(time.Second)
 		d, err := n.deliveries.Get(n.Context(), "e4.push.CUSTOMER.u")
 		if want := start.Add(time.Minute + time.Second); err != nil || d.State != deliveries.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
@@ -505,8 +511,8 @@ func TestAThrottleSuppresses(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		b := n.startSending(profile{})
 		for i := range 5 {
-			n.storeEvent(fmt.Sprint("e", i), func(row *contracts.Notification) {
-				row.Throttle = &contracts.Throttle{Limit: 3, Per: 60, Suppress: true}
+			n.storeEvent(fmt.Sprint("e", i), func(notification *contracts.Notification) {
+				notification.Throttle = &contracts.Throttle{Limit: 3, Per: 60, Suppress: true}
 			})
 			elapse(time.Second)
 		}
@@ -527,10 +533,10 @@ func TestARetryIsCountedOnce(t *testing.T) {
 			return channel.Receipt{}, nil
 		}}
 		n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = slices.Repeat([]time.Duration{time.Second}, 9) }))
-		n.storeEvent("e0", few)
+		n.storeEvent("e0", threePerMinute)
 		elapse(20 * time.Second)
-		n.storeEvent("e1", few)
-		n.storeEvent("e2", few)
+		n.storeEvent("e1", threePerMinute)
+		n.storeEvent("e2", threePerMinute)
 		elapse(20 * time.Second)
 		check.Equal(t, len(b.sent), 8, "calls in less than a minute")
 	})
@@ -541,7 +547,7 @@ func TestARetryIsCountedOnce(t *testing.T) {
 func TestAThrottleHoldsUnderChaos(t *testing.T) {
 	underChaos(t, time.Second, 10, asIs, func(n *fixture, b *provider, chance func(int) int, calm func()) {
 		for i := range 40 {
-			n.storeEvent(fmt.Sprint("e", i), few)
+			n.storeEvent(fmt.Sprint("e", i), threePerMinute)
 			if i >= 20 {
 				elapse(time.Duration(chance(30_000)) * time.Millisecond)
 			}
@@ -578,7 +584,7 @@ func TestANotificationWaitsForItsTime(t *testing.T) {
 			begun := time.Now()
 			b := &provider{}
 			n.startWorker(n.sender("a", b, test.profile, maybeSilent(b, test.silent)))
-			n.store(func(row *contracts.Notification) { row.NotBefore, row.Priority = begun.Add(test.ahead), test.priority })
+			n.store(func(x *contracts.Notification) { x.NotBefore, x.Priority = begun.Add(test.ahead), test.priority })
 			elapse(time.Minute)
 			if test.at > 0 {
 				n.want(deliveries.Deferred, "not_before")
@@ -597,28 +603,28 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 	alone := func(*contracts.Notification) {}
 	for name, test := range map[string]struct {
 		wishes map[string]string
-		row    func(*contracts.Notification)
+		mutate func(*contracts.Notification)
 		silent bool
 		at     []time.Duration // since midnight
 	}{
 		"none by the rule":  {map[string]string{"c": "30m"}, alone, false, []time.Duration{30 * time.Minute}},
-		"other by the rule": {map[string]string{"c": "00:10,09:00"}, hourly, false, []time.Duration{10 * time.Minute}},
-		"off":               {map[string]string{"c": "off", "*": "30m"}, hourly, false, []time.Duration{0, 0}},
+		"other by the rule": {map[string]string{"c": "00:10,09:00"}, digestHourly, false, []time.Duration{10 * time.Minute}},
+		"off":               {map[string]string{"c": "off", "*": "30m"}, digestHourly, false, []time.Duration{0, 0}},
 		"every category":    {map[string]string{"*": "30m", "d": "off"}, alone, false, []time.Duration{30 * time.Minute}},
 		"another category":  {map[string]string{"d": "30m"}, alone, false, []time.Duration{0, 0}},
-		"no category":       {map[string]string{"": "off", "*": "30m"}, func(row *contracts.Notification) { row.Category = "" }, false, []time.Duration{30 * time.Minute}},
-		"critical":          {map[string]string{"c": "30m"}, func(row *contracts.Notification) { row.Priority = channel.UrgencyCritical }, false, []time.Duration{0, 0}},
+		"no category":       {map[string]string{"": "off", "*": "30m"}, func(x *contracts.Notification) { x.Category = "" }, false, []time.Duration{30 * time.Minute}},
+		"critical":          {map[string]string{"c": "30m"}, func(x *contracts.Notification) { x.Priority = channel.UrgencyCritical }, false, []time.Duration{0, 0}},
 		"inbox":             {map[string]string{"c": "30m"}, alone, true, []time.Duration{0, 0}},
-		"inbox by the rule": {map[string]string{"c": "30m"}, hourly, true, []time.Duration{30 * time.Minute}},
-		"in front":          {map[string]string{"c": "30m"}, func(row *contracts.Notification) { row.Fallback = []string{"x"} }, false, []time.Duration{0, 0}},
-		"behind":            {map[string]string{"c": "30m"}, func(row *contracts.Notification) { row.FallbackOf = "x" }, false, []time.Duration{0, 0}},
-		"unreadable":        {map[string]string{"c": "now and then"}, hourly, false, []time.Duration{time.Hour}},
+		"inbox by the rule": {map[string]string{"c": "30m"}, digestHourly, true, []time.Duration{30 * time.Minute}},
+		"in front":          {map[string]string{"c": "30m"}, func(x *contracts.Notification) { x.Fallback = []string{"x"} }, false, []time.Duration{0, 0}},
+		"behind":            {map[string]string{"c": "30m"}, func(x *contracts.Notification) { x.FallbackOf = "x" }, false, []time.Duration{0, 0}},
+		"unreadable":        {map[string]string{"c": "now and then"}, digestHourly, false, []time.Duration{time.Hour}},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
 			b := &provider{}
 			n.startWorker(n.sender("a", b, profile{Digest: test.wishes}, maybeSilent(b, test.silent)))
 			for _, event := range []string{"e1", "e2"} {
-				n.storeEvent(event, test.row)
+				n.storeEvent(event, test.mutate)
 			}
 			elapse(70 * time.Minute)
 			var at []time.Duration
@@ -635,23 +641,23 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 	for _, point := range []string{deliver.PointNoted, deliver.PointJoined} {
 		runWithFixture(t, "off at "+point, func(n *fixture) {
-			n.dead(&provider{}, point, 1, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
+			n.dieAt(&provider{}, point, 1, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
 			b := &provider{}
-			n.store(func(row *contracts.Notification) { row.Category = "" })
+			n.store(func(x *contracts.Notification) { x.Category = "" })
 			n.startWorker(n.sender("a", b, profile{Digest: map[string]string{"*": "off"}}))
-			elapse(2 * time.Hour)
+			elapse(65 * time.Minute)
 			check.That(t, len(b.sent) == 1 && b.at[0].Equal(start.Add(time.Hour)), "%v %+v", b.at, b.sent)
 			n.want(deliveries.Suppressed, "digest")
 		})
 	}
 	runWithFixture(t, "off, and the digest is sent", func(n *fixture) {
-		n.dead(&provider{}, deliver.PointNoted, 1, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
+		n.dieAt(&provider{}, deliver.PointNoted, 1, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
 		b := &provider{}
-		n.storeEvent("e2", func(row *contracts.Notification) { row.Category, row.Template = "", "" })
+		n.storeEvent("e2", func(x *contracts.Notification) { x.Category, x.Template = "", "" })
 		stop := n.startWorker(n.sender("a", b, profile{Digest: map[string]string{"*": "1h"}}))
-		elapse(2 * time.Hour)
+		elapse(65 * time.Minute)
 		stop()
-		n.store(func(row *contracts.Notification) { row.Category = "" })
+		n.store(func(x *contracts.Notification) { x.Category = "" })
 		n.startWorker(n.sender("a", b, profile{Digest: map[string]string{"*": "off"}}))
 		elapse(time.Minute)
 		check.That(t, len(b.sent) == 2, "%+v", b.sent)
@@ -660,39 +666,39 @@ func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 	})
 	runWithFixture(t, "tried", func(n *fixture) {
 		b := &provider{}
-		n.dead(b, deliver.PointSent, 1)
+		n.dieAt(b, deliver.PointSent, 1)
 		n.store()
 		n.startWorker(n.sender("a", b, profile{Digest: map[string]string{"*": "1h"}}))
-		elapse(2 * time.Hour)
+		elapse(65 * time.Minute)
 		n.want(deliveries.Sent, "", "unknown", "sent")
 	})
 }
 
 // Quiet hours hold a digest and throttled notifications back until their end, as the user has them by then. It is midnight.
 func TestQuietHoursHoldAllBack(t *testing.T) {
-	short, night := &contracts.QuietHours{From: "23:00", To: "00:20"}, &contracts.QuietHours{From: "23:00", To: "02:30"}
+	short, night := &contracts.QuietHours{From: "23:00", To: "00:20"}, &contracts.QuietHours{From: "23:00", To: "01:20"}
 	for name, test := range map[string]struct {
-		row        func(*contracts.Notification)
+		mutate     func(*contracts.Notification)
 		was, is    *contracts.QuietHours // before and after ten minutes
 		deliveries []time.Duration       // since midnight
 	}{
-		"digest":             {hourly, night, night, []time.Duration{150 * time.Minute}},
-		"throttled":          {few, short, short, []time.Duration{20 * time.Minute, 20 * time.Minute, 20 * time.Minute, 21 * time.Minute}},
-		"less, in the midst": {ofC, night, short, slices.Repeat([]time.Duration{150 * time.Minute}, 4)}, // as they were promised
-		"more, in the midst": {ofC, short, night, slices.Repeat([]time.Duration{150 * time.Minute}, 4)},
+		"digest":             {digestHourly, night, night, []time.Duration{80 * time.Minute}},
+		"throttled":          {threePerMinute, short, short, []time.Duration{20 * time.Minute, 20 * time.Minute, 20 * time.Minute, 21 * time.Minute}},
+		"less, in the midst": {withCategory, night, short, slices.Repeat([]time.Duration{80 * time.Minute}, 4)}, // as they were promised
+		"more, in the midst": {withCategory, short, night, slices.Repeat([]time.Duration{80 * time.Minute}, 4)},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
-			o := userWith("main")
+			o := newFakeUser("main")
 			o.QuietHours = test.was
 			b := n.startSending(profile{}, o.config)
 			for i := range 4 {
-				n.storeEvent(fmt.Sprint("e", i), test.row)
+				n.storeEvent(fmt.Sprint("e", i), test.mutate)
 			}
 			elapse(10 * time.Minute)
 			o.mu.Lock()
 			o.QuietHours = test.is
 			o.mu.Unlock()
-			elapse(3 * time.Hour)
+			elapse(75 * time.Minute)
 			var got []time.Duration
 			for _, at := range b.at {
 				got = append(got, at.Sub(start).Truncate(time.Second))

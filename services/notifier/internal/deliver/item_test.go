@@ -60,7 +60,7 @@ func (n *fixture) writes(bucket string) int {
 const itemKey = "e.inapp.CUSTOMER.u"
 
 func (n *fixture) itemJob(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
-	return n.job(delivered, append([]func(*contracts.Notification){ofC, func(row *contracts.Notification) { row.Channel = "inapp" }}, mutate...)...)
+	return n.job(delivered, append([]func(*contracts.Notification){withCategory, func(x *contracts.Notification) { x.Channel = "inapp" }}, mutate...)...)
 }
 
 // planned is that notification as the expander has it.
@@ -140,7 +140,7 @@ func TestAnItemThatIsRemoved(t *testing.T) {
 func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 	var cancelled cancellations
 	cancelled.set("e")
-	falls := func(row *contracts.Notification) { row.Fallback = []string{"push"} }
+	falls := func(x *contracts.Notification) { x.Fallback = []string{"push"} }
 	for name, then := range map[string]struct {
 		wants  profile
 		mutate func(*deliver.Config)
@@ -160,7 +160,7 @@ func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 					bring()
 				}
 				next := n.sender("b", &provider{}, profile{}, into, then.mutate, func(c *deliver.Config) {
-					c.Profiles = finds(func(string) (contracts.Recipient, error) {
+					c.Profiles = profileFunc(func(string) (contracts.Recipient, error) {
 						bring()
 						return contracts.Recipient(then.wants), then.fails
 					})
@@ -187,12 +187,12 @@ type during struct {
 	do func()
 }
 
-func (d *during) Covers(ctx context.Context, row *contracts.Notification, sure bool) (bool, error) {
+func (d *during) Covers(ctx context.Context, notification *contracts.Notification, sure bool) (bool, error) {
 	if d.Cancellations == nil {
 		return false, nil
 	}
 	d.do()
-	return d.Cancellations.Covers(ctx, row, sure)
+	return d.Cancellations.Covers(ctx, notification, sure)
 }
 
 // Of a notification that is delivered and cancelled at the same time by many, all learn the same, and lists have its item or do not.
@@ -202,16 +202,16 @@ func TestAnItemIsCancelledOrThere(t *testing.T) {
 		s := n.sender("a", &provider{}, profile{}, into)
 		for i := range 50 {
 			event := fmt.Sprint("e", i)
-			row := n.planned(func(row *contracts.Notification) { row.EventID = event })
-			key := check.Must(keys.Of(&row))(n)
+			notification := n.planned(func(x *contracts.Notification) { x.EventID = event })
+			key := check.Must(keys.Of(&notification))(n)
 			var all sync.WaitGroup
 			for j := range 4 {
 				all.Go(func() {
 					if j%2 == 0 {
-						check.OK(n, check.Err(s.Deliver(n.Context(), row, nil)))
+						check.OK(n, check.Err(s.Deliver(n.Context(), notification, nil)))
 						return
 					}
-					check.OK(n, s.Work(n.Context(), n.itemJob(1, func(row *contracts.Notification) { row.EventID = event })))
+					check.OK(n, s.Work(n.Context(), n.itemJob(1, func(x *contracts.Notification) { x.EventID = event })))
 				})
 				all.Go(func() {
 					d := &deliveries.Delivery{State: deliveries.Suppressed, Reason: deliveries.ReasonCancelled}
@@ -235,7 +235,7 @@ func TestAnItemThatIsPutOff(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		box, into := n.box()
 		s := n.sender("a", &provider{}, profile{}, into)
-		later := func(row *contracts.Notification) { row.NotBefore = start.Add(time.Hour) }
+		later := func(x *contracts.Notification) { x.NotBefore = start.Add(time.Hour) }
 		check.Equal(n, snoozed(s.Work(n.Context(), n.itemJob(1, later))), time.Hour, "deferred for")
 		n.wantItem(1, deliveries.Deferred, deliveries.ReasonNotBefore)
 		page := check.Must(box.Page(n.Context(), "", "u", inapp.ListOptions{}))(n)
@@ -255,7 +255,7 @@ func TestAnItemThatIsRefused(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		_, into := n.box()
 		s := n.sender("a", &provider{}, profile{}, into)
-		bad := func(row *contracts.Notification) { row.Payload = []byte(`"` + strings.Repeat("x", 2<<20) + `"`) }
+		bad := func(x *contracts.Notification) { x.Payload = []byte(`"` + strings.Repeat("x", 2<<20) + `"`) }
 		outcome, err := s.Deliver(n.Context(), n.planned(bad), nil)
 		check.That(n, outcome == deliver.Held && err == nil, "%v, %v", outcome, err)
 		check.That(n, s.Work(n.Context(), n.itemJob(1, bad)) != nil, "it did not fail")
@@ -293,10 +293,10 @@ func TestANotificationIsDeliveredAtOnce(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		box, into := n.box()
 		s := n.sender("a", &provider{}, profile{}, into)
-		row := n.planned()
-		check.That(n, s.Immediate(&row), "it is not immediate")
+		notification := n.planned()
+		check.That(n, s.Immediate(&notification), "it is not immediate")
 		for _, want := range []deliver.Outcome{deliver.Sent, deliver.Known} {
-			check.Equal(n, check.Must(s.Deliver(n.Context(), row, []byte(`{"of":"event"}`)))(n), want)
+			check.Equal(n, check.Must(s.Deliver(n.Context(), notification, []byte(`{"of":"event"}`)))(n), want)
 		}
 		check.Equal(n, string(check.Must(box.Get(n.Context(), "CUSTOMER", "u", "e"))(n).Payload), `{"of":"event"}`, "the payload")
 		check.That(n, n.wantItem(1, deliveries.Delivered, "", "sent").AtOnce, "a stream should have it")
@@ -319,8 +319,8 @@ func TestNotificationsThatAreNotImmediate(t *testing.T) {
 			"not before":  func(r *contracts.Notification) { r.NotBefore = time.Now() },
 			"unread":      func(r *contracts.Notification) { r.Unread = true },
 		} {
-			row := n.planned(mutate)
-			check.That(n, !s.Immediate(&row), "%s: it is immediate", name)
+			notification := n.planned(mutate)
+			check.That(n, !s.Immediate(&notification), "%s: it is immediate", name)
 		}
 	})
 }
@@ -375,7 +375,7 @@ func TestDigestsInTheInbox(t *testing.T) {
 				box, into := n.box()
 				s := n.sender("a", &provider{}, profile{}, into)
 				for _, event := range events {
-					check.OK(n, s.Work(n.Context(), n.itemJob(1, hourly, func(r *contracts.Notification) { r.EventID = event })))
+					check.OK(n, s.Work(n.Context(), n.itemJob(1, digestHourly, func(r *contracts.Notification) { r.EventID = event })))
 				}
 				elapse(time.Hour)
 				whole := func(delivered int) *worker.Job[contracts.Notification] {

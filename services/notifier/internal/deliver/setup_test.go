@@ -71,15 +71,15 @@ func (profile) Drop(context.Context, contracts.RecipientType, string, string, st
 	return false, nil
 }
 
-// finds is a directory that is asked for a user.
-type finds func(user string) (contracts.Recipient, error)
+// profileFunc is a directory that is asked for a user.
+type profileFunc func(user string) (contracts.Recipient, error)
 
-func (f finds) Get(_ context.Context, _ contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
+func (f profileFunc) Get(_ context.Context, _ contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
 	r, err := f(user)
 	return r, err == nil, err
 }
 
-func (finds) Drop(context.Context, contracts.RecipientType, string, string, string) (bool, error) {
+func (profileFunc) Drop(context.Context, contracts.RecipientType, string, string, string) (bool, error) {
 	return false, nil
 }
 
@@ -87,12 +87,12 @@ func (finds) Drop(context.Context, contracts.RecipientType, string, string, stri
 type fixture struct {
 	*testing.T
 
-	deliveries *deliveries.Store
-	digs       *hold.Digests
-	js         jetstream.JetStream
-	srv        *natsrun.Server
-	thro       *hold.Throttles
-	rows       *kvrecord.Stream
+	deliveries    *deliveries.Store
+	digests       *hold.Digests
+	js            jetstream.JetStream
+	srv           *natsrun.Server
+	throttles     *hold.Throttles
+	notifications *kvrecord.Stream
 }
 
 const theKey = "e.push.CUSTOMER.u"
@@ -109,45 +109,47 @@ func withFixture(t *testing.T, f func(n *fixture)) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		js, records := recordtest.Open(t, srv)
 		f(&fixture{
-			T: t, deliveries: deliveries.New(records), digs: hold.NewDigests(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
-			thro: hold.NewThrottles(records),
+			T: t, deliveries: deliveries.New(records), digests: hold.NewDigests(records), js: js,
+			notifications: records.Stream(contracts.StreamNotifications), srv: srv,
+			throttles: hold.NewThrottles(records),
 		})
 	})
 }
 
 // aNotification is a notification of an event for a user.
 func aNotification(event, user string, mutate ...func(*contracts.Notification)) contracts.Notification {
-	row := contracts.Notification{
+	notification := contracts.Notification{
 		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "push", EventType: "X", CreatedAt: time.Now().UTC(),
 	}
 	for _, m := range mutate {
-		m(&row)
+		m(&notification)
 	}
-	return row
+	return notification
 }
 
 // put stores a notification.
-func (n *fixture) put(row contracts.Notification) {
+func (n *fixture) put(notification contracts.Notification) {
 	n.Helper()
-	data := check.Must(contracts.Encode(row))(n)
-	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(keys.Send(&row))(n), data)))
+	data := check.Must(contracts.Encode(notification))(n)
+	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(keys.Send(&notification))(n), data)))
 }
 
 // store stores the notification.
 func (n *fixture) store(mutate ...func(*contracts.Notification)) {
 	n.Helper()
-	n.put(aNotification("e", "u", append([]func(*contracts.Notification){ofC}, mutate...)...))
+	n.put(aNotification("e", "u", append([]func(*contracts.Notification){withCategory}, mutate...)...))
 }
 
-// ofC is a notification of the category c.
-func ofC(row *contracts.Notification) { row.Category = "c" }
+// withCategory is a notification of the category c.
+func withCategory(notification *contracts.Notification) { notification.Category = "c" }
 
 func (n *fixture) sender(name string, b *provider, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
 	cfg := deliver.Config{
 		Cancelled: &cancellations{}, Paused: func(string) bool { return false }, Preferences: func(contracts.RecipientType, string) string { return "" },
 		Read:    func(context.Context, *contracts.Notification) (bool, error) { return false, nil },
-		Channel: b, Digests: n.digs, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p, Notifications: n.rows, Throttles: n.thro, Worker: name,
+		Channel: b, Digests: n.digests, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p,
+		Notifications: n.notifications, Throttles: n.throttles, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {
@@ -180,8 +182,8 @@ func (n *fixture) startSending(p profile, mutate ...func(*deliver.Config)) *prov
 	return b
 }
 
-// dead leaves the notification as a process leaves it that dies at a point when it is delivered for the n-th time.
-func (n *fixture) dead(b *provider, at string, delivered int, mutate ...func(*deliver.Config)) {
+// dieAt leaves the notification as a process leaves it that dies at a point when it is delivered for the n-th time.
+func (n *fixture) dieAt(b *provider, at string, delivered int, mutate ...func(*deliver.Config)) {
 	n.Helper()
 	type killed struct{}
 	s := n.sender("dead", b, profile{}, append(mutate, func(c *deliver.Config) {

@@ -21,17 +21,17 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// userOf is a directory of one user with several ids, which may change.
-type userOf struct {
+// fakeUser is a directory of one user with several ids, which may change.
+type fakeUser struct {
 	profile
 
 	mu      sync.Mutex
 	dropped []string
-	away    error // of the store, when an address is dropped
+	dropErr error // of the store, when an address is dropped
 }
 
-func userWith(ids ...string) *userOf {
-	o := &userOf{profile: profile{Addresses: map[string]string{}, Endpoints: map[string]map[string]contracts.Endpoint{"push": {}}}}
+func newFakeUser(ids ...string) *fakeUser {
+	o := &fakeUser{profile: profile{Addresses: map[string]string{}, Endpoints: map[string]map[string]contracts.Endpoint{"push": {}}}}
 	for _, id := range ids {
 		o.set(id, contracts.Endpoint{Address: "tel " + id})
 	}
@@ -39,7 +39,7 @@ func userWith(ids ...string) *userOf {
 }
 
 // set puts an address there, "" for none.
-func (o *userOf) set(id string, e contracts.Endpoint) {
+func (o *fakeUser) set(id string, e contracts.Endpoint) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if id == contracts.MainEndpoint {
@@ -48,7 +48,7 @@ func (o *userOf) set(id string, e contracts.Endpoint) {
 	o.Endpoints["push"][id] = e
 }
 
-func (o *userOf) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
+func (o *fakeUser) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := contracts.Recipient(o.profile)
@@ -58,17 +58,17 @@ func (o *userOf) Get(context.Context, contracts.RecipientType, string) (contract
 	return r, true, nil
 }
 
-func (o *userOf) Drop(_ context.Context, kind contracts.RecipientType, user, name, address string) (bool, error) {
+func (o *fakeUser) Drop(_ context.Context, kind contracts.RecipientType, user, name, address string) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dropped = append(o.dropped, fmt.Sprint(kind, " ", user, " ", name, " ", address))
-	return true, o.away
+	return true, o.dropErr
 }
 
-func (o *userOf) config(c *deliver.Config) { c.Profiles = o }
+func (o *fakeUser) config(c *deliver.Config) { c.Profiles = o }
 
-// calls are the calls, as "<address> <state of its notification>", in order of addresses. No two notifications have an id in common.
-func (n *fixture) calls(b *provider, ids ...string) string {
+// callsAndStates are the callsAndStates, as "<address> <state of its notification>", in order of addresses. No two notifications have an id in common.
+func (n *fixture) callsAndStates(b *provider, ids ...string) string {
 	n.Helper()
 	var all []string
 	known := map[string]string{}
@@ -97,26 +97,26 @@ func (n *fixture) ofAddress(id string) *deliveries.Delivery {
 func TestANotificationIsSplit(t *testing.T) {
 	off := contracts.Endpoint{Address: "tel off", Disabled: true}
 	for name, test := range map[string]struct {
-		of     *userOf
+		of     *fakeUser
 		set    map[string]contracts.Endpoint
 		state  deliveries.State
 		reason string
 		want   string
 		writes int
 	}{
-		"one":             {userWith("main"), nil, deliveries.Sent, "", "tel main", 2},
-		"another":         {userWith("a"), nil, deliveries.Sent, "", "tel a", 2},
-		"one is disabled": {userWith("main"), map[string]contracts.Endpoint{"off": off}, deliveries.Sent, "", "tel main", 2},
-		"all":             {userWith("main", "a"), nil, deliveries.Split, "", "tel a, tel main", 5},
+		"one":             {newFakeUser("main"), nil, deliveries.Sent, "", "tel main", 2},
+		"another":         {newFakeUser("a"), nil, deliveries.Sent, "", "tel a", 2},
+		"one is disabled": {newFakeUser("main"), map[string]contracts.Endpoint{"off": off}, deliveries.Sent, "", "tel main", 2},
+		"all":             {newFakeUser("main", "a"), nil, deliveries.Split, "", "tel a, tel main", 5},
 		"some": {
-			userWith("a", "b"),
+			newFakeUser("a", "b"),
 			map[string]contracts.Endpoint{"off": off, "c": {Address: "c", Events: []string{"Y"}}, "d": {Address: "d", Events: []string{"Y", "*"}}},
 			deliveries.Split, "", "d, tel a, tel b", 7,
 		},
-		"none takes it":    {userWith(), map[string]contracts.Endpoint{"c": {Address: "c", Events: []string{"Y"}}}, deliveries.Suppressed, "no_address", "", 1},
-		"all are disabled": {userWith(), map[string]contracts.Endpoint{"off": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
-		"main is disabled": {userWith(), map[string]contracts.Endpoint{"main": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
-		"settings of none": {userWith(), map[string]contracts.Endpoint{"main": {Name: "none"}}, deliveries.Suppressed, "no_address", "", 1},
+		"none takes it":    {newFakeUser(), map[string]contracts.Endpoint{"c": {Address: "c", Events: []string{"Y"}}}, deliveries.Suppressed, "no_address", "", 1},
+		"all are disabled": {newFakeUser(), map[string]contracts.Endpoint{"off": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
+		"main is disabled": {newFakeUser(), map[string]contracts.Endpoint{"main": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
+		"settings of none": {newFakeUser(), map[string]contracts.Endpoint{"main": {Name: "none"}}, deliveries.Suppressed, "no_address", "", 1},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
 			for id, e := range test.set {
@@ -127,7 +127,7 @@ func TestANotificationIsSplit(t *testing.T) {
 			elapse(time.Second)
 			check.Equal(n, string(n.record().State)+" "+n.record().Reason, string(test.state)+" "+test.reason, "state")
 			check.Equal(n, n.writes(contracts.BucketDeliveries), test.writes, "writes")
-			check.Equal(n, n.calls(b), test.want, "calls")
+			check.Equal(n, n.callsAndStates(b), test.want, "calls")
 		})
 	}
 }
@@ -137,15 +137,15 @@ func TestANotificationIsSplit(t *testing.T) {
 func TestACrashInASplit(t *testing.T) {
 	for _, point := range []string{deliver.PointSplit, deliver.PointSpread} {
 		runWithFixture(t, point, func(n *fixture) {
-			o := userWith("main", "a", "b")
+			o := newFakeUser("main", "a", "b")
 			n.store()
-			n.dead(&provider{}, point, 1, o.config)
+			n.dieAt(&provider{}, point, 1, o.config)
 			o.set("late", contracts.Endpoint{Address: "tel late"})
 			o.set("b", contracts.Endpoint{})
 			o.Digest = map[string]string{contracts.Anything: "4h"}
 			b := n.startSending(profile{}, o.config)
 			elapse(time.Minute)
-			check.Equal(n, n.calls(b, "a", "b"), "tel a, tel main, a is sent , b is suppressed no_address", "calls")
+			check.Equal(n, n.callsAndStates(b, "a", "b"), "tel a, tel main, a is sent , b is suppressed no_address", "calls")
 			check.Equal(n, strings.Join(n.record().Addresses, " "), "a b main", "addresses")
 		})
 	}
@@ -154,22 +154,22 @@ func TestACrashInASplit(t *testing.T) {
 // A notification that was tried stays with its address, which knows it by its id, until that is gone.
 func TestATriedNotificationIsNotSplit(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(o *userOf)
+		change func(o *fakeUser)
 		want   string
 		state  deliveries.State
 	}{
-		"one more": {func(o *userOf) { o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel a", deliveries.Sent},
-		"main":     {func(o *userOf) { o.set("main", contracts.Endpoint{Address: "tel main"}) }, "tel a, tel a", deliveries.Sent},
-		"another":  {func(o *userOf) { o.set("a", contracts.Endpoint{}); o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel b", deliveries.Split},
-		"others for it": {func(o *userOf) {
+		"one more": {func(o *fakeUser) { o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel a", deliveries.Sent},
+		"main":     {func(o *fakeUser) { o.set("main", contracts.Endpoint{Address: "tel main"}) }, "tel a, tel a", deliveries.Sent},
+		"another":  {func(o *fakeUser) { o.set("a", contracts.Endpoint{}); o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel b", deliveries.Split},
+		"others for it": {func(o *fakeUser) {
 			o.set("a", contracts.Endpoint{})
 			o.set("b", contracts.Endpoint{Address: "tel b"})
 			o.set("c", contracts.Endpoint{Address: "tel c"})
 		}, "tel a, tel b, tel c", deliveries.Split},
-		"disabled": {func(o *userOf) { o.set("a", contracts.Endpoint{Address: "tel a", Disabled: true}) }, "tel a", deliveries.Suppressed},
+		"disabled": {func(o *fakeUser) { o.set("a", contracts.Endpoint{Address: "tel a", Disabled: true}) }, "tel a", deliveries.Suppressed},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
-			o, b := userWith("a"), &provider{}
+			o, b := newFakeUser("a"), &provider{}
 			b.answer = func(ctx context.Context, call int) (channel.Receipt, error) {
 				if call == 1 {
 					test.change(o)
@@ -180,7 +180,7 @@ func TestATriedNotificationIsNotSplit(t *testing.T) {
 			n.startWorker(n.sender("a", b, profile{}, o.config))
 			n.store()
 			elapse(time.Hour)
-			check.Equal(n, n.calls(b), test.want, "calls")
+			check.Equal(n, n.callsAndStates(b), test.want, "calls")
 			check.Equal(n, n.record().State, test.state, "state")
 		})
 	}
@@ -190,17 +190,17 @@ func TestATriedNotificationIsNotSplit(t *testing.T) {
 func TestAnAddressLeavesBetweenTries(t *testing.T) {
 	for reason, e := range map[string]contracts.Endpoint{"no_address": {}, "endpoint_disabled": {Address: "tel a", Disabled: true}} {
 		runWithFixture(t, reason, func(n *fixture) {
-			o := userWith("main", "a")
+			o := newFakeUser("main", "a")
 			b := &provider{answer: fails(channel.KindUnavailable)}
 			n.startWorker(n.sender("a", b, profile{}, o.config))
-			n.store(inOrder)
+			n.store(withFallbacks)
 			elapse(time.Second)
 			o.set("a", e)
 			b.mu.Lock()
 			b.answer = nil
 			b.mu.Unlock()
 			elapse(time.Hour)
-			check.Equal(n, n.calls(b, "a", "main"), "tel a, tel main, tel main, a is suppressed "+reason+", main is sent ", "calls")
+			check.Equal(n, n.callsAndStates(b, "a", "main"), "tel a, tel main, tel main, a is suppressed "+reason+", main is sent ", "calls")
 			check.Equal(n, len(n.followers()), 0, "notifications of the next channel")
 		})
 	}
@@ -210,7 +210,7 @@ func TestAnAddressLeavesBetweenTries(t *testing.T) {
 // addresses from nobody.
 func TestALateCallerOfASplitNotification(t *testing.T) {
 	withFixture(t, func(n *fixture) {
-		o := userWith("a")
+		o := newFakeUser("a")
 		b := &provider{answer: func(_ context.Context, call int) (channel.Receipt, error) {
 			if call == 1 {
 				elapse(time.Minute) // whatever its context says
@@ -223,12 +223,12 @@ func TestALateCallerOfASplitNotification(t *testing.T) {
 			o.set(id, e)
 		}
 		n.store()
-		n.dead(b, deliver.PointSplit, 2, o.config)
+		n.dieAt(b, deliver.PointSplit, 2, o.config)
 		check.ErrorIs(n, <-done, nil)
 		check.Equal(n, n.record().State, deliveries.Sent, "state")
 		n.startWorker(n.sender("next", b, profile{}, o.config))
 		elapse(time.Minute)
-		check.Equal(n, n.calls(b, "b", "c"), "tel a, tel b, tel c, b is sent , c is sent ", "calls")
+		check.Equal(n, n.callsAndStates(b, "b", "c"), "tel a, tel b, tel c, b is sent , c is sent ", "calls")
 	})
 }
 
@@ -238,17 +238,17 @@ func TestASplitNotificationKeepsTheRules(t *testing.T) {
 	runWithFixture(t, "cancelled", func(n *fixture) {
 		var cancelled cancellations
 		b := &provider{answer: fails(channel.KindUnavailable)}
-		n.startWorker(n.sender("a", b, profile{}, userWith("main", "a").config, func(c *deliver.Config) { c.Cancelled = &cancelled }))
-		n.store(inOrder)
+		n.startWorker(n.sender("a", b, profile{}, newFakeUser("main", "a").config, func(c *deliver.Config) { c.Cancelled = &cancelled }))
+		n.store(withFallbacks)
 		elapse(time.Second)
 		cancelled.set("e")
 		elapse(time.Hour)
-		check.Equal(n, n.calls(b, "a", "main"), "tel a, tel main, a is suppressed cancelled, main is suppressed cancelled", "calls")
+		check.Equal(n, n.callsAndStates(b, "a", "main"), "tel a, tel main, a is suppressed cancelled, main is suppressed cancelled", "calls")
 		check.That(n, !slices.Contains(cancelled.sure[1:], false), "they relied on what the process had heard: %v", cancelled.sure)
 		check.Equal(n, len(n.followers()), 0, "notifications of the next channel")
 	})
 	runWithFixture(t, "gone", func(n *fixture) {
-		o, b := userWith("main", "a"), &provider{}
+		o, b := newFakeUser("main", "a"), &provider{}
 		b.answer = func(ctx context.Context, call int) (channel.Receipt, error) {
 			if b.sent[call-1].Address == "tel a" {
 				return fails(channel.KindGone)(ctx, call)
@@ -259,13 +259,13 @@ func TestASplitNotificationKeepsTheRules(t *testing.T) {
 		n.store()
 		elapse(time.Minute)
 		check.Equal(n, strings.Join(o.dropped, ","), "CUSTOMER u push tel a", "dropped")
-		check.Equal(n, n.calls(b, "a", "main"), "tel a, tel main, a is bounced gone, main is sent ", "calls")
+		check.Equal(n, n.callsAndStates(b, "a", "main"), "tel a, tel main, a is bounced gone, main is sent ", "calls")
 	})
 	runWithFixture(t, "throttled", func(n *fixture) {
 		b := &provider{}
-		n.startWorker(n.sender("a", b, profile{}, userWith("main", "a", "b").config))
+		n.startWorker(n.sender("a", b, profile{}, newFakeUser("main", "a", "b").config))
 		for i := range 4 {
-			n.storeEvent(fmt.Sprint("e", i), few)
+			n.storeEvent(fmt.Sprint("e", i), threePerMinute)
 		}
 		elapse(time.Second)
 		check.Equal(n, len(b.sent), 9, "calls")
@@ -273,7 +273,7 @@ func TestASplitNotificationKeepsTheRules(t *testing.T) {
 		check.Equal(n, len(b.sent), 12, "calls later")
 	})
 	runWithFixture(t, "quiet hours and opt-out", func(n *fixture) {
-		o, b := userWith("main", "a"), &provider{}
+		o, b := newFakeUser("main", "a"), &provider{}
 		o.QuietHours = &contracts.QuietHours{From: "23:00", To: "01:00"}
 		n.startWorker(n.sender("a", b, profile{}, o.config))
 		n.store()
@@ -284,11 +284,11 @@ func TestASplitNotificationKeepsTheRules(t *testing.T) {
 		check.Equal(n, len(b.sent), 2, "calls")
 	})
 	runWithFixture(t, "digest", func(n *fixture) {
-		b := n.startSending(profile{}, userWith("main", "a").config)
-		n.storeEvent("e1", hourly)
-		n.storeEvent("e2", hourly)
-		elapse(2 * time.Hour)
-		check.Equal(n, n.calls(b), "tel a, tel main", "calls")
+		b := n.startSending(profile{}, newFakeUser("main", "a").config)
+		n.storeEvent("e1", digestHourly)
+		n.storeEvent("e2", digestHourly)
+		elapse(65 * time.Minute)
+		check.Equal(n, n.callsAndStates(b), "tel a, tel main", "calls")
 		for _, m := range b.sent {
 			check.Equal(n, strings.Join(events(m), ","), "e1,e2", "events")
 		}
@@ -299,14 +299,14 @@ func TestASplitNotificationKeepsTheRules(t *testing.T) {
 // next channel gets a notification when no address has the message, and only then.
 func TestWorkersThatDieLoseNoAddress(t *testing.T) {
 	for outcome, followers := range map[string]int{"sent": 0, "rejected": 1} {
-		underChaos(t, time.Second, 3, userWith("main", "a", "b").config, func(n *fixture, b *provider, _ func(int) int, calm func()) {
+		underChaos(t, time.Second, 3, newFakeUser("main", "a", "b").config, func(n *fixture, b *provider, _ func(int) int, calm func()) {
 			if outcome == "rejected" {
 				b.answer = fails(channel.KindRejected)
 			}
-			n.store(inOrder)
+			n.store(withFallbacks)
 			elapse(time.Minute)
 			calm()
-			elapse(2 * time.Hour)
+			elapse(20 * time.Minute)
 			for _, id := range []string{"main", "a", "b"} {
 				attempts := n.ofAddress(id).Attempts
 				for i, a := range attempts {
@@ -331,13 +331,15 @@ func (n *fixture) followers() []contracts.Notification {
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Subject != "notify.send.email.CUSTOMER.u.e" {
 			continue
 		}
-		row := check.Must(contracts.Decode[contracts.Notification](msg.Data))(n)
-		found = append(found, row)
+		notification := check.Must(contracts.Decode[contracts.Notification](msg.Data))(n)
+		found = append(found, notification)
 	}
 	return found
 }
 
-func inOrder(row *contracts.Notification) { row.Fallback = []string{"email", "sms"} }
+func withFallbacks(notification *contracts.Notification) {
+	notification.Fallback = []string{"email", "sms"}
+}
 
 // A notification that ends without the user being notified is followed by one on the next channel, which has the rest of the order; no
 // other is.
@@ -369,16 +371,17 @@ func TestANotificationIsFollowedByTheNextChannel(t *testing.T) {
 					test.mutate(c)
 				}
 			}))
-			n.store(inOrder)
+			n.store(withFallbacks)
 			elapse(time.Minute)
-			rows := n.followers()
+			notifications := n.followers()
 			if !test.follows {
-				check.That(t, len(rows) == 0 && n.record().FellBackTo == "", "%+v", rows)
+				check.That(t, len(notifications) == 0 && n.record().FellBackTo == "", "%+v", notifications)
 				return
 			}
-			check.That(t, len(rows) == 1 && rows[0].Channel == "email" && len(rows[0].Fallback) == 1 && rows[0].Fallback[0] == "sms" &&
-				rows[0].FallbackOf == "push" && rows[0].Payload == nil && n.record().FellBackTo == "email" && n.deadLetters() == test.deadLetters,
-				"%+v, %+v, %d dead letters", rows, n.record(), n.deadLetters())
+			check.Require(t, len(notifications) == 1, "%+v", notifications)
+			next := notifications[0]
+			check.That(t, next.Channel == "email" && slices.Equal(next.Fallback, []string{"sms"}) && next.FallbackOf == "push" && next.Payload == nil &&
+				n.record().FellBackTo == "email" && n.deadLetters() == test.deadLetters, "%+v, %+v, %d dead letters", next, n.record(), n.deadLetters())
 		})
 	}
 }
@@ -387,18 +390,18 @@ func TestANotificationIsFollowedByTheNextChannel(t *testing.T) {
 func TestANotificationIsGivenUpInTime(t *testing.T) {
 	withFixture(t, func(n *fixture) {
 		n.startWorker(n.sender("a", &provider{answer: fails(channel.KindUnavailable)}, profile{}))
-		n.store(inOrder, func(row *contracts.Notification) { row.FallbackAfter = 600 })
+		n.store(withFallbacks, func(x *contracts.Notification) { x.FallbackAfter = 600 })
 		elapse(9 * time.Minute)
 		check.Equal(t, len(n.followers()), 0, "result")
 		elapse(2 * time.Minute)
 		n.want(deliveries.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
-		rows := n.followers()
-		check.That(t, len(rows) == 1 && rows[0].FallbackAfter == 600 && n.deadLetters() == 0, "%+v", rows)
+		notifications := n.followers()
+		check.That(t, len(notifications) == 1 && notifications[0].FallbackAfter == 600 && n.deadLetters() == 0, "%+v", notifications)
 	})
 }
 
 // poison kills the process that asks for a user.
-var poison finds = func(string) (contracts.Recipient, error) { panic("the process died") }
+var poison profileFunc = func(string) (contracts.Recipient, error) { panic("the process died") }
 
 // A notification that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
 // when the last of them dies on the way.
@@ -407,11 +410,11 @@ func TestADeadLetteredNotificationIsFollowed(t *testing.T) {
 		runWithFixture(t, point, func(n *fixture) {
 			dies, _ := diesAt(point, 1)
 			n.startWorker(n.sender("a", &provider{}, profile{}, dies, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
-			n.store(inOrder)
+			n.store(withFallbacks)
 			elapse(30 * time.Minute)
 			n.want(deliveries.Failed, "exhausted")
-			if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "email" || n.deadLetters() != 1 {
-				t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.deadLetters())
+			if notifications := n.followers(); len(notifications) != 1 || n.record().FellBackTo != "email" || n.deadLetters() != 1 {
+				t.Errorf("%+v, %+v, %d dead letters", notifications, n.record(), n.deadLetters())
 			}
 		})
 	}
@@ -429,15 +432,15 @@ func TestADeathBetweenTheEndAndTheNextNotification(t *testing.T) {
 	}{
 		"refused":    {addressOfUser, []string{deliver.PointRecorded, deliver.PointEnded, deliver.PointFollowed}, "failed rejected", 1},
 		"unreadable": {unreadable, []string{deliver.PointEnded, deliver.PointFollowed}, "failed recipient", 0},
-		"several":    {userWith("main", "a"), []string{deliver.PointRecorded, deliver.PointUnheard, deliver.PointEnded, deliver.PointFollowed}, "split ", 2},
+		"several":    {newFakeUser("main", "a"), []string{deliver.PointRecorded, deliver.PointUnheard, deliver.PointEnded, deliver.PointFollowed}, "split ", 2},
 	} {
 		for _, point := range test.points {
 			runWithFixture(t, name+" "+point, func(n *fixture) {
 				b := &provider{answer: fails(channel.KindRejected)}
 				dies, left := diesAt(point, 1)
 				n.startWorker(n.sender("a", b, profile{}, dies, func(c *deliver.Config) { c.Profiles = test.of }))
-				n.store(inOrder)
-				elapse(time.Hour)
+				n.store(withFallbacks)
+				elapse(10 * time.Minute)
 				d := n.record()
 				check.Equal(n, string(d.State)+" "+d.Reason+" "+d.FellBackTo, test.ends+" email", "the notification")
 				check.That(n, (d.Detail != "") == (d.Reason == deliveries.ReasonRecipient), "%+v", d)
@@ -449,7 +452,7 @@ func TestADeathBetweenTheEndAndTheNextNotification(t *testing.T) {
 }
 
 // unreadable is a directory whose record of a user has a mistake.
-var unreadable finds = func(string) (contracts.Recipient, error) {
+var unreadable profileFunc = func(string) (contracts.Recipient, error) {
 	return contracts.Recipient{}, &recipient.Error{Permanent: true}
 }
 
@@ -464,7 +467,7 @@ func TestAnEventThatIsReadBetweenTries(t *testing.T) {
 				return len(b.sent) > 0, nil
 			}
 		}))
-		n.store(func(row *contracts.Notification) { row.Unread = true })
+		n.store(func(x *contracts.Notification) { x.Unread = true })
 		elapse(time.Hour)
 		n.want(deliveries.Suppressed, "read", "unavailable")
 	})
@@ -485,7 +488,7 @@ func TestFallbackOfASplitNotification(t *testing.T) {
 			}
 			var both sync.WaitGroup
 			both.Add(2)
-			n.startWorker(n.sender("a", b, profile{}, userWith("main", "a").config, func(c *deliver.Config) {
+			n.startWorker(n.sender("a", b, profile{}, newFakeUser("main", "a").config, func(c *deliver.Config) {
 				c.Passed = func(at string) {
 					if at == deliver.PointUnheard && reached == "" { // both have ended before either knows of the other
 						both.Done()
@@ -493,12 +496,12 @@ func TestFallbackOfASplitNotification(t *testing.T) {
 					}
 				}
 			}))
-			n.store(inOrder)
-			elapse(time.Hour)
-			rows := n.followers()
-			check.Require(n, len(rows) == want && n.ofAddress("a").FellBackTo == "", "%+v, %+v", rows, n.ofAddress("a"))
+			n.store(withFallbacks)
+			elapse(10 * time.Minute)
+			notifications := n.followers()
+			check.Require(n, len(notifications) == want && n.ofAddress("a").FellBackTo == "", "%+v, %+v", notifications, n.ofAddress("a"))
 			if want == 1 {
-				check.That(n, rows[0].Address == "" && rows[0].FallbackOf == "push", "%+v", rows[0])
+				check.That(n, notifications[0].Address == "" && notifications[0].FallbackOf == "push", "%+v", notifications[0])
 			}
 			check.Equal(n, n.record().FellBackTo, map[int]string{1: "email"}[want], "the next channel")
 		})
@@ -515,15 +518,15 @@ func TestAReplayedAddressKeepsTheNextChannelOut(t *testing.T) {
 			}
 			return fails(channel.KindRejected)(ctx, call)
 		}
-		n.startWorker(n.sender("a", b, profile{}, userWith("main", "a").config))
-		n.store(inOrder)
+		n.startWorker(n.sender("a", b, profile{}, newFakeUser("main", "a").config))
+		n.store(withFallbacks)
 		elapse(time.Second)
 		d := n.ofAddress("a")
 		check.Equal(n, d.State, deliveries.Failed, "state")
 		d.State = deliveries.Sent
 		check.OK(n, n.deliveries.Put(n.Context(), "e.push./a.CUSTOMER.u", d))
 		elapse(time.Minute)
-		check.Equal(n, n.calls(&provider{}, "a", "main"), "a is sent rejected, main is failed rejected", "states")
+		check.Equal(n, n.callsAndStates(&provider{}, "a", "main"), "a is sent rejected, main is failed rejected", "states")
 		check.Equal(n, len(n.followers()), 0, "notifications of the next channel")
 	})
 }
@@ -531,13 +534,13 @@ func TestAReplayedAddressKeepsTheNextChannelOut(t *testing.T) {
 // The dead letter of an address's notification is followed as its end is.
 func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 	withFixture(t, func(n *fixture) {
-		o := userWith("main", "a")
-		n.store(inOrder)
-		n.dead(&provider{}, deliver.PointSplit, 1, o.config)
-		check.OK(n, n.sender("spreads", &provider{}, profile{}, o.config).Work(n.Context(), n.job(2, inOrder)))
+		o := newFakeUser("main", "a")
+		n.store(withFallbacks)
+		n.dieAt(&provider{}, deliver.PointSplit, 1, o.config)
+		check.OK(n, n.sender("spreads", &provider{}, profile{}, o.config).Work(n.Context(), n.job(2, withFallbacks)))
 		n.startWorker(n.sender("a", &provider{}, profile{}, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
 		elapse(30 * time.Minute)
-		check.Equal(n, n.calls(&provider{}, "a", "main"), "a is failed exhausted, main is failed exhausted", "states")
+		check.Equal(n, n.callsAndStates(&provider{}, "a", "main"), "a is failed exhausted, main is failed exhausted", "states")
 		check.Equal(n, len(n.followers()), 1, "notifications of the next channel")
 	})
 }

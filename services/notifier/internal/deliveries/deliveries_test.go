@@ -20,10 +20,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A record outlives its notification, which may be sent again as long as it is there, and is not kept for ever.
-func TestRecordsOutliveTheirRows(t *testing.T) {
+func TestRecordsOutliveTheirNotifications(t *testing.T) {
 	t.Parallel()
 	js, records := recordtest.Open(t, natstest.Server(t))
-	rows := check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t)
+	notifications := check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t)
 	bucket := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 	store := deliveries.New(records)
 	d := &deliveries.Delivery{}
@@ -31,9 +31,9 @@ func TestRecordsOutliveTheirRows(t *testing.T) {
 		d.State = s
 		check.OK(t, store.Put(t.Context(), "key", d))
 		stored := check.Must(bucket.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+".key"))(t)
-		age := rows.CachedInfo().Config.MaxAge
+		age := notifications.CachedInfo().Config.MaxAge
 		ttl, err := time.ParseDuration(stored.Header.Get(jetstream.MsgTTLHeader))
-		check.That(t, err == nil && ttl > age && ttl <= 2*age, "%s: kept for %s, %v, when rows are kept for %s", s, ttl, err, age)
+		check.That(t, err == nil && ttl > age && ttl <= 2*age, "%s: kept for %s, %v, when notifications are kept for %s", s, ttl, err, age)
 	}
 }
 

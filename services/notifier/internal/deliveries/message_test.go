@@ -33,7 +33,7 @@ func TestNotificationsAreEncodedAsContractsDo(t *testing.T) {
 			}},
 		}
 		var e Encoder
-		for range rapid.IntRange(1, 20).Draw(r, "rows") {
+		for range rapid.IntRange(1, 20).Draw(r, "notifications") {
 			entry := contracts.Recipient{
 				RecipientType: rapid.SampledFrom([]contracts.RecipientType{"CUSTOMER", "ADMIN"}).Draw(r, "kind"), UserID: id.Draw(r, "user"),
 				Locale: rapid.SampledFrom([]string{"", "it", "de", "no locale"}).Draw(r, "locale"),
@@ -41,9 +41,9 @@ func TestNotificationsAreEncodedAsContractsDo(t *testing.T) {
 			if rapid.Bool().Draw(r, "profile") {
 				entry.Addresses = map[string]string{"email": "ada@example.com"}
 			}
-			row := p.Notification(entry, rapid.SampledFrom([]string{"inapp", "email"}).Draw(r, "channel"))
-			want, wantErr := contracts.Encode(row)
-			got, err := e.encode(row)
+			notification := p.Notification(entry, rapid.SampledFrom([]string{"inapp", "email"}).Draw(r, "channel"))
+			want, wantErr := contracts.Encode(notification)
+			got, err := e.encode(notification)
 			if (err == nil) != (wantErr == nil) || !bytes.Equal(got, want) {
 				r.Fatalf("%s, %v: want %s, %v", got, err, want, wantErr)
 			}
@@ -56,18 +56,18 @@ func TestNotificationsAreEncodedAsContractsDo(t *testing.T) {
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
 	const known = 21
-	check.Equal(t, reflect.TypeFor[contracts.Notification]().NumField(), known, "fields of a row")
+	check.Equal(t, reflect.TypeFor[contracts.Notification]().NumField(), known, "fields of a notification")
 }
 
 func TestFramesAreBounded(t *testing.T) {
 	t.Parallel()
 	var e Encoder
 	for i := range 2 * maxFrames {
-		row := contracts.Notification{
+		notification := contracts.Notification{
 			EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "inapp", EventType: "X", Locale: "l" + string(rune('A'+i%26)) + string(rune('A'+i/26)),
 			CreatedAt: time.Unix(1, 0),
 		}
-		check.OK(t, check.Err(e.encode(row)))
+		check.OK(t, check.Err(e.encode(notification)))
 	}
 	check.Equal(t, len(e.frames), maxFrames, "frames")
 }
@@ -88,7 +88,7 @@ func TestNotificationsAreDecodedAsContractsDo(t *testing.T) {
 			`{"event_id":"%[1]s","user_id":"%[2]s"`,
 		}).Draw(r, "shape")
 		var d Decoder
-		for range rapid.IntRange(1, 20).Draw(r, "rows") {
+		for range rapid.IntRange(1, 20).Draw(r, "notifications") {
 			event := rapid.SampledFrom([]string{"e", "e", "e", "f", `e\"`, `e","user_id":"u1`, ""}).Draw(r, "event")
 			user := rapid.SampledFrom([]string{"u1", "u2", "u3", "", `u\u0031`, `u"`, `u1","user_id":"u2`, "a b"}).Draw(r, "user")
 			data := fmt.Appendf(nil, shape, event, user)
@@ -107,20 +107,20 @@ func TestNotificationsOfAPlanHaveOneFrame(t *testing.T) {
 	t.Parallel()
 	var e Encoder
 	var d Decoder
-	row := contracts.Notification{
+	notification := contracts.Notification{
 		EventID: "e", RecipientType: "CUSTOMER", Channel: "inapp", EventType: "X", CreatedAt: time.Unix(1, 0).UTC(),
 		Payload: json.RawMessage(`{"a":1}`),
 	}
-	header := check.Must(Header(row.CreatedAt))(t)
+	header := check.Must(Header(notification.CreatedAt))(t)
 	for event := range maxFrames + 1 {
-		row.EventID = fmt.Sprint("e", event)
+		notification.EventID = fmt.Sprint("e", event)
 		e = Encoder{}
 		for user := range 3 {
-			row.UserID = fmt.Sprint("u", user)
-			msg := check.Must(e.Write(row, header))(t)
+			notification.UserID = fmt.Sprint("u", user)
+			msg := check.Must(e.Write(notification, header))(t)
 			var got contracts.Notification
 			check.OK(t, d.DecodeArgs(nil, msg.Data, &got))
-			check.Equal(t, got, row)
+			check.Equal(t, got, notification)
 		}
 		check.Equal(t, len(d.frames), event%maxFrames+1, "frames")
 	}

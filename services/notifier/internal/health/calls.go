@@ -3,12 +3,12 @@ package health
 import (
 	"net/netip"
 	"net/url"
-	"regexp"
 	"sync"
 	"time"
 
 	"golang.org/x/net/publicsuffix"
 
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
@@ -329,7 +329,7 @@ func missed(failure *channel.Error) bool {
 }
 
 // location matches the URL in an address, which may be JSON.
-var location = regexp.MustCompile(`https?://[^\s"\\]+`)
+var location = lazyregexp.New(`https?://[^\s"\\]+`)
 
 // site returns the site of an endpoint, by its address: the registered domain, or host and port.
 func site(address string) string {

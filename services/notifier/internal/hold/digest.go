@@ -286,8 +286,8 @@ func DigestEnd(now time.Time, d *contracts.Digest, zone string) (time.Time, erro
 // DigestIDPrefix begins the event ids of digests.
 const DigestIDPrefix = "digest:"
 
-// DigestRow returns the notification of the digest for a notification and the end of a window.
-func DigestRow(n *contracts.Notification, end time.Time) *contracts.Notification {
+// DigestNotification returns the notification of the digest for a notification and the end of a window.
+func DigestNotification(n *contracts.Notification, end time.Time) *contracts.Notification {
 	return &contracts.Notification{
 		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: "DIGEST",
 		EventID: DigestIDPrefix + Group(n) + ":" + end.UTC().Format(time.RFC3339), NotBefore: end.UTC(),

@@ -192,9 +192,9 @@ func about(id string) *contracts.Notification {
 
 // into is the digest of the user.
 func (s *fixture) into() *contracts.Notification {
-	row := about("any")
-	row.UserID = s.user
-	return hold.DigestRow(row, time.Unix(3600, 0))
+	notification := about("any")
+	notification.UserID = s.user
+	return hold.DigestNotification(notification, time.Unix(3600, 0))
 }
 
 // join has a process put an event into the digest, and reports whether it is there.
@@ -336,7 +336,7 @@ func TestWhichDigestANotificationGoesInto(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 4, 10, 20, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
-		row  contracts.Notification
+		of   contracts.Notification
 		zone string
 		id   string
 		bad  bool
@@ -348,13 +348,13 @@ func TestWhichDigestANotificationGoesInto(t *testing.T) {
 		"a time":       {contracts.Notification{Category: "c", Digest: &contracts.Digest{At: []string{"09:00", "12:00"}}}, "Europe/Rome", "digest:c:2026-03-04T11:00:00Z", false},
 		"unknown zone": {contracts.Notification{Category: "c", Digest: &contracts.Digest{Every: 60}}, "Mars/Olympus", "digest:c:2026-03-04T11:00:00Z", true},
 	} {
-		end, err := hold.DigestEnd(now, test.row.Digest, test.zone)
-		if got := hold.DigestRow(&test.row, end); got.EventID != test.id || !got.Collected || !got.NotBefore.Equal(end) || (err != nil) != test.bad {
+		end, err := hold.DigestEnd(now, test.of.Digest, test.zone)
+		if got := hold.DigestNotification(&test.of, end); got.EventID != test.id || !got.Collected || !got.NotBefore.Equal(end) || (err != nil) != test.bad {
 			t.Errorf("%s: %+v: %v", name, got, err)
 		}
 	}
 	long := contracts.Notification{Template: strings.Repeat("t", contracts.MaxText), Digest: &contracts.Digest{Every: 60}}
-	id := hold.DigestRow(&long, now).EventID
+	id := hold.DigestNotification(&long, now).EventID
 	check.That(t, len(id) <= 128, "an id of %d bytes", len(id))
 }
 
@@ -386,9 +386,9 @@ var (
 )
 
 // ask has a process ask for a notification that was planned at a time, and returns for how long it is to wait, 0 when it is granted.
-func (g *throttles) ask(process int, key hold.ThrottleKey, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
+func (g *throttles) ask(process int, key hold.ThrottleKey, id string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
-	until := check.Must(g.stores[process].Ask(g.Context(), key, row, at, t, promised))(g)
+	until := check.Must(g.stores[process].Ask(g.Context(), key, id, at, t, promised))(g)
 	if until.IsZero() {
 		return 0
 	}
@@ -455,7 +455,7 @@ func TestNotificationsThatWaitKeepTheirOrder(t *testing.T) {
 	t.Log("seed", seed)
 	withThrottles(t, func(g *throttles) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		const rows, lost = 30, 17
+		const notifications, lost = 30, 17
 		begun := time.Now()
 		planned := func(n int) time.Time { return begun.Add(time.Duration(n) * time.Millisecond) }
 		for n := range three.Limit {
@@ -469,14 +469,14 @@ func TestNotificationsThatWaitKeepTheirOrder(t *testing.T) {
 				delete(turns, n)
 			}
 		}
-		for _, n := range random.Perm(rows) {
+		for _, n := range random.Perm(notifications) {
 			ask(n)
 		}
 		delete(turns, lost)
 		var order []int
 		for len(turns) > 0 {
 			natstest.Pass(time.Duration(random.IntN(10)) * time.Second)
-			for _, n := range random.Perm(rows) {
+			for _, n := range random.Perm(notifications) {
 				if at, waits := turns[n]; waits && !at.After(time.Now()) {
 					ask(n)
 					if turns[n].IsZero() {
@@ -485,6 +485,6 @@ func TestNotificationsThatWaitKeepTheirOrder(t *testing.T) {
 				}
 			}
 		}
-		check.That(t, len(order) == rows-1 && slices.IsSorted(order), "the order is %v", order)
+		check.That(t, len(order) == notifications-1 && slices.IsSorted(order), "the order is %v", order)
 	})
 }

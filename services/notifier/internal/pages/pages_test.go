@@ -370,6 +370,7 @@ func TestLinksCannotBeMade(t *testing.T) {
 	for _, bad := range []string{"", ".", head, head + ".", "." + tail, token + "=", token + "A", strings.Repeat("A", 5000) + "." + tail} {
 		check.ErrorIs(t, check.Err(l.Read(pages.PathUnsubscribe, bad)), pages.ErrLink, bad)
 	}
+	check.ErrorIs(t, check.Err(l.Read(pages.PathPreferences, token)), pages.ErrLink, "a link to unsubscribe opens the preferences")
 }
 
 func TestConfigIsChecked(t *testing.T) {

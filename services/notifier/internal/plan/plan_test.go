@@ -121,10 +121,10 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	r := reader(t, js)
 	got, users := read(t, r, "e/1")
 	check.That(t, got.Pages == 0 && got.Recipients == 2 && got.Notifications == 3 && len(users) == 2, "%+v", got)
-	var rows []contracts.Notification
-	for row, err := range r.Notifications(t.Context(), got) {
+	var notifications []contracts.Notification
+	for notification, err := range r.Notifications(t.Context(), got) {
 		check.OK(t, err)
-		rows = append(rows, row)
+		notifications = append(notifications, notification)
 	}
 	customer := contracts.Notification{
 		EventID: "e/1", UserID: "a", RecipientType: "CUSTOMER", Channel: "inapp", EventType: "X", Category: "c", Priority: "high",
@@ -134,7 +134,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	mail.Channel = "email"
 	admin.UserID, admin.RecipientType, admin.Recipient = "root", "ADMIN", nil
 	admin.Category, admin.Template, admin.Locale, admin.Priority = "", "", "", "normal"
-	check.Equal(t, rows, []contracts.Notification{admin, customer, mail})
+	check.Equal(t, notifications, []contracts.Notification{admin, customer, mail})
 	kept, err := r.Event(t.Context(), "e/1")
 	check.That(t, err == nil && kept.State == plan.StatePlanned && kept.Notifications == 3, "%+v: %v", kept, err)
 }
@@ -147,7 +147,7 @@ func TestALargePlanIsInPages(t *testing.T) {
 	check.OK(t, check.Err(p.Plan(t.Context(), happened("e"))))
 	got, users := read(t, reader(t, js), "e")
 	check.That(t, got.Pages >= 4 && got.Recipients == 10_000 && got.Notifications == 20_000 && len(got.Entries) == 0,
-		"%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Notifications, len(got.Entries))
+		"%d pages, %d recipients, %d notifications, %d entries", got.Pages, got.Recipients, got.Notifications, len(got.Entries))
 	check.Equal(t, users, ids(want))
 }
 
@@ -289,8 +289,8 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	e := recipient.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
 	check.Equal(t, check.Must(p.Plan(t.Context(), e))(t), plan.Planned, "outcome")
 	committed := check.Must(read.Get(t.Context(), "later"))(t)
-	for row, err := range read.Notifications(t.Context(), committed) {
-		check.That(t, err == nil && row.NotBefore.Equal(e.NotBefore), "%+v: %v", row, err)
+	for notification, err := range read.Notifications(t.Context(), committed) {
+		check.That(t, err == nil && notification.NotBefore.Equal(e.NotBefore), "%+v: %v", notification, err)
 	}
 	e.EventID, e.NotBefore = "too late", time.Now().Add(rules.MaxDelay+time.Hour)
 	if _, err := p.Plan(t.Context(), e); !errors.Is(err, plan.ErrTooFar) || !strings.Contains(err.Error(), `"too late"`) {
