@@ -23,7 +23,7 @@ import (
 // prints.
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()
-	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 2)}, map[string]func(){
+	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 4)}, map[string]func(){
 		"curl":      func() { exit(curl(os.Args[1:])) },
 		"expediter": main,
 		"nats":      func() { exit(natsRequest(os.Args[1:])) },

@@ -177,7 +177,7 @@ func TestUpInterruptedWhileItStarts(t *testing.T) {
 }
 
 // A reason not to start is reported in the words of its flags, with advice.
-func TestUpSaysWhyItDoesNotStart(t *testing.T) {
+func TestUpSaysWhyItDoesNotStart(t *testing.T) { //nolint:tparallel // what waits are the subtests below "reasons"
 	t.Parallel()
 	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { listener.Close() })
@@ -193,7 +193,7 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	if another := t.TempDir(); os.Chown(another, 1234, 1234) == nil { // as root
 		everybodys = filepath.Join(another, "data")
 	}
-	for _, tc := range []struct {
+	cases := []struct {
 		args []string
 		code int
 		want string
@@ -212,9 +212,15 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 		{[]string{"--cluster", "2"}, 2, "--cluster 2: want 1, or 3 to 9"},
 		{[]string{"--http-port", "-1"}, 2, `invalid argument "-1" for "--http-port" flag`},
 		{[]string{"--nats-port", "65536"}, 2, `invalid argument "65536" for "--nats-port" flag`},
-	} {
-		refuses(t, tc.code, tc.args, tc.want)
 	}
+	t.Run("reasons", func(t *testing.T) { // it returns when all have ended
+		for _, tc := range cases {
+			t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
+				t.Parallel()
+				refuses(t, tc.code, tc.args, tc.want)
+			})
+		}
+	})
 	r.Interrupt()
 }
 

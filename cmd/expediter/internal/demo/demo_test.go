@@ -23,7 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 2) }
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // hasty asks its provider twice for everything, as a service would whose claims do not hold.
 type hasty struct{ provider.Provider }
@@ -58,10 +58,16 @@ func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
 		check.Equal(t, report.OK, false)
 		return err
 	}
-	unlucky := errors.New("the moon is full")
-	check.ErrorIs(t, run(t.Context(), func() error { return unlucky }), unlucky)
-	ctx, cancel := context.WithCancel(t.Context())
-	check.ErrorIs(t, run(ctx, func() error { cancel(); return nil }), context.Canceled)
+	t.Run("an error", func(t *testing.T) {
+		t.Parallel()
+		unlucky := errors.New("the moon is full")
+		check.ErrorIs(t, run(t.Context(), func() error { return unlucky }), unlucky)
+	})
+	t.Run("an interrupt", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		check.ErrorIs(t, run(ctx, func() error { cancel(); return nil }), context.Canceled)
+	})
 }
 
 // A machine that is overloaded answers 503, or that it did not record the request, or cuts a connection off. The demo asks again.

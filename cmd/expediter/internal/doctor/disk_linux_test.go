@@ -94,9 +94,9 @@ func (s *onDisks) fill(disks ...string) {
 	})
 }
 
-// finds checks what doctor tells a user within half of its time: problems by their IDs and things, and nothing else but jobs without a
+// wantFindings checks what doctor tells a user within half of its time: problems by their IDs and things, and nothing else but jobs without a
 // worker.
-func (s *onDisks) finds(user, as string, want ...string) (problems string) {
+func (s *onDisks) wantFindings(user, as string, want ...string) (problems string) {
 	s.Helper()
 	begun := time.Now()
 	report := doctor.Run(s.Context(), doctor.Config{
@@ -146,20 +146,27 @@ func TestFullDisks(t *testing.T) {
 	overview(func(page string) bool {
 		return strings.Contains(page, "IMPORT_JOBS") && strings.Contains(page, "No problems detected")
 	})
-	s.finds("admin", "admin")
+	s.wantFindings("admin", "admin")
 	s.fill(s.disks[1])
+	var asking sync.WaitGroup // doctor waits for what does not answer
 	for _, user := range []string{"admin", "console"} {
-		problems := s.finds(user, user, "server.disk server n2")
-		check.Contains(t, problems, "its disk is full, or takes no writes", "JetStream not enabled", "others: its replica on n2 is")
+		asking.Go(func() {
+			problems := s.wantFindings(user, user, "server.disk server n2")
+			check.Contains(t, problems, "its disk is full, or takes no writes", "JetStream not enabled", "others: its replica on n2 is")
+		})
 	}
+	asking.Wait()
 	s.fill(s.disks...)
 	all := []string{"server.disk server n1", "server.disk server n2", "server.disk server n3"}
 	for _, user := range []string{"admin", "console", "sys"} {
-		s.finds(user, user, all...)
+		asking.Go(func() { s.wantFindings(user, user, all...) })
 	}
-	check.Contains(t, s.finds("admin", "", all...), "so account of the user: no answer about it within 4s")
-	s.finds("enricher", "enricher", "stream.leader stream DEAD and 4 others")
-	s.finds("publisher", "publisher", "permission.import account PUBLISHER")
+	asking.Go(func() {
+		check.Contains(t, s.wantFindings("admin", "", all...), "so account of the user: no answer about it within 4s")
+	})
+	asking.Go(func() { s.wantFindings("enricher", "enricher", "stream.leader stream DEAD and 4 others") })
+	asking.Go(func() { s.wantFindings("publisher", "publisher", "permission.import account PUBLISHER") })
+	asking.Wait()
 	page := overview(func(page string) bool { return strings.Count(page, "it has turned JetStream off") == len(s.disks) })
 	check.Contains(t, page, "server n1: its disk is full", "server n2: its disk is full", "server n3: its disk is full", "runbooks.md#storetakesnowrites")
 	check.Equal(t, strings.Count(page, `class="note bad"`), len(s.disks), "problems, without what follows from them")

@@ -38,7 +38,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 2) }
+func TestMain(m *testing.M) { natstest.Main(m, 6) }
 
 // site is a deployment that doctor looks at.
 type site struct {
@@ -263,9 +263,16 @@ func (m mistake) check(t *testing.T, s *site) {
 	}
 }
 
-func checkAll(t *testing.T, s *site, all []mistake) {
+// checkAll checks mistakes on several sites at a time, because doctor mostly waits.
+func checkAll(t *testing.T, all []mistake, flags ...string) {
 	t.Helper()
-	for _, m := range all {
-		m.check(t, s)
+	for some := range slices.Chunk(all, 6) {
+		t.Run(some[0].name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, flags...)
+			for _, m := range some {
+				m.check(t, s)
+			}
+		})
 	}
 }

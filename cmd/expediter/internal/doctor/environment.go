@@ -11,11 +11,13 @@ import (
 	"maps"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/internal/service"
@@ -153,7 +155,7 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 	}
 	switch kind {
 	case keysFile:
-		e.checkKeys(of, path)
+		e.checkKeys(of, path, info.Mode().Perm())
 	case certificateFile, identityFile:
 		data, _ := private.ReadFile(path, private.MaxPEM) // its service reports a file that cannot be read
 		first := true
@@ -174,13 +176,18 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 	return false
 }
 
-func (e *examination) checkKeys(of, path string) {
-	keys, err := access.ReadFile(path)
+func (e *examination) checkKeys(of, path string, mode fs.FileMode) {
+	f, err := access.ReadFile(path)
 	if err != nil {
 		e.add("keys.invalid", Error, of, "expediter keys list --file "+operate.Quote(path), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
-	for _, k := range keys {
+	secret := slices.ContainsFunc(f.Signers, func(s access.Signer) bool { return s.Algorithm() == jose.HS256 })
+	if secret && mode&0o004 != 0 {
+		e.add("file.mode", Error, of, "chmod 600 "+operate.Quote(path),
+			"%s has a secret with which anybody can sign tokens of every user, and everybody on this machine may read it", path)
+	}
+	for _, k := range f.Keys {
 		if left := time.Until(k.Expires); !k.Expires.IsZero() && left < expiresSoon {
 			e.add("keys.expires", Warning, of, fmt.Sprintf("expediter keys revoke --file %s %s", operate.Quote(path), operate.Quote(k.Name)),
 				"the key %s ends on %s: add another one", k.Name, day(k.Expires))
@@ -189,7 +196,7 @@ func (e *examination) checkKeys(of, path string) {
 }
 
 // secretName matches a variable with a secret, but not one with the name of a file.
-var secretName = regexp.MustCompile(`(PASSWORD|SECRETS?|TOKEN|OPENAI_KEY|PROVIDER_KEY|WEBPUSH_KEY|_PROXY)$`)
+var secretName = lazyregexp.New(`(PASSWORD|SECRETS?|TOKEN|OPENAI_KEY|PROVIDER_KEY|WEBPUSH_KEY|_PROXY)$`)
 
 // secrets returns the values of the environment that must not be shown: the values of secret variables, the contents of files
 // with secrets, and the users and queries of addresses.

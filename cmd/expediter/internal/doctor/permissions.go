@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/internal/denied"
+	"github.com/expediter-io/expediter/internal/lazyregexp"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -38,9 +38,9 @@ func Users() []string {
 func (e *examination) operates() bool { return e.As == "" || e.As == userAdmin || e.As == userConsole }
 
 var (
-	grantLine  = regexp.MustCompile(`^\s*"([^"]+)"`)
-	grantList  = regexp.MustCompile(`^\s*(publish|subscribe): \[`)
-	importLine = regexp.MustCompile(`\{ service: \{ account: (\w+), subject: "([^"]+)" \}(?:, to: "([^"]+)")? \}`)
+	grantLine  = lazyregexp.New(`^\s*"([^"]+)"`)
+	grantList  = lazyregexp.New(`^\s*(publish|subscribe): \[`)
+	importLine = lazyregexp.New(`\{ service: \{ account: (\w+), subject: "([^"]+)" \}(?:, to: "([^"]+)")? \}`)
 )
 
 // grants returns the subjects that accounts.conf permits a service to publish and subscribe to.
@@ -167,7 +167,7 @@ func (e *examination) tryImports(ctx context.Context, user string, lines [][]str
 			once, cancel := context.WithTimeout(ctx, once)
 			defer cancel()
 			_, err := e.nc.RequestMsgWithContext(once, harmless(subject))
-			if errors.Is(err, nats.ErrNoResponders) && (user == userPublisher || account == "SYS" || whole[account]) {
+			if isUnheard(ctx, err, user, account == "SYS" || whole[account]) {
 				mu.Lock()
 				defer mu.Unlock()
 				lost[account] = append(lost[account], pattern)
@@ -181,4 +181,13 @@ func (e *examination) tryImports(ctx context.Context, user string, lines [][]str
 			reload("its imports of "+account+" are in accounts.conf, the streams are there, and the disks of the servers have room"),
 			"nothing answers there to %s of %s", strings.Join(patterns, ", "), account)
 	}
+}
+
+// isUnheard reports whether the error of a request to an import shows that nothing answers there. others says that nothing else explains
+// it.
+func isUnheard(ctx context.Context, err error, user string, others bool) bool {
+	if user == userPublisher && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return true // servers that lose JetStream take a moment to say so, and a publisher has no other question that would show it
+	}
+	return errors.Is(err, nats.ErrNoResponders) && (user == userPublisher || others)
 }

@@ -154,8 +154,7 @@ var connectionMistakes = []mistake{
 
 func TestMistakesOfConnections(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	checkAll(t, s, connectionMistakes)
+	checkAll(t, connectionMistakes)
 }
 
 // monitored returns the mistake of servers that say something else of themselves: two of a cluster, with the changes, and with the answers
@@ -249,5 +248,5 @@ func TestMistakesOfServers(t *testing.T) {
 	at.args = nil
 	monitored(nil, nil, unrecovered, `{"status":"ok"}`)(&at) // a stream is being deleted
 	at.healthy()
-	checkAll(t, s, serverMistakes)
+	checkAll(t, serverMistakes)
 }

@@ -116,7 +116,7 @@ var streamMistakes = []mistake{
 func TestMistakesInStreams(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	checkAll(t, s, streamMistakes)
+	checkAll(t, streamMistakes)
 	s.healthy()
 	for _, channel := range []string{"webpush", "webhook"} { // which nobody has set up
 		check.OK(t, s.js.DeleteConsumer(t.Context(), "NOTIFICATIONS", "notifier-send-"+channel))

@@ -135,8 +135,9 @@ func stalled(s *site) {
 // The streams are small, so that one message fills one.
 func TestMistakesInWork(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "--max-bytes", fmt.Sprint(19<<20))
-	checkAll(t, s, workMistakes)
+	small := []string{"--max-bytes", fmt.Sprint(19 << 20)}
+	checkAll(t, workMistakes, small...)
+	s := newSite(t, small...)
 	answers(inspect.Info{ID: "w", Instance: "w", Stopping: true})(s)
 	s.healthy() // a worker that stops is no mistake
 }

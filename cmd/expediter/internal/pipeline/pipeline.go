@@ -17,7 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -233,12 +233,15 @@ func (p *Pipeline) NATSURL() string {
 	return p.server.URL()
 }
 
-// Stop ends the services and then the server, and waits for them.
+// Stop ends the services, all at the same time since each waits for what it has asked the server for, and then the server, and waits for
+// them.
 func (p *Pipeline) Stop() error {
-	errs := make([]error, 0, len(p.stops)+len(p.exports)+1)
-	for _, stop := range slices.Backward(p.stops) {
-		errs = append(errs, stop())
+	errs := make([]error, len(p.stops), len(p.stops)+len(p.exports)+1)
+	var stopping sync.WaitGroup
+	for i, stop := range p.stops {
+		stopping.Go(func() { errs[i] = stop() })
 	}
+	stopping.Wait()
 	if p.rulesDir != nil {
 		errs = append(errs, p.rulesDir.Remove())
 	}

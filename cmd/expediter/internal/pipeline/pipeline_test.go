@@ -37,7 +37,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 2) }
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // mirror is a provider that finds every place under its own name, and counts.
 type mirror struct{ calls atomic.Int64 }

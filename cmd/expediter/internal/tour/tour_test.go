@@ -13,11 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/internal/service"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -26,7 +25,7 @@ import (
 // client is that of all tests.
 var client = &http.Client{}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // gated is a provider that answers as the test lets it.
 type gated chan struct{}
@@ -138,6 +137,7 @@ func streams(page string) (list []string) {
 
 // A search shows its places at once, each with the link as soon as it is known.
 func TestSearchTurnsIntoLinks(t *testing.T) {
+	t.Parallel()
 	site, g := start(t)
 	page, where := post(t, site.URL+"/search", url.Values{"q": {"Pizza"}})
 	n := strings.Count(page, `PENDING</span>`)
@@ -157,6 +157,7 @@ func TestSearchTurnsIntoLinks(t *testing.T) {
 
 // A browser that is cut off after each event gets each patch, and each once.
 func TestPatchesComeOnceThroughDisconnects(t *testing.T) {
+	t.Parallel()
 	site, g := start(t)
 	const n = 100
 	req := contracts.EnrichRequest{RequestID: "r"}
@@ -179,6 +180,7 @@ func TestPatchesComeOnceThroughDisconnects(t *testing.T) {
 
 // A text turns into a recipe, and its stream ends with it.
 func TestTextTurnsIntoRecipe(t *testing.T) {
+	t.Parallel()
 	site, _ := start(t)
 	page, _ := post(t, site.URL+"/import", url.Values{"source": {"Omelette\nWhisk 3 eggs with a pinch of salt. Melt 1 tablespoon of butter in a pan. " +
 		"Pour in the eggs and stir for 2 minutes."}})
@@ -190,6 +192,7 @@ func TestTextTurnsIntoRecipe(t *testing.T) {
 
 // A question of a guest arrives in the inbox of the staff, once, and as text.
 func TestQuestionArrives(t *testing.T) {
+	t.Parallel()
 	site, _ := start(t)
 	page, _ := post(t, site.URL+"/ask", url.Values{"name": {"<i>דנה</i>"}, "guests": {"4"}})
 	at := streams(page)[0]
@@ -202,6 +205,7 @@ func TestQuestionArrives(t *testing.T) {
 
 // A mistake is said on the page, and nothing runs that came from elsewhere.
 func TestPageRefuses(t *testing.T) {
+	t.Parallel()
 	site, _ := start(t)
 	page, _ := post(t, site.URL+"/ask", url.Values{"guests": {"many"}})
 	check.Contains(t, page, "must be 1 or more")
