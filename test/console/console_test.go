@@ -3,6 +3,7 @@ package console_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,20 +11,21 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/internal/console"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -175,6 +177,38 @@ func TestImportAndPlaceWithTheirEvidence(t *testing.T) {
 	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
 	check.That(t, len(records) == 1 && records[0].Action == "import-cancel" && records[0].Outcome == audit.Failed && records[0].Target == "import job-1",
 		"the records are %+v", records)
+}
+
+// The buttons of an import and of an event ask the service about this one, and the page says what it answered.
+func TestServicesDoWhatIsPressed(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	answers := map[string]string{
+		`importer.v1.get{"job_id":"failed"}`:                      `{"job_id":"failed","retryable":true,"status":"FAILED"}`,
+		`importer.v1.get{"job_id":"runs"}`:                        `{"job_id":"runs","status":"EXTRACTING"}`,
+		`importer.v1.cancel{"job_id":"runs"}`:                     "{}",
+		`importer.v1.retry{"job_id":"failed"}`:                    "{}",
+		`notifier.v1.get{"event_id":"evt-1"}`:                     `{"event_id":"evt-1","state":"planned"}`,
+		"notifier.v1.list":                                        `{"notifications":[{"event_id":"evt-1","state":"failed"}]}`,
+		`notifier.v1.replay{"event_id":"evt-1","state":"failed"}`: `{"gone":1,"replayed":2}`,
+	}
+	var asked sync.Map // subjects
+	for _, subjects := range []string{"importer.v1.*", "notifier.v1.*"} {
+		check.OK(t, check.Err(s.Conn.Subscribe(subjects, func(m *nats.Msg) {
+			asked.Store(m.Subject, true)
+			check.OK(t, m.Respond([]byte(cmp.Or(answers[m.Subject+string(m.Data)], answers[m.Subject])))) // nothing is no answer
+		})))
+	}
+	for path, want := range map[string][3]string{
+		"/imports?id=runs":           {"/imports/cancel", "The import is cancelled.", "importer.v1.cancel"},
+		"/imports?id=failed":         {"/imports/retry", "The import starts again.", "importer.v1.retry"},
+		"/notifications?event=evt-1": {"/notifications/replay", "2 notifications resent, 1 gone", "notifier.v1.replay"},
+	} {
+		to, _ := s.Post(want[0], s.Form(s.Get(path, http.StatusOK), want[0]), http.StatusSeeOther)
+		check.Contains(t, s.Get(to, http.StatusOK), want[1])
+		_, ok := asked.Load(want[2])
+		check.That(t, ok, "nothing asks %s", want[2])
+	}
 }
 
 func TestDoctorPage(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// told waits until a page says the words, and returns it. Each look is a request.
-func told(t *testing.T, s *consoletest.Site, path string, words ...string) string {
+// waitForPage waits until a page says the words, and returns it. Each look is a request.
+func waitForPage(t *testing.T, s *consoletest.Site, path string, words ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -51,7 +51,7 @@ func records(t *testing.T, s *consoletest.Site) []audit.Record {
 	return check.Must(audit.List(t.Context(), s.JetStream, 100))(t)
 }
 
-func graveyard(s *consoletest.Site) {
+func putSixDeadLetters(s *consoletest.Site) {
 	for n := range 5 {
 		s.PutDeadLetters(consoletest.DeadLetter(n))
 	}
@@ -64,7 +64,7 @@ func TestDeadLettersAreShownByGroups(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	check.Contains(t, s.Get("/dead", http.StatusOK), "No dead letters.")
-	graveyard(s)
+	putSixDeadLetters(s)
 	page := s.Get("/dead", http.StatusOK)
 	check.Contains(t, page, "6 dead letters in 2 groups", "extract: status #", "jobs.import.web.&gt;", "no &#39;such&#39; &lt;user&gt;",
 		"exhausted",
@@ -98,7 +98,7 @@ func TestDeadLettersAreShownByGroups(t *testing.T) {
 func TestAGroupIsReplayed(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	graveyard(s)
+	putSixDeadLetters(s)
 	// Of a stream that is no work queue, and of none.
 	s.PutDeadLetters(consoletest.DeadLetter(6, func(l *worker.DeadLetter) { l.Stream = "NONE" }))
 	const group = "/dead?signature=extract:+status+%23"
@@ -114,7 +114,7 @@ func TestAGroupIsReplayed(t *testing.T) {
 	check.Equal(t, s.Messages(contracts.StreamDead), 8, "dead letters")
 	to, _ := s.Post("/dead/replay", s.Form(question, "/dead/replay", "typed", "6"), http.StatusSeeOther)
 	check.Equal(t, to, "/dead/replays", "location")
-	told(t, s, to, "6 of 6 dead letters, 1 refused", "Done", "dead letter 7:")
+	waitForPage(t, s, to, "6 of 6 dead letters, 1 refused", "Done", "dead letter 7:")
 	check.Equal(t, s.Messages(contracts.StreamDead), 3, "dead letters")
 	check.Equal(t, s.Messages(contracts.StreamImportJobs), 5, "jobs")
 	r := records(t, s)[0]
@@ -138,16 +138,16 @@ func TestAGroupIsReplayed(t *testing.T) {
 func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	graveyard(s)
+	putSixDeadLetters(s)
 	values := s.Form(s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001", "typed", "5")
 	s.Post("/dead/replay", values, http.StatusSeeOther)
-	page := told(t, s, "/dead/replays", "1 of 5 dead letters", "Running, at 0.001 a second")
+	page := waitForPage(t, s, "/dead/replays", "1 of 5 dead letters", "Running, at 0.001 a second")
 	check.Contains(t, s.Get("/dead", http.StatusOK), "A replay is running")
 	values.Set("typed", "4")
 	_, refused := s.Post("/dead/replay", values, http.StatusConflict)
 	check.Contains(t, refused, "is running already")
 	s.Post("/dead/stop", s.Form(page, "/dead/stop"), http.StatusSeeOther)
-	told(t, s, "/dead/replays", "Stopped")
+	waitForPage(t, s, "/dead/replays", "Stopped")
 	s.Post("/dead/stop", s.Form(page, "/dead/stop"), http.StatusConflict)
 
 	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream) // which knows nothing but the streams
@@ -155,7 +155,7 @@ func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
 	check.Contains(t, page, "A replay of anyone began", "did not finish: 1 done", "5 dead letters in 2 groups")
 	page = again.Get("/dead?signature=extract:+status+%23", http.StatusOK)
 	again.Post("/dead/replay", s.Form(page, "/dead/replay", "rate", "1000", "typed", "4"), http.StatusSeeOther)
-	told(t, again, "/dead/replays", "4 of 4 dead letters", "Done")
+	waitForPage(t, again, "/dead/replays", "4 of 4 dead letters", "Done")
 	page = again.Get("/dead", http.StatusOK)
 	check.That(t, !strings.Contains(page, "did not finish"), "it is still shown: %s", page)
 	check.Equal(t, s.Messages(contracts.StreamImportJobs), 5, "jobs")
@@ -191,7 +191,7 @@ func TestReplaysWithoutAnEnd(t *testing.T) {
 func TestMistypedFiltersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	graveyard(s)
+	putSixDeadLetters(s)
 	for path, name := range map[string]string{
 		"/?x=1": "x", "/dead?seq=1": "seq", "/dead/rehearsal?sbject=a": "sbject", "/dead/list?by=worker": "by", "/jobs/IMPORT_JOBS?stream=EVENTS": "stream",
 		"/jobs/IMPORT_JOBS?subject=a&subject=b": "subject", "/jobs?note=&state=dead": "state", "/audit?user=1": "user", "/notifications?x": "x",
@@ -218,7 +218,7 @@ func TestSeveralAccounts(t *testing.T) {
 		c.Accounts = []console.Account{{JetStream: s.JetStream, Name: "FIRST"}, {JetStream: s.JetStream, Name: "SECOND"}}
 	}
 	s = consoletest.Serve(t, s.Server, s.Conn, s.JetStream, several)
-	graveyard(s)
+	putSixDeadLetters(s)
 	for _, path := range []string{"/", "/jobs", "/jobs/IMPORT_JOBS", "/keys", "/keys/limits", "/schedules", "/workers", "/dead"} {
 		s.Get(path, http.StatusOK)
 	}
@@ -230,9 +230,9 @@ func TestSeveralAccounts(t *testing.T) {
 	check.Contains(t, refused, "There is no account")
 
 	s.Post("/dead/replay", values, http.StatusSeeOther)
-	page := told(t, s, "/dead/replays", "1 of 5 dead letters")
+	page := waitForPage(t, s, "/dead/replays", "1 of 5 dead letters")
 	s.Post("/dead/stop", s.Form(page, "/dead/stop"), http.StatusSeeOther)
-	told(t, s, "/dead/replays", "Stopped")
+	waitForPage(t, s, "/dead/replays", "Stopped")
 	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, several)
 	check.Contains(t, again.Get("/dead", http.StatusOK), "did not finish: 1 done", "5 dead letters in 2 groups")
 }
@@ -254,7 +254,7 @@ func TestReplaysAreBounded(t *testing.T) {
 func TestDiscardByTheNumber(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	graveyard(s)
+	putSixDeadLetters(s)
 	page := s.Get("/dead?signature=extract:+status+%23", http.StatusOK)
 	for typed, status := range map[string]int{"": http.StatusOK, "6": http.StatusConflict, "all": http.StatusConflict} {
 		_, page = s.Post("/dead/discard", s.Form(page, "/dead/discard", "typed", typed), status)
@@ -264,7 +264,7 @@ func TestDiscardByTheNumber(t *testing.T) {
 	s.Post("/dead/discard", url.Values{"typed": {"0"}, "signature": {"none"}}, http.StatusConflict)
 	check.Equal(t, s.Messages(contracts.StreamDead), 6, "dead letters")
 	to, _ := s.Post("/dead/discard", s.Form(page, "/dead/discard", "typed", "5"), http.StatusSeeOther)
-	told(t, s, to, "Discard of", "5 of 5 dead letters", "Done")
+	waitForPage(t, s, to, "Discard of", "5 of 5 dead letters", "Done")
 	check.Equal(t, s.Messages(contracts.StreamDead), 1, "dead letters")
 	check.Equal(t, s.Messages(contracts.StreamImportJobs), 0, "jobs")
 	r := records(t, s)[0]
@@ -274,7 +274,7 @@ func TestDiscardByTheNumber(t *testing.T) {
 func TestOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	graveyard(s)
+	putSixDeadLetters(s)
 	lines := s.PutDeadLetters(consoletest.DeadLetter(7, func(l *worker.DeadLetter) { l.Payload = []byte("a\nb <c>") }))
 	binary := s.PutDeadLetters(consoletest.DeadLetter(8, func(l *worker.DeadLetter) { l.Payload = []byte{0, 1, 2, 255} }))
 	stream := check.Must(s.JetStream.Stream(t.Context(), contracts.StreamImportJobs))(t)
@@ -346,7 +346,7 @@ func TestSelectedDeadLetters(t *testing.T) {
 			values = s.Form(question, "/dead/selected/"+action, "typed", fmt.Sprint(len(sequences)))
 		}
 		to, _ := s.Post("/dead/selected/"+action, values, http.StatusSeeOther)
-		told(t, s, to, fmt.Sprintf("%d of %[1]d dead letters", len(sequences)), "Done")
+		waitForPage(t, s, to, fmt.Sprintf("%d of %[1]d dead letters", len(sequences)), "Done")
 		check.Equal(t, records(t, s)[0].Target, fmt.Sprintf("dead letters sequences=%q", strings.Join(sequences, " ")), "target")
 	}
 	act(operate.Replay, "1")
@@ -363,7 +363,7 @@ func TestActionsAreForOperators(t *testing.T) {
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
 	locked := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, func(c *console.Config) { c.ReadOnly = true })
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{}`))))
-	graveyard(s)
+	putSixDeadLetters(s)
 	key := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
 	for _, action := range []string{
 		"/dead/replay", "/dead/discard", "/dead/stop", "/dead/one/replay", "/dead/one/discard", "/dead/selected/replay", "/dead/selected/discard",

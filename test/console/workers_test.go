@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/internal/inspect"
 	"github.com/expediter-io/expediter/internal/service/audit"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -63,10 +64,10 @@ func TestWorkersAreShown(t *testing.T) {
 	}
 	works(t, s, "vm-4", "v1")
 	works(t, s, "vm-5", "v0")
-	page := told(t, s, "/workers", "vm-3", "vm-4", "vm-5", "ready", ">2 / 1<")
+	page := waitForPage(t, s, "/workers", "vm-3", "vm-4", "vm-5", "ready", ">2 / 1<")
 	check.Contains(t, page, "IMPORT_JOBS", "! not as the others", "expediter jobs workers",
 		fmt.Sprint(check.Must(os.Hostname())(t), " / ", os.Getpid()))
-	until(s, ` ms <small class="soft">of 3</small>`)
+	waitForOverview(s, ` ms <small class="soft">of 3</small>`)
 }
 
 // Pages show the workers that answered the collector, and ask none themselves. A worker that does not answer when it is to be drained is
@@ -79,7 +80,7 @@ func TestPagesDoNotAskTheWorkers(t *testing.T) {
 		asked.Add(1)
 		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) // the page lacks it then
 	})))
-	told(t, s, "/workers", "vm-3")
+	waitForPage(t, s, "/workers", "vm-3")
 	before := asked.Load()
 	for range 20 {
 		check.Contains(t, s.Get("/workers", http.StatusOK), "vm-3")
@@ -104,13 +105,13 @@ func TestAWorkerIsShown(t *testing.T) {
 		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high."+kind, fmt.Appendf(nil, `{"kind":%q}`, kind))))
 		check.Equal(t, <-began, kind, "the job that runs")
 	}
-	told(t, s, "/workers", "vm-3")
+	waitForPage(t, s, "/workers", "vm-3")
 	path := workerPath(t, s)
-	page := told(t, s, path, "Stuck: it ignores its ended context", "completed", "jobs.import.high.bad", "extract: &lt;b&gt;refused&lt;/b&gt;")
+	page := waitForPage(t, s, path, "Stuck: it ignores its ended context", "completed", "jobs.import.high.bad", "extract: &lt;b&gt;refused&lt;/b&gt;")
 	check.Contains(t, page, "jobs.import.high.&gt;", "works.func", "Remembered: 2", "1 did not complete", "jobs workers", "--recent")
 	const refused = "extract: &lt;b&gt;refused&lt;/b&gt; by https://host/"
-	page += told(t, s, "/jobs/IMPORT_JOBS?state=delivered,running,retrying", ">retrying<", ">in 59 m<", refused)
-	page += told(t, s, "/jobs/IMPORT_JOBS/2", ">retrying<", "<dd>1 of 2</dd>", "<dt>Next</dt>", refused)
+	page += waitForPage(t, s, "/jobs/IMPORT_JOBS?state=delivered,running,retrying", ">retrying<", ">in 59 m<", refused)
+	page += waitForPage(t, s, "/jobs/IMPORT_JOBS/2", ">retrying<", "<dd>1 of 2</dd>", "<dt>Next</dt>", refused)
 	check.That(t, !strings.Contains(page, "hunter2"), "a secret is shown: %s", page)
 	s.Get("/workers/none", http.StatusNotFound)
 	s.Get("/workers/a%2Fb", http.StatusNotFound)
@@ -119,7 +120,7 @@ func TestAWorkerIsShown(t *testing.T) {
 // workerPath is the path of the only worker.
 func workerPath(t *testing.T, s *consoletest.Site) string {
 	t.Helper()
-	_, after, found := strings.Cut(told(t, s, "/workers", `href="/workers/`), `href="/workers/`)
+	_, after, found := strings.Cut(waitForPage(t, s, "/workers", `href="/workers/`), `href="/workers/`)
 	check.Require(t, found, "no worker is linked")
 	instance, _, _ := strings.Cut(after, `"`)
 	return "/workers/" + instance
@@ -130,7 +131,7 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 	s := consoletest.Start(t)
 	began := works(t, s, "vm-3", "v1")
 	path := workerPath(t, s)
-	values := s.Form(told(t, s, path, "Pause</button>"), "/workers/pause", "minutes", "10")
+	values := s.Form(waitForPage(t, s, path, "Pause</button>"), "/workers/pause", "minutes", "10")
 	for _, bad := range []string{"", "0", "-1", "10081", "x"} {
 		values.Set("minutes", bad)
 		_, page := s.Post("/workers/pause", values, http.StatusBadRequest)
@@ -142,7 +143,7 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 	check.Contains(t, page, "jobs.import.high.&gt; is paused until",
 		"expediter jobs pause --stream IMPORT_JOBS &#39;jobs.import.high.&gt;&#39; --for 10m",
 		"Resume jobs.import.high.&gt;</button>")
-	page = told(t, s, "/workers", "is paused since", ">1 paused<") // the worker has followed
+	page = waitForPage(t, s, "/workers", "is paused since", ">1 paused<") // the worker has followed
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"good"}`))))
 	check.Contains(t, s.Get("/jobs/IMPORT_JOBS/1", http.StatusOK), "is paused since", "Resume jobs.import.high.&gt;</button>")
 	check.Equal(t, len(began), 0, "jobs that have begun")
@@ -169,7 +170,7 @@ func TestAWorkerIsDrainedAndTakesJobsAgain(t *testing.T) {
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"stuck"}`))))
 	check.Equal(t, <-began, "stuck", "the job that runs")
 	path := workerPath(t, s)
-	values := s.Form(told(t, s, path, "Drain</button>", "What runs now"), path+"/drain")
+	values := s.Form(waitForPage(t, s, path, "Drain</button>", "What runs now"), path+"/drain")
 	to, _ := s.Post(path+"/drain", values, http.StatusSeeOther, "Referer", s.URL+path)
 	page := s.Get(to, http.StatusOK)
 	check.Contains(t, page, "vm-3 takes no more jobs and finishes those that run", "expediter jobs drain ",
@@ -232,8 +233,12 @@ func TestNoneOfTheFirstIsNotNone(t *testing.T) {
 
 // A worker that takes no jobs while a server restarts is a warning. One that goes on without is an error.
 func TestOverviewNamesAWorkerThatStaysIdle(t *testing.T) {
-	t.Parallel()
-	s := consoletest.Start(t)
+	natstest.Bubble(t, overviewNamesAnIdleWorker)
+}
+
+func overviewNamesAnIdleWorker(t *testing.T, srv *natsrun.Server) {
+	t.Helper()
+	s := consoletest.Within(t, srv)
 	var asked atomic.Int64
 	check.Must(s.Conn.Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
 		_ = m.Respond(fmt.Appendf(nil, `{"instance":"one","id":"w","stream":"IMPORT_JOBS","problem":"it waits","ready":%t}`, asked.Add(1) == 4))
@@ -245,7 +250,7 @@ func TestOverviewNamesAWorkerThatStaysIdle(t *testing.T) {
 			asked.Load())
 		waitForNews(s)
 	}
-	until(s, text+"</span>")
+	waitForOverview(s, text+"</span>")
 }
 
 // What a service says in the place of another's workers is shown as its own. It neither replaces what these say nor keeps the pages from
@@ -267,8 +272,8 @@ func TestNoServiceAnswersForTheWorkersOfAnother(t *testing.T) {
 		check.OK(t, nc.Flush())
 	}
 	// The pages show the answers of the overview's last round, which may have begun before the others were there.
-	check.That(t, !strings.Contains(told(t, s, "/", "worker notifier of IMPORT_JOBS of NOTIFIER</b>: it takes no jobs"), "worker notifier of IMPORT_JOBS<"), "the overview")
-	page := told(t, s, "/workers", ">importer</a>", ">notifier</a>")
+	check.That(t, !strings.Contains(waitForPage(t, s, "/", "worker notifier of IMPORT_JOBS of NOTIFIER</b>: it takes no jobs"), "worker notifier of IMPORT_JOBS<"), "the overview")
+	page := waitForPage(t, s, "/workers", ">importer</a>", ">notifier</a>")
 	check.That(t, strings.Count(page, "IMPORT_JOBS of IMPORTER<") == 1 && strings.Count(page, "IMPORT_JOBS of NOTIFIER<") == 1, "%s", page)
 	for account, other := range map[string]string{"IMPORTER": "notifier", "NOTIFIER": "importer"} {
 		page := s.Get("/workers/one?account="+account, http.StatusOK)

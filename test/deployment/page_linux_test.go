@@ -7,7 +7,6 @@ import (
 	rnd "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -70,15 +69,11 @@ func newSite(t *testing.T) *site {
 	// The ports are those of the page, so the network must be the site's own.
 	s.network = fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256))
 	s.env = slices.DeleteFunc(os.Environ(), configured.MatchString)
-	var settings map[string]string // folders in the other home, and the flags that all was compiled with which is in the cache there
-	out, err := exec.CommandContext(t.Context(), "go", "env", "-json", "GOCACHE", "GOENV", "GOFLAGS", "GOMODCACHE", "GOPATH").Output()
-	if err == nil {
-		err = json.Unmarshal(out, &settings)
-	}
-	check.OK(t, err)
-	settings["GOFLAGS"] += " -ldflags=-s" // the linker takes half the time without symbols
-	for name, value := range settings {
-		s.env = append(s.env, name+"="+value)
+	for _, setting := range testbed.GoSettings(t) {
+		if strings.HasPrefix(setting, "GOFLAGS=") {
+			setting += " -ldflags=-s" // the linker takes half the time without symbols
+		}
+		s.env = append(s.env, setting)
 	}
 	s.env = append(s.env, "HOME="+home)
 	return s
@@ -133,7 +128,7 @@ func (s *site) command(folder, block string) *exec.Cmd {
 	dir, ours := filepath.Join(s.dir, folder), []string{"10.0.0.", s.network + "."}
 	switch {
 	case folder == "the checkout":
-		dir = checkout
+		dir, ours = checkout, append(ours, " -trimpath", "") // as what other tests have compiled
 	case folder == "~/site":
 		dir = s.dir
 	case ready[folder] == ready["n1"]:

@@ -37,7 +37,8 @@ var (
 	braces    = regexp.MustCompile(`\{[^}]*\}`)
 	tested    = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	promised  = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
-	quotation = regexp.MustCompile("(?s)<!-- (\\S+\\.(?:go|ts)) -->\n+```(?:go|ts)\n(.*?\n)```\n")
+	fence     = regexp.MustCompile("(?m)^```(?:go|js|ts)$")
+	quotation = regexp.MustCompile("(?s)<!-- (\\S+\\.(?:go|mjs|ts)) -->\n+```(?:go|js|ts)\n(.*?\n)```\n")
 )
 
 // files returns the files of the repository with a suffix, by their paths.
@@ -176,7 +177,7 @@ func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
 	quoted := map[string]bool{}
 	for path, text := range files(t, ".md") {
 		all := quotation.FindAllStringSubmatch(text, -1)
-		check.Equal(t, len(all), strings.Count(text, "```go\n")+strings.Count(text, "```ts\n"), "programs that "+path+" quotes")
+		check.Equal(t, len(all), len(fence.FindAllString(text, -1)), "programs that "+path+" quotes")
 		for _, found := range all {
 			quoted[found[1]] = true
 			program, err := os.ReadFile(filepath.Join("..", "..", found[1]))

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,7 +149,10 @@ func (f *flooded) request(line string, more ...string) string {
 // read asks for something as the other caller, by turns on a new connection and on one that was used before.
 func (f *flooded) read(method, path string) string {
 	f.Helper()
-	r := check.Must(http.NewRequestWithContext(f.Context(), method, f.service.URL()+path, http.NoBody))(f)
+	r, err := http.NewRequestWithContext(f.Context(), method, f.service.URL()+path, http.NoBody)
+	if err != nil {
+		return err.Error()
+	}
 	r.Header.Set("Authorization", "Bearer "+f.other)
 	client := f.client
 	if f.turn.Add(1)%2 == 0 {
@@ -165,23 +169,44 @@ func (f *flooded) read(method, path string) string {
 	return said(resp)
 }
 
+// atOnce is how many requests of the other caller are under way at a time.
+const atOnce = 6
+
 // reads counts the answers to n reads by their texts.
 func (f *flooded) reads(n int) map[string]int {
 	f.Helper()
 	counts := map[string]int{}
-	for range n {
-		counts[f.read(http.MethodGet, "/v1/ping")]++
+	for _, answer := range f.ask(slices.Repeat([]string{"GET /v1/ping"}, n)) {
+		counts[answer]++
 	}
 	return counts
+}
+
+// ask sends the requests as the other caller, and returns the answers in their order.
+func (f *flooded) ask(requests []string) []string {
+	f.Helper()
+	answers := make([]string, len(requests))
+	var next atomic.Int64
+	var asking sync.WaitGroup
+	for range atOnce {
+		asking.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(requests)); i = next.Add(1) - 1 {
+				method, path, _ := strings.Cut(requests[i], " ")
+				answers[i] = f.read(method, path)
+			}
+		})
+	}
+	asking.Wait()
+	return answers
 }
 
 // served checks that the other caller gets all that it asks for.
 func (f *flooded) served() {
 	f.Helper()
 	check.Equal(f, f.reads(keyed), map[string]int{"200": keyed}, "reads")
-	for _, r := range []string{"POST /v1/items", "GET /v1/events", "GET /readyz", "GET /livez", "GET /metrics"} {
-		method, path, _ := strings.Cut(r, " ")
-		check.Equal(f, f.read(method, path), "200", r)
+	others := []string{"POST /v1/items", "GET /v1/events", "GET /readyz", "GET /livez", "GET /metrics"}
+	for i, answer := range f.ask(others) {
+		check.Equal(f, answer, "200", others[i])
 	}
 }
 
@@ -205,7 +230,7 @@ type attack struct {
 
 	do   func(*flooded) // instead of the others
 	hold int            // so many connections stay open, and no answer is read; without it the next request follows the answer
-	how  string         // "tcp", "" for TLS
+	how  string         // "tcp", "h2", "" for TLS
 	text string         // # is another number each time
 }
 
@@ -241,6 +266,8 @@ func TestFloodsHurtNobody(t *testing.T) {
 		{name: "event streams", text: f.request("GET /v1/events"), hold: 44},
 		{name: "WebSockets", text: f.request("GET /v1/ws", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
 			"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg=="), hold: 44},
+		{name: "requests of HTTP/2 that are reset", how: "h2", text: frames("", true), hold: 2},
+		{name: "answers of HTTP/2 that nobody takes", how: "h2", text: frames("\x00\x04\x00\x00\x00\x00", false), hold: 20},
 		{name: "requests over NATS", do: func(f *flooded) {
 			for range 100 {
 				_ = f.nats.PublishRequest("shop.v1.sell", "nobody", nil) // the flood goes on
@@ -321,12 +348,34 @@ func (f *flooded) dial(ctx context.Context, how string) net.Conn {
 	if how == "tcp" {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	} else {
-		conn, err = (&tls.Dialer{Config: f.tls}).DialContext(ctx, "tcp", address)
+		config := f.tls.Clone()
+		if how != "" {
+			config.NextProtos = []string{how}
+		}
+		conn, err = (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	}
 	if err != nil {
 		return nil
 	}
 	return conn
+}
+
+// frames are 2000 requests of one connection of HTTP/2 (RFC 9113) for the path /.
+func frames(settings string, reset bool) string {
+	var text strings.Builder
+	frame := func(kind, flags byte, stream int, payload string) {
+		text.Write([]byte{0, 0, byte(len(payload)), kind, flags, 0, 0, byte(stream >> 8), byte(stream)})
+		text.WriteString(payload)
+	}
+	text.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	frame(4, 0, 0, settings)
+	for i := range 2000 {
+		frame(1, 5, 2*i+1, "\x82\x84\x87\x41\x09localhost") // HEADERS, the last of the stream and of the header
+		if reset {
+			frame(3, 0, 2*i+1, "\x00\x00\x00\x08") // RST_STREAM
+		}
+	}
+	return text.String()
 }
 
 // secureFlooded is a service with keys, over TLS.
@@ -338,7 +387,8 @@ func secureFlooded(t *testing.T) *flooded {
 		c.TLSCert, c.TLSKey = a.file("shop.pem"), a.file("shop.key")
 	})
 	config := &tls.Config{RootCAs: a.pool(t)}
-	f.tls = config
+	f.tls = config.Clone() // with handshakes that compute less: thousands of them are most of the test
+	f.tls.ClientSessionCache, f.tls.CurvePreferences = tls.NewLRUClientSessionCache(1), []tls.CurveID{tls.X25519}
 	f.client.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}
 	reused := &http.Transport{TLSClientConfig: config}
 	t.Cleanup(reused.CloseIdleConnections)

@@ -38,7 +38,7 @@ const (
 )
 
 // store is a service with a stream that refuses messages when it is full, and one that drops the oldest.
-type store struct {
+type storeFixture struct {
 	*testing.T
 
 	exports *export.Exports
@@ -48,45 +48,45 @@ type store struct {
 	service *service.Service
 }
 
-func newStore(t *testing.T, srv *natsrun.Server, works bool) *store {
+func newStore(t *testing.T, srv *natsrun.Server, works bool) *storeFixture {
 	t.Helper()
-	sh := &store{T: t, hold: make(chan struct{}, 100), proxy: natstest.NewProxy(t, srv)}
-	_, sh.js = natstest.Connect(t, srv)
-	nc, _ := natstest.Connect(t, srv, sh.proxy.Through())
+	f := &storeFixture{T: t, hold: make(chan struct{}, 100), proxy: natstest.NewProxy(t, srv)}
+	_, f.js = natstest.Connect(t, srv)
+	nc, _ := natstest.Connect(t, srv, f.proxy.Through())
 	var err error
-	sh.exports, err = export.Start(t.Context(), export.Config{Service: "shop"})
+	f.exports, err = export.Start(t.Context(), export.Config{Service: "shop"})
 	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := service.StopExports(context.Background(), sh.exports); err != nil { //nolint:usetesting // that of the test is over
+		if err := service.StopExports(context.Background(), f.exports); err != nil { //nolint:usetesting // that of the test is over
 			t.Error(err)
 		}
 	})
 	open := func(context.Context, *service.Service) error { return nil }
 	if works {
-		open = sh.open
+		open = f.open
 	}
-	cfg := service.BaseConfig{CreateAssets: true, Exports: sh.exports, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1}
-	sh.service, err = service.Start(t.Context(), nc, service.Spec{
+	cfg := service.BaseConfig{CreateAssets: true, Exports: f.exports, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1}
+	f.service, err = service.Start(t.Context(), nc, service.Spec{
 		Config: cfg.WithDefaults(service.None, 1), Description: "Sells", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
 		Open:   open,
 		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events, recipes, objects},
 	})
 	check.OK(t, err)
 	t.Cleanup(func() {
-		check.ErrorIs(t, sh.service.Stop(), nil)
+		check.ErrorIs(t, f.service.Stop(), nil)
 	})
-	return sh
+	return f
 }
 
 // open makes the worker of the stream of jobs, which works one at a time.
-func (sh *store) open(_ context.Context, s *service.Service) error {
+func (f *storeFixture) open(_ context.Context, s *service.Service) error {
 	w, err := s.Worker("worker", worker.Config{Consumer: "importer", Concurrency: 1, Stream: jobs})
 	if err != nil {
 		return err
 	}
 	work := func(ctx context.Context, _ *worker.Job[json.RawMessage]) error {
 		select {
-		case <-sh.hold:
+		case <-f.hold:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -96,26 +96,26 @@ func (sh *store) open(_ context.Context, s *service.Service) error {
 }
 
 // fill stores messages in a stream until they use a part of its bound in percent, and lets the time of a sample pass.
-func (sh *store) fill(stream, subject string, percent uint64) {
-	sh.Helper()
+func (f *storeFixture) fill(stream, subject string, percent uint64) {
+	f.Helper()
 	const body = 1000
 	for {
-		s := check.Must(sh.js.Stream(sh.Context(), stream))(sh)
+		s := check.Must(f.js.Stream(f.Context(), stream))(f)
 		if s.CachedInfo().State.Bytes*100 >= bound*percent {
 			break
 		}
-		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), subject, make([]byte, body))))
+		check.OK(f, check.Err(f.js.Publish(f.Context(), subject, make([]byte, body))))
 	}
-	pass()
+	passSampleTime()
 }
 
-// pass lets the time of a sample pass.
-func pass() { natstest.Pass(16 * time.Second) }
+// passSampleTime lets the time of a sample pass.
+func passSampleTime() { natstest.Pass(16 * time.Second) }
 
 // ready checks the state of the check: "" for passed, "note" and "failed", and parts of its text.
-func (sh *store) ready(state string, says ...string) {
-	sh.Helper()
-	err := sh.service.Ready()["streams"]
+func (f *storeFixture) ready(state string, says ...string) {
+	f.Helper()
+	err := f.service.Ready()["streams"]
 	got := "failed"
 	if _, ok := errors.AsType[service.Note](err); ok {
 		got = "note"
@@ -123,25 +123,25 @@ func (sh *store) ready(state string, says ...string) {
 		got = ""
 	}
 	if got != state {
-		sh.Errorf("%q with %v, want %q", got, err, state)
+		f.Errorf("%q with %v, want %q", got, err, state)
 	}
 	for _, part := range says {
 		if !strings.Contains(fmt.Sprint(err), part) {
-			sh.Errorf("%v does not say %q", err, part)
+			f.Errorf("%v does not say %q", err, part)
 		}
 	}
 }
 
 // gauge returns the fullness of a stream in the metrics, "" for none.
-func (sh *store) gauge(stream, by string) string {
-	return sh.metric("stream_fullness_ratio", stream, by)
+func (f *storeFixture) gauge(stream, by string) string {
+	return f.metric("stream_fullness_ratio", stream, by)
 }
 
 // metric returns the value with the labels in the metrics, "" for none.
-func (sh *store) metric(name string, labels ...string) string {
-	sh.Helper()
+func (f *storeFixture) metric(name string, labels ...string) string {
+	f.Helper()
 	answer := httptest.NewRecorder()
-	sh.exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(sh.Context(), "GET", "/metrics", nil))
+	f.exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(f.Context(), "GET", "/metrics", nil))
 	for line := range strings.Lines(answer.Body.String()) {
 		has := strings.HasPrefix(line, name+"{") || strings.HasPrefix(line, name+" ")
 		for _, label := range labels {
@@ -154,78 +154,78 @@ func (sh *store) metric(name string, labels ...string) string {
 	return ""
 }
 
-func inStore(t *testing.T, f func(*store)) {
+func inStore(t *testing.T, run func(*storeFixture)) {
 	t.Helper()
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { f(newStore(t, srv, false)) })
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { run(newStore(t, srv, false)) })
 }
 
 // The service is not ready before its stream refuses messages, says so before that, and is ready again when there is room.
 func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
-	inStore(t, func(sh *store) {
-		sh.ready("")
-		sh.fill(jobs, "jobs.import.x", 79)
-		sh.ready("")
-		sh.fill(jobs, "jobs.import.x", 80)
-		sh.ready("note", jobs+" is 80 % full")
-		if got := sh.gauge(jobs, "bytes"); !strings.HasPrefix(got, "0.80") {
-			sh.Errorf("the gauge is %q", got)
+	inStore(t, func(f *storeFixture) {
+		f.ready("")
+		f.fill(jobs, "jobs.import.x", 79)
+		f.ready("")
+		f.fill(jobs, "jobs.import.x", 80)
+		f.ready("note", jobs+" is 80 % full")
+		if got := f.gauge(jobs, "bytes"); !strings.HasPrefix(got, "0.80") {
+			f.Errorf("the gauge is %q", got)
 		}
-		sh.fill(jobs, "jobs.import.x", 95)
-		sh.ready("failed", jobs+" is 95 % full")
-		check.ErrorIs(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)), nil)
-		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
-		check.OK(sh, s.Purge(sh.Context()))
-		pass()
-		sh.ready("")
-		check.Equal(sh, sh.gauge(jobs, "bytes"), "0", "the gauge")
+		f.fill(jobs, "jobs.import.x", 95)
+		f.ready("failed", jobs+" is 95 % full")
+		check.ErrorIs(f, check.Err(f.js.Publish(f.Context(), "jobs.import.x", nil)), nil)
+		s := check.Must(f.js.Stream(f.Context(), jobs))(f)
+		check.OK(f, s.Purge(f.Context()))
+		passSampleTime()
+		f.ready("")
+		check.Equal(f, f.gauge(jobs, "bytes"), "0", "the gauge")
 
 		// A stream that drops its oldest messages is full as a rule: the gauge shows it.
-		sh.fill(events, "events.x", 96)
-		sh.ready("")
-		if got := sh.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
-			sh.Errorf("the gauge is %q", got)
+		f.fill(events, "events.x", 96)
+		f.ready("")
+		if got := f.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
+			f.Errorf("the gauge is %q", got)
 		}
-		check.Equal(sh, sh.gauge(contracts.StreamDead, "bytes"), "0", "the gauge of dead letters")
+		check.Equal(f, f.gauge(contracts.StreamDead, "bytes"), "0", "the gauge of dead letters")
 
 		// The server's present bounds count, also that of messages.
 		cfg := s.CachedInfo().Config
 		cfg.MaxMsgs = 10
-		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), cfg)))
+		check.OK(f, check.Err(f.js.UpdateStream(f.Context(), cfg)))
 		for range 9 {
-			check.OK(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)))
+			check.OK(f, check.Err(f.js.Publish(f.Context(), "jobs.import.x", nil)))
 		}
-		pass()
-		sh.ready("note", jobs+" is 90 % full")
-		check.Equal(sh, sh.gauge(jobs, "messages"), "0.9", "the gauge")
+		passSampleTime()
+		f.ready("note", jobs+" is 90 % full")
+		check.Equal(f, f.gauge(jobs, "messages"), "0.9", "the gauge")
 
 		// A stream that was deleted is named until it is there again.
-		check.OK(sh, sh.js.DeleteStream(sh.Context(), jobs))
-		pass()
-		sh.ready("failed", jobs+" is missing")
-		check.Equal(sh, sh.gauge(jobs, "bytes"), "", "the gauge")
-		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), s.CachedInfo().Config)))
-		pass()
-		sh.ready("")
+		check.OK(f, f.js.DeleteStream(f.Context(), jobs))
+		passSampleTime()
+		f.ready("failed", jobs+" is missing")
+		check.Equal(f, f.gauge(jobs, "bytes"), "", "the gauge")
+		check.OK(f, check.Err(f.js.CreateStream(f.Context(), s.CachedInfo().Config)))
+		passSampleTime()
+		f.ready("")
 	})
 }
 
 // An old answer is not shown as one that holds, and a server that answers again is believed.
 func TestAnOldAnswerIsNotShown(t *testing.T) {
-	inStore(t, func(sh *store) {
-		sh.fill(jobs, "jobs.import.x", 96)
-		sh.ready("failed")
-		sh.proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && f.Subject == "$JS.API.STREAM.INFO."+jobs }))
-		pass()
-		sh.ready("failed") // one lost answer changes nothing
+	inStore(t, func(f *storeFixture) {
+		f.fill(jobs, "jobs.import.x", 96)
+		f.ready("failed")
+		f.proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && f.Subject == "$JS.API.STREAM.INFO."+jobs }))
+		passSampleTime()
+		f.ready("failed") // one lost answer changes nothing
 		natstest.Pass(time.Minute)
-		sh.ready("note", jobs+": how full it is was not answered for 1m")
-		check.Equal(sh, sh.gauge(jobs, "bytes"), "", "the gauge")
-		if sh.gauge(events, "bytes") == "" {
-			sh.Error("the other streams have no gauge")
+		f.ready("note", jobs+": how full it is was not answered for 1m")
+		check.Equal(f, f.gauge(jobs, "bytes"), "", "the gauge")
+		if f.gauge(events, "bytes") == "" {
+			f.Error("the other streams have no gauge")
 		}
-		sh.proxy.Filter(nil)
-		pass()
-		sh.ready("failed", "96 % full")
+		f.proxy.Filter(nil)
+		passSampleTime()
+		f.ready("failed", "96 % full")
 	})
 }
 
@@ -322,91 +322,100 @@ func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
 	}
 }
 
-// inWorkedStore runs f with a service that works jobs, and has asked how many there are.
-func inWorkedStore(t *testing.T, f func(*store)) {
+// inWorkedStore calls run with a service that works jobs, and has asked how many there are.
+func inWorkedStore(t *testing.T, run func(*storeFixture)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		sh := newStore(t, srv, true)
-		pass()
-		f(sh)
+		f := newStore(t, srv, true)
+		passSampleTime()
+		run(f)
 	})
 }
 
 // send stores messages.
-func (sh *store) send(subject string, n int) {
-	sh.Helper()
+func (f *storeFixture) send(subject string, n int) {
+	f.Helper()
 	for range n {
-		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), subject, []byte("{}"))))
+		check.OK(f, check.Err(f.js.Publish(f.Context(), subject, []byte("{}"))))
 	}
 }
 
 // shows checks values of metrics: each is a name with labels, and the value, "" for none.
-func (sh *store) shows(want string, name string, labels ...string) {
-	sh.Helper()
-	check.Equal(sh, sh.metric(name, labels...), want, fmt.Sprintf("%s %v", name, labels))
+func (f *storeFixture) shows(want string, name string, labels ...string) {
+	f.Helper()
+	check.Equal(f, f.metric(name, labels...), want, fmt.Sprintf("%s %v", name, labels))
+}
+
+// A service that has created its consumers counts their jobs within seconds, not at the next of its questions.
+func TestJobsAreCountedSoonAfterTheStart(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		f := newStore(t, srv, true)
+		natstest.Pass(3 * time.Second)
+		f.shows("0", "stream_jobs", jobs, "importer", "queued")
+	})
 }
 
 // The gauges count the jobs that wait, since when, and those that a worker has.
 func TestJobsThatWaitAreCounted(t *testing.T) {
-	inWorkedStore(t, func(sh *store) {
-		sh.shows("0", "stream_jobs", jobs, "importer", "queued")
-		sh.shows("0", "stream_jobs_age_seconds", jobs)
-		sh.send("jobs.import.worked.a", 1)
+	inWorkedStore(t, func(f *storeFixture) {
+		f.shows("0", "stream_jobs", jobs, "importer", "queued")
+		f.shows("0", "stream_jobs_age_seconds", jobs)
+		f.send("jobs.import.worked.a", 1)
 		natstest.Pass(10 * time.Second)
-		sh.send("jobs.import.worked.b", 2)
-		sh.send("dead.X.y", 3)
-		pass()
-		sh.shows("2", "stream_jobs", jobs, "importer", "queued")
-		sh.shows("1", "stream_jobs", jobs, "importer", "delivered")
-		sh.shows("0", "stream_jobs", jobs, "stranded")
-		sh.shows("16", "stream_jobs_age_seconds", jobs)
-		sh.shows("3", "stream_messages", contracts.StreamDead)
-		sh.hold <- struct{}{}
-		pass()
-		sh.shows("1", "stream_jobs", jobs, "importer", "queued")
-		sh.shows("32", "stream_jobs_age_seconds", jobs)
-		sh.hold <- struct{}{}
-		sh.hold <- struct{}{}
-		pass()
-		sh.shows("0", "stream_jobs", jobs, "importer", "queued")
-		sh.shows("0", "stream_jobs", jobs, "importer", "delivered")
-		sh.shows("0", "stream_jobs_age_seconds", jobs)
+		f.send("jobs.import.worked.b", 2)
+		f.send("dead.X.y", 3)
+		passSampleTime()
+		f.shows("2", "stream_jobs", jobs, "importer", "queued")
+		f.shows("1", "stream_jobs", jobs, "importer", "delivered")
+		f.shows("0", "stream_jobs", jobs, "stranded")
+		f.shows("16", "stream_jobs_age_seconds", jobs)
+		f.shows("3", "stream_messages", contracts.StreamDead)
+		f.hold <- struct{}{}
+		passSampleTime()
+		f.shows("1", "stream_jobs", jobs, "importer", "queued")
+		f.shows("32", "stream_jobs_age_seconds", jobs)
+		f.hold <- struct{}{}
+		f.hold <- struct{}{}
+		passSampleTime()
+		f.shows("0", "stream_jobs", jobs, "importer", "queued")
+		f.shows("0", "stream_jobs", jobs, "importer", "delivered")
+		f.shows("0", "stream_jobs_age_seconds", jobs)
 
 		// Messages for other consumers before a job do not make the job older.
 		check.OK(t,
-			check.Err(sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
-		sh.send("jobs.import.nobody", 1)
-		pass()
+			check.Err(f.js.CreateConsumer(f.Context(), jobs, jetstream.ConsumerConfig{Durable: "idle", FilterSubject: "jobs.import.idle"})))
+		f.send("jobs.import.nobody", 1)
+		passSampleTime()
 		natstest.Pass(time.Hour)
-		sh.send("jobs.import.idle", 1)
-		pass()
-		sh.shows("1", "stream_jobs", jobs, "idle", "queued")
-		sh.shows("16", "stream_jobs_age_seconds", jobs)
+		f.send("jobs.import.idle", 1)
+		passSampleTime()
+		f.shows("1", "stream_jobs", jobs, "idle", "queued")
+		f.shows("16", "stream_jobs_age_seconds", jobs)
 	})
 }
 
 // A message that no consumer takes, and one that its consumer has given up, are stranded; one that waits or runs is not.
 func TestStrandedMessagesAreCounted(t *testing.T) {
-	inWorkedStore(t, func(sh *store) {
-		foreign, err := sh.js.CreateConsumer(sh.Context(), jobs, jetstream.ConsumerConfig{
+	inWorkedStore(t, func(f *storeFixture) {
+		foreign, err := f.js.CreateConsumer(f.Context(), jobs, jetstream.ConsumerConfig{
 			Durable: "foreign", FilterSubject: "jobs.import.foreign", MaxDeliver: 1, AckWait: time.Second,
 		})
 		check.OK(t, err)
-		sh.send("jobs.import.nobody", 2)
-		sh.send("jobs.import.foreign", 1)
-		sh.send("jobs.import.worked.a", 2)
-		pass()
+		f.send("jobs.import.nobody", 2)
+		f.send("jobs.import.foreign", 1)
+		f.send("jobs.import.worked.a", 2)
+		passSampleTime()
 		natstest.Pass(2 * time.Second) // the second look
-		sh.shows("2", "stream_jobs", jobs, "stranded")
+		f.shows("2", "stream_jobs", jobs, "stranded")
 		for range 2 { // the second request finds that the first is not acknowledged
 			if _, err := foreign.Next(jetstream.FetchMaxWait(2 * time.Second)); err == nil {
 				natstest.Pass(2 * time.Second)
 			}
 		}
-		pass()
-		pass()
-		sh.shows("3", "stream_jobs", jobs, "stranded")
-		sh.shows("0", "stream_jobs", jobs, "foreign", "queued")
+		passSampleTime()
+		passSampleTime()
+		f.shows("3", "stream_jobs", jobs, "stranded")
+		f.shows("0", "stream_jobs", jobs, "foreign", "queued")
 	})
 }
 
@@ -509,22 +518,22 @@ const (
 )
 
 // stored checks the check of the stores, and its metric: passed, or failed with a text.
-func (sh *store) stored(says string) {
-	sh.Helper()
-	if err := sh.service.Ready()["store"]; (err == nil) != (says == "") || !strings.Contains(fmt.Sprint(err), says) {
-		sh.Errorf("the check of the stores is %v, want %q", err, says)
+func (f *storeFixture) stored(says string) {
+	f.Helper()
+	if err := f.service.Ready()["store"]; (err == nil) != (says == "") || !strings.Contains(fmt.Sprint(err), says) {
+		f.Errorf("the check of the stores is %v, want %q", err, says)
 	}
-	sh.shows(map[bool]string{true: "1", false: "0"}[says == ""], "service_ready", "store")
+	f.shows(map[bool]string{true: "1", false: "0"}[says == ""], "service_ready", "store")
 }
 
 // A store that does not acknowledge writes is named within 5 seconds, and is believed again at the first write that it
 // acknowledges, also when an answer was lost and the record has expired.
 func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
-	inStore(t, func(sh *store) {
+	inStore(t, func(f *storeFixture) {
 		for stream, subject := range map[string]string{recipes: "$KV.recipes.ready.", objects: "$O.import-steps.C.ready."} {
 			for _, lost := range []bool{true, false} { // the write, or its answer
-				sh.stored("")
-				sh.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+				f.stored("")
+				f.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
 					if lost && f.FromClient && strings.HasPrefix(f.Subject, subject) ||
 						!lost && !f.FromClient && strings.Contains(string(f.Payload()), `"stream":"`+stream+`"`) {
 						return natstest.Lose
@@ -532,60 +541,60 @@ func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
 					return natstest.Relay
 				})
 				natstest.Pass(5 * time.Second)
-				sh.stored(stream + " for ")
-				sh.stored("not acknowledged")
+				f.stored(stream + " for ")
+				f.stored("not acknowledged")
 				natstest.Pass(2 * time.Minute)
-				sh.stored(stream + " for 2m")
-				sh.proxy.Filter(nil)
+				f.stored(stream + " for 2m")
+				f.proxy.Filter(nil)
 				natstest.Pass(5 * time.Second)
 			}
 		}
-		sh.stored("")
+		f.stored("")
 	})
 }
 
 // A deleted bucket is named within 5 seconds, and one that is full for as long as it is.
 func TestAStoreThatIsMissingOrFullIsNamed(t *testing.T) {
-	inStore(t, func(sh *store) {
-		s := check.Must(sh.js.Stream(sh.Context(), recipes))(sh)
-		check.OK(sh, sh.js.DeleteStream(sh.Context(), recipes))
+	inStore(t, func(f *storeFixture) {
+		s := check.Must(f.js.Stream(f.Context(), recipes))(f)
+		check.OK(f, f.js.DeleteStream(f.Context(), recipes))
 		natstest.Pass(5 * time.Second)
-		sh.stored(recipes + " for ")
-		sh.stored("is missing")
+		f.stored(recipes + " for ")
+		f.stored("is missing")
 		full := s.CachedInfo().Config
 		full.MaxMsgs = 1
-		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), full)))
-		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), "$KV.recipes.x", nil)))
+		check.OK(f, check.Err(f.js.CreateStream(f.Context(), full)))
+		check.OK(f, check.Err(f.js.Publish(f.Context(), "$KV.recipes.x", nil)))
 		natstest.Pass(5 * time.Second)
-		sh.stored("maximum messages")
+		f.stored("maximum messages")
 		full.MaxMsgs = -1
-		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), full)))
+		check.OK(f, check.Err(f.js.UpdateStream(f.Context(), full)))
 		natstest.Pass(5 * time.Second)
-		sh.stored("")
+		f.stored("")
 	})
 }
 
 // The record of a service is one in each store, no client of the store sees it, and it ends a minute after the service.
 func TestTheRecordOfReadinessIsNoData(t *testing.T) {
-	inStore(t, func(sh *store) {
+	inStore(t, func(f *storeFixture) {
 		natstest.Pass(time.Hour)
 		count := func(want uint64) {
-			sh.Helper()
+			f.Helper()
 			for _, name := range []string{recipes, objects} {
-				s := check.Must(sh.js.Stream(sh.Context(), name))(sh)
-				check.Equal(sh, s.CachedInfo().State.Msgs, want, name+" has messages")
+				s := check.Must(f.js.Stream(f.Context(), name))(f)
+				check.Equal(f, s.CachedInfo().State.Msgs, want, name+" has messages")
 			}
 		}
 		count(1)
-		kv := check.Must(sh.js.KeyValue(sh.Context(), contracts.BucketRecipes))(sh)
-		if keys, err := kv.Keys(sh.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
-			sh.Errorf("the bucket has %v, %v", keys, err)
+		kv := check.Must(f.js.KeyValue(f.Context(), contracts.BucketRecipes))(f)
+		if keys, err := kv.Keys(f.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
+			f.Errorf("the bucket has %v, %v", keys, err)
 		}
-		files := check.Must(sh.js.ObjectStore(sh.Context(), contracts.BucketImportSteps))(sh)
-		if all, err := files.List(sh.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
-			sh.Errorf("the object store has %v, %v", all, err)
+		files := check.Must(f.js.ObjectStore(f.Context(), contracts.BucketImportSteps))(f)
+		if all, err := files.List(f.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
+			f.Errorf("the object store has %v, %v", all, err)
 		}
-		check.ErrorIs(sh, sh.service.Stop(), nil)
+		check.ErrorIs(f, f.service.Stop(), nil)
 		natstest.Pass(62 * time.Second)
 		count(0)
 	})

@@ -232,7 +232,8 @@ var elsewhere = map[string]string{
 	`docs/backup.md: `:                                                "TestTheCommandsOfTheBackupPage",
 	`docs/(benchmarks|console|scale).md: go -C bench run `:            "measures for minutes",
 	`docs/clients.md: cd clients/typescript `:                         "the step client of CI",
-	`docs/clients.md: <script `:                                       "TestInboxElementForEverybody",
+	`docs/clients.md: <script type`:                                   "TestInboxElementForEverybody",
+	`docs/clients.md: ("use client"|<script setup>)`:                  "needs React or Vue, and a bundler",
 	`docs/console.md: expediter console --accounts `:                  "TestSeveralAccounts",
 	`docs/doctor.md: (set -a|expediter doctor --as)`:                  "TestUsers, with the accounts of deploy/nats",
 	`docs/operate.md: nats kv del `:                                   "TestAServiceThatIsGone, with the accounts of deploy/nats",
@@ -302,7 +303,7 @@ go() {
 // fenced is a block of a page: the paragraph before it, its language and its lines.
 var fenced = regexp.MustCompile("(?s)([^\n]*)\n\n?```([a-z]*)\n(.*?)```\n")
 
-var quoted = regexp.MustCompile(`^<!-- \S+\.(go|ts) -->$`)
+var quoted = regexp.MustCompile(`^<!-- \S+\.(go|mjs|ts) -->$`)
 
 // Every block of README and of the pages is run as it stands, on the services of "expediter up", or is quoted from a file, or
 // runs elsewhere. A command fails unless its exit code is 0, or the one in its comment.
@@ -314,6 +315,7 @@ func TestBlocksOfPages(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", bin, root+"/cmd/expediter").CombinedOutput()
 	check.Require(t, err == nil, "%v\n%s", err, out)
 	check.OK(t, os.WriteFile(filepath.Join(bin, "prelude"), []byte(prelude), 0o600))
+	settings := slices.Clip(append(os.Environ(), testbed.GoSettings(t)...))
 	used := map[string]bool{}
 	files := check.Must(filepath.Glob(root + "/docs/*.md"))(t)
 	for _, file := range append(files, root+"/README.md", root+"/CONTRIBUTING.md") {
@@ -325,7 +327,7 @@ func TestBlocksOfPages(t *testing.T) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
 			database := outboxtest.Database(t, programs)
-			ty := &typist{T: t, changed: make(chan struct{}, 1), dir: checkout(t), env: append(os.Environ(), "APP_DATABASE="+database,
+			ty := &typist{T: t, changed: make(chan struct{}, 1), dir: checkout(t), env: append(settings, "APP_DATABASE="+database,
 				"PATH="+bin+":"+os.Getenv("PATH"), "BASH_ENV="+filepath.Join(bin, "prelude"), "HOME="+t.TempDir(), pages[name].env)}
 			for setting := range strings.FieldsSeq(database) {
 				key, value, _ := strings.Cut(setting, "=")
@@ -376,7 +378,7 @@ func commandsOf(t *testing.T, page string, used map[string]bool) (here []string)
 			all = split(t, lines)
 		case readers[language] != "":
 			all = []string{fmt.Sprintf(readers[language], lines)}
-		case language != "dockerfile" && language != "html":
+		case !slices.Contains([]string{"dockerfile", "html", "jsx", "vue"}, language): // for programs that are not here
 			t.Errorf("%s: a block of the language %q is run by nothing:\n%s", page, language, lines)
 			continue
 		}

@@ -70,13 +70,13 @@ func serve(ctx context.Context, servers string) error {
 // Although consoles are killed while they replay, every dead letter is replayed once. With -long there are a million.
 func TestReplaySurvivesTheConsole(t *testing.T) {
 	t.Parallel()
-	letters, rate := 500, "300"
+	deadLetters, rate := 500, "300"
 	if crash.Long() {
-		letters, rate = 1_000_000, "5000"
+		deadLetters, rate = 1_000_000, "5000"
 	}
 	s := newSite(t, crash.OneServer(t))
 	more := func() bool { return s.resumed < 2 }
-	result := s.prove(crash.Random(t)(0), letters, rate, time.Now().Add(crash.Patience), more, s.group.Faults(time.Second)[0])
+	result := s.prove(crash.Random(t)(0), deadLetters, rate, time.Now().Add(crash.Patience), more, s.group.Faults(time.Second)[0])
 	t.Logf("%d effects, faults %v, take-overs %v, resumed %d times", result.Wanted, result.Faults, result.TakeOvers, s.resumed)
 	check.ErrorIs(t, result.Err(), nil)
 	check.That(t, s.resumed >= 2, "%d replays were resumed after %v", s.resumed, result.Faults)
@@ -138,7 +138,7 @@ func newSite(t *testing.T, on *crash.Servers) *site {
 // prove stores and replays dead letters, a number of them at a time, while there are to be more, and injects faults in the meantime, until
 // a time at the longest. Then it judges the jobs that came of the dead letters.
 func (s *site) prove(
-	r *rand.Rand, letters int, rate string, until time.Time, more func() bool, faults ...crash.Fault,
+	r *rand.Rand, deadLetters int, rate string, until time.Time, more func() bool, faults ...crash.Fault,
 ) crash.Result {
 	s.Helper()
 	ctx, cancel := context.WithDeadline(s.Context(), until)
@@ -147,8 +147,8 @@ func (s *site) prove(
 	go func() { injected <- crash.Inject(ctx, r, time.Second, faults...) }()
 	stored := 0
 	for batch := 0; batch == 0 || more() && ctx.Err() == nil; batch++ {
-		s.putDeadLetters(stored, letters)
-		stored += letters
+		s.putDeadLetters(stored, deadLetters)
+		stored += deadLetters
 		s.replayAll(fmt.Sprint("replay-", batch), rate)
 	}
 	cancel()
@@ -223,15 +223,15 @@ func (s *site) do(method, at string, form url.Values) (status int, page string) 
 func (s *site) replayAll(id, rate string) {
 	s.Helper()
 	s.replays = ""
-	for end := time.Now().Add(10 * time.Minute); !s.replayed(id, rate); retry.Sleep(s.Context(), 50*time.Millisecond) {
+	for end := time.Now().Add(10 * time.Minute); !s.beginReplay(id, rate); retry.Sleep(s.Context(), 50*time.Millisecond) {
 		check.Require(s, time.Now().Before(end), "a replay does not end")
 	}
 }
 
 var question = regexp.MustCompile(`Type ([\d,]+) to replay`)
 
-// replayed begins a replay of what is left, unless one is under way, and reports whether nothing is left.
-func (s *site) replayed(id, rate string) bool {
+// beginReplay begins a replay of what is left, unless one is under way, and reports whether nothing is left.
+func (s *site) beginReplay(id, rate string) bool {
 	s.Helper()
 	s.mu.Lock()
 	name, at := s.name, s.url

@@ -26,7 +26,9 @@ const Version = "v0.1.0"
 const Module = "github.com/expediter-io/expediter"
 
 // Env puts the released modules of the work tree at root into a folder, and returns the environment in which the go command gets them from
-// there. The module cache is new, because a version in a module cache never changes; it is filled from the machine's downloads.
+// there. The module cache is new, because a version in a module cache never changes; it is filled from the machine's downloads. With
+// -trimpath, the folder of the module cache is no part of what is compiled, so the build cache has all that did not change since the last
+// run.
 func Env(tb testing.TB, root string) []string {
 	tb.Helper()
 	root = check.Must(filepath.Abs(root))(tb)
@@ -35,9 +37,10 @@ func Env(tb testing.TB, root string) []string {
 	for _, dir := range []string{"", "cmd/expediter", "services/enricher", "services/importer", "services/notifier"} {
 		put(tb, root, dir, names, filepath.Join(proxy, filepath.FromSlash(path.Join(Module, dir)), "@v"))
 	}
-	settings := strings.Split(output(tb, root, "go", "env", "GOMODCACHE", "GOPROXY"), "\n")
+	settings := strings.Split(output(tb, root, "go", "env", "GOMODCACHE", "GOPROXY", "GOFLAGS"), "\n")
 	env := append(os.Environ(),
-		"GOWORK=off", "GOMODCACHE="+cache, "GOSUMDB=off", "GONOPROXY=none", // the machine's cache has checked the sums of others
+		"GOWORK=off", "GOMODCACHE="+cache, "GOFLAGS="+settings[2]+" -ldflags=-s -trimpath",
+		"GOSUMDB=off", "GONOPROXY=none", // the machine's cache has checked the sums of others
 		"GOPROXY="+address(proxy)+","+address(filepath.Join(settings[0], "cache", "download"))+","+settings[1])
 	tb.Cleanup(func() { // the cache is read-only
 		cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), "go", "clean", "-modcache")
