@@ -107,10 +107,11 @@ const fetchPage = `(async (at, fills) => {
 })(%q, %s)`
 
 const (
-	// hiddenControls are the texts of links and buttons that cannot be seen.
+	// hiddenControls are the texts of links and buttons that cannot be seen, wherever somebody scrolls to.
 	hiddenControls = `document.querySelectorAll("details").forEach(d => { d.open = true; });
 		[...document.querySelectorAll("a[href], button")].filter(e => !e.closest("dialog") && !(e.getAttribute("href") || "").startsWith("#"))
-			.filter(e => !(e.getBoundingClientRect().width > 0 && e.getBoundingClientRect().height > 0)).map(e => e.innerText)`
+			.filter(e => { const r = e.getBoundingClientRect(); return !e.checkVisibility({opacityProperty: true, visibilityProperty: true}) ||
+				!(r.width > 0 && r.height > 0 && r.right + scrollX > 0 && r.bottom + scrollY > 0); }).map(e => e.innerText)`
 
 	// alignedToNames: also a text from right to left is aligned to its name.
 	alignedToNames = `[...document.querySelectorAll("dd[dir=auto]")].every(d => getComputedStyle(d).textAlign === "left")`

@@ -30,18 +30,19 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// parts are the suites, and their shares of the time.
+// parts are the suites, their shares of the time, and what an effect is.
 var parts = []struct {
 	name, pkg string
 	share     int
+	effect    string
 }{
-	{"jobs", "./pkg/worker/workertest/crash", 8},
-	{"locks", "./pkg/kvlock/internal/chaos", 2},
-	{"outbox", "./pkg/outbox", 2},
-	{"notifications", "./services/notifier", 2},
-	{"imports", "./services/importer", 2},
-	{"lookups", "./test/enricher", 2},
-	{"replays", "./test/console/restart", 2},
+	{"jobs", "./pkg/worker/workertest/crash", 8, "a job has run to its end, or a step of one: the handler has told a receiver outside"},
+	{"locks", "./pkg/kvlock/internal/chaos", 2, "a lock is held, or a value computed once for all processes"},
+	{"outbox", "./pkg/outbox", 2, "an event that Postgres committed is published"},
+	{"notifications", "./services/notifier", 2, "a provider has taken a message"},
+	{"imports", "./services/importer", 2, "a job has created its recipe"},
+	{"lookups", "./test/enricher", 2, "a provider has looked up a place"},
+	{"replays", "./test/console/restart", 2, "a dead letter is a job again"},
 }
 
 func main() {
@@ -141,7 +142,7 @@ func table(ctx context.Context, total time.Duration, seed uint64, reports []cras
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Proof
 
-Every crash suite, against three NATS servers in separate processes, while faults are injected. `+"`./run proof --for %s --seed %d`"+`
+Seven crash suites, against three NATS servers in separate processes, while faults are injected. `+"`./run proof --for %s --seed %d`"+`
 on %s, %s.
 
 | part | seconds | effects accepted | lost | repeated after record | out of order | repeated before record | take-over p50 | p99 | faults |
@@ -180,6 +181,10 @@ on %s, %s.
 	fmt.Fprintf(&b, "\n%d faults of %d kinds:\n\n| fault | times |\n|---|---|\n", faults, len(sum.Faults))
 	for _, name := range slices.Sorted(maps.Keys(sum.Faults)) {
 		fmt.Fprintf(&b, "| %s | %d |\n", name, sum.Faults[name])
+	}
+	b.WriteString("\nWhat an effect is:\n\n| part | effect |\n|---|---|\n")
+	for _, p := range parts {
+		fmt.Fprintf(&b, "| %s | %s |\n", p.name, p.effect)
 	}
 	b.WriteString(`
 An effect is lost when it was accepted and never happened. It is repeated before its record when its process died, was frozen or was cut

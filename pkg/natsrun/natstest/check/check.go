@@ -88,7 +88,11 @@ func Equal[T any](t testing.TB, got, want T, about ...any) { //nolint:thelper //
 	}
 	t.Helper()
 	verb := "%+v"
-	if reflect.TypeFor[T]().Kind() == reflect.String {
+	switch reflect.TypeFor[T]().Kind() { //nolint:exhaustive // the others are written as they are
+	case reflect.Map, reflect.Slice: // may hold itself, which fmt follows without an end
+		t.Errorf("%s(-want +got):\n%s", prefix(about), diff)
+		return
+	case reflect.String:
 		verb = "%q"
 	}
 	text, wanted := fmt.Sprintf(verb, got), fmt.Sprintf(verb, want)
