@@ -116,7 +116,8 @@ func run(ctx context.Context, name, pkg string, share time.Duration, seed uint64
 		"-args", "-for", share.String(), "-seed", strconv.FormatUint(seed, 10), "-report", path)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), "EXPEDITER_REQUIRE_PROGRAMS=1") // a part that is skipped proves nothing
+	// A part that is skipped proves nothing. One that is interrupted removes nothing, so its files are in dir.
+	cmd.Env = append(os.Environ(), "EXPEDITER_REQUIRE_PROGRAMS=1", "TMPDIR="+dir)
 	failed := cmd.Run()
 	if data, err := os.ReadFile(path); err == nil {
 		failed = errors.Join(failed, json.Unmarshal(data, &r))

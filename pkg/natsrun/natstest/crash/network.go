@@ -36,7 +36,7 @@ const (
 // SocketDir returns a folder for sockets, until the test ends: a path below t.TempDir() may be too long for one.
 func SocketDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "expediter-") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("", "expediter-") //nolint:usetesting // see above
 	check.OK(t, err)
 	t.Cleanup(func() { check.OK(t, os.RemoveAll(dir)) })
 	return dir

@@ -329,7 +329,7 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 				}
 				took := visit()
 				check.That(t, took < firstPause, "job %d took %s", good, took)
-				pauseFor(t.Context(), 20*time.Second)
+				pauseFor(t.Context(), time.Minute)
 			}
 			down.Store(true)
 			pauseFor(t.Context(), probeTime)
