@@ -238,6 +238,21 @@ func TestNeverTwoHoldersWhenAnswersAreSlow(t *testing.T) {
 	})
 }
 
+// So does the claim that was never renewed.
+func TestASlowAnswerDoesNotProlongAClaim(t *testing.T) {
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
+		f, p := b.ProxiedFlight(t, flight.Config{ClaimTTL: 3 * time.Second})
+		p.Slow(900 * time.Millisecond)
+		c := testbed.Begin(t, f, "k", flight.BeginOptions{})
+		p.Partition()
+		held, stop := c.AutoRenew(t.Context(), 0)
+		defer stop()
+		gone := b.Last(t, "k").Time.Add(3 * time.Second)
+		<-held.Done()
+		check.That(t, time.Now().Before(gone), "held until %s: the claim was over at %s", time.Now(), gone)
+	})
+}
+
 // cutOff cuts the connection of a holder, and compares when its context ends with when another process gets the claim.
 func cutOff(t *testing.T, b *testbed.Bed, ttl, slow time.Duration, cut func(*natstest.Proxy)) {
 	t.Helper()
