@@ -76,19 +76,15 @@ func (b *buffer) String() string {
 
 func config() Config {
 	return Config{
-		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
-		},
-		Enabled: true, Providers: []provider.Provider{fakeProvider("wolt")},
+		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30},
+		Enabled:    true, Providers: []provider.Provider{fakeProvider("wolt")},
 	}
 }
 
 func begin(t *testing.T, nc *nats.Conn, cfg Config) *Enricher {
 	t.Helper()
 	e := check.Must(Start(t.Context(), nc, cfg))(t)
-	t.Cleanup(func() {
-		check.ErrorIs(t, e.Stop(), nil)
-	})
+	t.Cleanup(func() { check.ErrorIs(t, e.Stop(), nil) })
 	return e
 }
 
@@ -123,9 +119,7 @@ func TestRun(t *testing.T) {
 		}
 		check.Require(t, errors.Is(err, nats.ErrNoResponders) && !time.Now().After(deadline), "%v", err)
 	}
-	if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 0 {
-		t.Errorf("answer is %s, %v", msg.Data, err)
-	}
+	check.Equal(t, check.Must(contracts.Decode[contracts.EnrichResponse](msg.Data))(t).Pending, 0, "pending")
 	cancel()
 	check.ErrorIs(t, <-done, nil)
 }
@@ -275,13 +269,8 @@ func TestValidateReportsEverything(t *testing.T) {
 		Catalog:    "a", ClaimTTL: time.Millisecond, FoundTTL: -time.Second, MemoryBytes: -2, NotFoundTTL: 1500 * time.Millisecond,
 		ProviderURL: "https://x",
 	}
-	err := cfg.withDefaults().validate()
-	check.Require(t, err != nil, "nothing is reported")
-	for _, want := range []string{
-		"AckWait", "ClaimTTL", "Concurrency", "FoundTTL", "MaxBytes", "MemoryBytes", "NotFoundTTL", `"["`, `"example.com"`, "Replicas", "both set",
-	} {
-		check.That(t, strings.Contains(err.Error(), want), "the error does not name %s:\n%v", want, err)
-	}
+	check.ErrorContains(t, cfg.withDefaults().validate(), "AckWait", "ClaimTTL", "Concurrency", "FoundTTL", "MaxBytes", "MemoryBytes",
+		"NotFoundTTL", `"["`, `"example.com"`, "Replicas", "both set")
 	check.ErrorContains(t, (Config{}).withDefaults().validate(), "ENRICHER_CATALOG")
 	check.That(t, (Config{Providers: []provider.Provider{fakeProvider("a b")}}).withDefaults().validate() != nil,
 		"a provider's name that is no token was taken")
@@ -292,15 +281,8 @@ func TestValidateReportsEverything(t *testing.T) {
 // TestProviders opens the configured providers, and names those that cannot be opened.
 func TestProviders(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		cfg  Config
-		want string
-	}{
-		{Config{Catalog: "nowhere.csv"}, "nowhere.csv"},
-		{Config{ProviderURL: "ftp://x"}, "ENRICHER_PROVIDER_URL"},
-	} {
-		_, err := c.cfg.providers()
-		check.That(t, err != nil && strings.Contains(err.Error(), c.want), "%+v: %v, want an error that names %s", c.cfg, err, c.want)
+	for want, cfg := range map[string]Config{"nowhere.csv": {Catalog: "nowhere.csv"}, "ENRICHER_PROVIDER_URL": {ProviderURL: "ftp://x"}} {
+		check.ErrorContains(t, check.Err(cfg.providers()), want)
 	}
 	venues := filepath.Join(t.TempDir(), "venues.json")
 	check.OK(t, os.WriteFile(venues, []byte(`[{"id":"1","name":"A"}]`), 0o600))
@@ -351,8 +333,7 @@ func TestLongAnswers(t *testing.T) {
 		listener := servicetest.NewPipes()
 		cfg := config()
 		cfg.Listener = listener
-		e, err := prepare(cfg)
-		check.OK(t, err)
+		e := check.Must(prepare(cfg))(t)
 		spec := e.spec()
 		spec.Open = e.answer // without a worker: the place stays pending
 		e.running = check.Must(service.Start(t.Context(), nc, spec))(t)
@@ -360,25 +341,17 @@ func TestLongAnswers(t *testing.T) {
 		defer client.CloseIdleConnections()
 		check.Equal(t, e.URL(), "http://127.0.0.1:80", "URL")
 		began := time.Now()
-		answer, err := client.Post("http://localhost/v1/enrich?wait=55s", "application/json", strings.NewReader(`{"requestId":"r","results":[{"placeId":"a","name":"A"}]}`))
-		check.OK(t, err)
+		body := strings.NewReader(`{"requestId":"r","results":[{"placeId":"a","name":"A"}]}`)
+		answer := check.Must(client.Post("http://localhost/v1/enrich?wait=55s", "application/json", body))(t)
 		defer answer.Body.Close()
 		took := time.Since(began)
 		check.That(t, took >= 55*time.Second && took <= 56*time.Second, "answered after %s, want 55 s", took)
-		resp, err := client.Get("http://localhost/v1/requests/r/events")
-		check.OK(t, err)
+		resp := check.Must(client.Get("http://localhost/v1/requests/r/events"))(t)
 		defer resp.Body.Close()
 		ended := make(chan error, 1)
-		go func() {
-			_, err := io.Copy(io.Discard, resp.Body)
-			ended <- err
-		}()
+		go func() { ended <- check.Err(io.Copy(io.Discard, resp.Body)) }()
 		natstest.Pass(10 * time.Minute)
-		select {
-		case err := <-ended:
-			t.Errorf("the stream has ended: %v", err)
-		default:
-		}
+		check.Equal(t, len(ended), 0, "streams that have ended")
 		check.ErrorIs(t, e.Stop(), nil)
 		<-ended
 	})
@@ -402,7 +375,7 @@ func TestMetrics(t *testing.T) {
 	answer := httptest.NewRecorder()
 	exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	text := answer.Body.String()
-	for _, want := range []string{
+	check.Contains(t, text,
 		`enricher_requests_total 1`, `enricher_places_total 2`, `enricher_lookups_total{outcome="FOUND"} 1`,
 		`enricher_lookups_total{outcome="NOT_FOUND"} 1`,
 		`worker_job_attempts_total{consumer="enricher",outcome="completed",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
@@ -410,10 +383,7 @@ func TestMetrics(t *testing.T) {
 		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready{consumer="enricher",stream="ENRICH_JOBS"} `,
 		`rpc_server_call_duration_seconds_count{rpc_method="enricher.v1.get",rpc_response_status_code="404",rpc_system_name="nats"} 1`,
 		`remote_call_duration_seconds_count{outcome="ok",remote="wolt"} 2`,
-		`messaging_client_sent_messages_total{messaging_destination_name="ENRICH_JOBS",messaging_operation_name="send",messaging_system="nats"} 2`,
-	} {
-		check.Contains(t, text, want)
-	}
+		`messaging_client_sent_messages_total{messaging_destination_name="ENRICH_JOBS",messaging_operation_name="send",messaging_system="nats"} 2`)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	check.That(t, err == nil && len(problems) == 0, "lint: %v, %v", problems, err)
 }
@@ -425,9 +395,8 @@ func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
 	mutate(r)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	resp := check.Must(client.Do(r))(t)
-	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("status %d, %v", resp.StatusCode, err)
-	}
+	check.OK(t, resp.Body.Close())
+	check.Require(t, resp.StatusCode == http.StatusOK, "status %d", resp.StatusCode)
 }
 
 // The trace of a request over HTTP or NATS leads to the look-up that it caused, in any process.
@@ -462,9 +431,7 @@ func TestTraceReachesTheJob(t *testing.T) {
 		all.WriteString(s)
 	}
 	caller := "\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c" // the trace of the request, in OTLP's bytes
-	for _, want := range []string{"POST /v1/enrich", "process jobs.enrich.>", caller, "enricher.v1.enrich", "\x1a" + caller[1:]} {
-		check.Contains(t, all.String(), want)
-	}
+	check.Contains(t, all.String(), "POST /v1/enrich", "process jobs.enrich.>", caller, "enricher.v1.enrich", "\x1a"+caller[1:])
 	n := strings.Count(all.String(), caller)
 	check.That(t, n >= 2, "the trace of the caller is in %d places, want it in the request's span and in the job's link", n)
 }

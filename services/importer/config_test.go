@@ -40,12 +40,8 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 		RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n", OrchestratorToken: secret, Settings: Settings{StateTTL: 1},
 		OpenAIKey: secret, TempDir: "nowhere/below",
 	}.withDefaults().validate()
-	for _, want := range []string{
-		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",
-		"IMPORTER_TEMP_DIR nowhere/below: open nowhere",
-	} {
-		check.ErrorContains(t, err, want)
-	}
+	check.ErrorContains(t, err, "IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http",
+		"IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY", "IMPORTER_TEMP_DIR nowhere/below: open nowhere")
 	check.That(t, !strings.Contains(err.Error(), secret), "the error holds a token")
 	check.ErrorIs(t, (Config{}).withDefaults().validate(), nil)
 }

@@ -93,9 +93,7 @@ func startHere(t *testing.T, mutate ...func(*importer.Config)) (*importer.Import
 func startOver(t *testing.T, nc *nats.Conn, mutate ...func(*importer.Config)) *importer.Importer {
 	t.Helper()
 	cfg := importer.Config{
-		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), Version: "1.2.3",
-		},
+		BaseConfig:    service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), Version: "1.2.3"},
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: t.TempDir(),
 	}
 	for _, m := range mutate {
@@ -155,10 +153,8 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 	job := decode[importer.Job](t, text)
 	check.That(t, resp.Header.Get("Location") == "/v1/imports/"+job.JobID && job.Status == contracts.ImportQueued, "%v: %+v", resp.Header, job)
-	if resp, again := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Idempotency-Key", "k1"); resp.StatusCode != http.StatusOK ||
-		decode[importer.Job](t, again).JobID != job.JobID {
-		t.Errorf("once more: %d: %s", resp.StatusCode, again)
-	}
+	resp, text = call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Idempotency-Key", "k1")
+	check.That(t, resp.StatusCode == http.StatusOK && decode[importer.Job](t, text).JobID == job.JobID, "again: %d: %s", resp.StatusCode, text)
 
 	events := follow(t, i.URL()+"/v1/imports/"+job.JobID+"/events")
 	last := events[len(events)-1]
@@ -169,9 +165,8 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	address := i.URL() + "/v1/recipes/" + last.job.RecipeID
 	_, text = call(t, http.MethodGet, address, "")
 	stored := decode[store.Stored](t, text)
-	if len(stored.Recipe.Ingredients) < 3 || len(stored.Recipe.Steps) < 2 || stored.Recipe.Steps[0].Timestamp == nil || stored.OwnerID != "ada" {
-		t.Errorf("%s", text)
-	}
+	check.Require(t, len(stored.Recipe.Ingredients) >= 3 && len(stored.Recipe.Steps) >= 2, "%s", text)
+	check.That(t, stored.Recipe.Steps[0].Timestamp != nil && stored.OwnerID == "ada", "%s", text)
 	_, text = call(t, http.MethodGet, address+"?format=schema.org", "")
 	check.That(t, strings.Contains(text, `"@type": "Recipe"`), "%s", text)
 	resp, text = call(t, http.MethodGet, address+"?format=cook", "")
@@ -298,9 +293,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 	t.Parallel()
 	site := newVideos(t)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
-	t.Cleanup(func() {
-		check.ErrorIs(t, exports.Stop(context.WithoutCancel(t.Context())), nil)
-	})
+	t.Cleanup(func() { check.ErrorIs(t, exports.Stop(context.WithoutCancel(t.Context())), nil) })
 	i, _ := startHere(t, func(c *importer.Config) { c.Exports = exports })
 	for path, want := range map[string]string{"/health": `{"status":"healthy"}`, "/livez": "ok", "/version": "1.2.3"} {
 		resp, text := call(t, http.MethodGet, i.URL()+path, "")
@@ -314,20 +307,15 @@ func TestOperatorsAreAnswered(t *testing.T) {
 			check.That(t, last.Status == want, "%s of priority %q: %+v", name, priority, last)
 		}
 	}
-	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK || !strings.Contains(text, "[+]worker ok") {
-		t.Errorf("a worker that has worked is not ready: %s", text)
-	}
-	_, text := call(t, http.MethodGet, i.URL()+"/metrics", "")
+	resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", "")
+	check.That(t, resp.StatusCode == http.StatusOK && strings.Contains(text, "[+]worker ok"), "the worker is not ready: %s", text)
+	_, text = call(t, http.MethodGet, i.URL()+"/metrics", "")
 	for by := time.Now().Add(time.Minute); !strings.Contains(text, `outcome="READY"`) && time.Now().Before(by); { // counted after the state
 		_, text = call(t, http.MethodGet, i.URL()+"/metrics", "")
 	}
-	for _, want := range []string{
-		`importer_jobs_total{code="",`, `outcome="READY"`, `outcome="FAILED"`, `importer_step_duration_seconds_bucket{`, `step="transcript"`,
-		`step="extract"`, `step="create"`, `importer_job_duration_seconds_count{`,
-		`remote_call_duration_seconds_count{outcome="ok",remote="extractor"}`, `remote_held{remote="sites"} 0`,
-	} {
-		check.Contains(t, text, want)
-	}
+	check.Contains(t, text, `importer_jobs_total{code="",`, `outcome="READY"`, `outcome="FAILED"`, `importer_step_duration_seconds_bucket{`,
+		`step="transcript"`, `step="extract"`, `step="create"`, `importer_job_duration_seconds_count{`,
+		`remote_call_duration_seconds_count{outcome="ok",remote="extractor"}`, `remote_held{remote="sites"} 0`)
 }
 
 // The same over NATS, for which the nats command line is enough.
@@ -345,11 +333,10 @@ func TestMicroService(t *testing.T) {
 		return reply, job
 	}
 	submit := fmt.Sprintf(`{"job_id":"j1","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/gone.vtt")
-	if reply, job := ask("importer.v1.submit", submit); job.Status != contracts.ImportQueued {
-		t.Fatalf("%v %s", reply.Header, reply.Data)
-	}
+	reply, job := ask("importer.v1.submit", submit)
+	check.Require(t, job.Status == contracts.ImportQueued, "%v %s", reply.Header, reply.Data)
 	followed(t, i, "j1")
-	_, job := ask("importer.v1.get", `{"job_id":"j1"}`)
+	_, job = ask("importer.v1.get", `{"job_id":"j1"}`)
 	check.That(t, job.Status == contracts.ImportFailed, "%+v", job)
 	_, job = ask("importer.v1.retry", `{"job_id":"j1"}`)
 	check.That(t, job.Run == 2, "%+v", job)
@@ -370,12 +357,11 @@ func TestMicroService(t *testing.T) {
 // What the importer needs and does not find is a reason not to start: streams, and with YouTube the program for it.
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
-	nc, err := natstest.Server(t).Connect()
-	check.OK(t, err)
+	nc := check.Must(natstest.Server(t).Connect())(t)
 	defer nc.Close()
 	cfg := importer.Config{BaseConfig: service.BaseConfig{Listen: "-"}, TempDir: t.TempDir()}
-	_, err = importer.Start(t.Context(), nc, cfg)
-	check.ErrorContains(t, err, "IMPORT_JOBS", "KV_import-jobs", "KV_import-steps", "KV_recipes", "OBJ_import-steps", "IMPORTER_CREATE_ASSETS")
+	check.ErrorContains(t, check.Err(importer.Start(t.Context(), nc, cfg)),
+		"IMPORT_JOBS", "KV_import-jobs", "KV_import-steps", "KV_recipes", "OBJ_import-steps", "IMPORTER_CREATE_ASSETS")
 	cfg.CreateAssets, cfg.YouTube, cfg.YtDlp = true, true, "/nonexistent/yt-dlp"
 	check.ErrorContains(t, check.Err(importer.Start(t.Context(), nc, cfg)), "yt-dlp")
 }
@@ -458,10 +444,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				return call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
 			}
 			answer, text := submit(1)
-			if answer.StatusCode != http.StatusInsufficientStorage || decode[struct{ Code string }](t, text).Code != "STORE_FULL" ||
-				answer.Header.Get("Retry-After") == "" {
-				t.Errorf("%d %s", answer.StatusCode, text)
-			}
+			check.That(t, answer.StatusCode == http.StatusInsufficientStorage && answer.Header.Get("Retry-After") != "", "%+v %s", answer, text)
+			check.Equal(t, decode[struct{ Code string }](t, text).Code, "STORE_FULL")
 			answer, text = submit(1 << 26)
 			check.Require(t, answer.StatusCode/100 == 2, "again: %d %s", answer.StatusCode, text)
 			check.Equal(t, followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady, "it ended as")
@@ -525,12 +509,9 @@ func (h *hostile) ways() map[string]func(body string) string {
 	}
 }
 
-func request(id, kind, url string) string {
-	body, err := json.Marshal(contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: kind, URL: url})
-	if err != nil {
-		panic(err) // of strings
-	}
-	return string(body)
+func request(t *testing.T, id, kind, url string) string {
+	t.Helper()
+	return string(check.Must(json.Marshal(contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: kind, URL: url}))(t))
 }
 
 // A job id is a name and nothing else: an id that could be a path is refused by name, in all ways, and any other odd id is a
@@ -546,12 +527,12 @@ func TestHostileJobIDs(t *testing.T) {
 	}
 	for way, submit := range h.ways() {
 		for _, id := range refused {
-			said := submit(request(id, "captions", site.URL+"/a.vtt"))
+			said := submit(request(t, id, "captions", site.URL+"/a.vtt"))
 			check.That(t, said == "" || strings.HasPrefix(said, "400") && strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
 		}
 		for _, id := range odd {
 			id = way + id
-			said := submit(request(id, "captions", site.URL+"/a.vtt"))
+			said := submit(request(t, id, "captions", site.URL+"/a.vtt"))
 			check.That(t, !strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
 		}
 	}
@@ -577,7 +558,7 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 	h := newHostile(t)
 	const id = "--netrc-cmd"
 	for way, submit := range h.ways() {
-		submit(request(way, "youtube", "https://youtu.be/"+id+"?x=--exec"))
+		submit(request(t, way, "youtube", "https://youtu.be/"+id+"?x=--exec"))
 	}
 	for way := range h.ways() {
 		check.Until(t, time.Minute, way+" has failed", func() bool {

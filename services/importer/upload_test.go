@@ -131,18 +131,15 @@ func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	secrets := map[string]string{}
 	for _, name := range []string{"ada", "eve", "mal"} {
-		var err error
-		secrets[name], err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}})
-		check.OK(t, err)
+		secrets[name] = check.Must(access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}}))(t)
 	}
 	i, _ := startHere(t, func(c *importer.Config) { c.Keys = keys })
 	slow := func(of string) *bufio.ReadWriter {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(i.URL(), "http://"))
-		check.OK(t, err)
+		conn := check.Must(net.Dial("tcp", strings.TrimPrefix(i.URL(), "http://")))(t)
 		t.Cleanup(func() { conn.Close() })
-		_, err = fmt.Fprintf(conn, "POST /v1/imports HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\n"+
-			"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 5\r\n\r\n", secrets[of])
-		check.OK(t, err)
+		head := "POST /v1/imports HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + secrets[of] + "\r\nExpect: 100-continue\r\n" +
+			"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 5\r\n\r\n"
+		check.OK(t, check.Err(io.WriteString(conn, head)))
 		return bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))
 	}
 	arriving := func(c *bufio.ReadWriter) {
@@ -334,9 +331,8 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
 				check.ErrorIs(t, err, nil)
-				if r.Header.Get("X-Service-Token") != secret || r.Method == http.MethodPost && r.Header.Get("Content-Type") != "application/json" {
-					t.Errorf("%s %s: headers %v", r.Method, r.URL, r.Header)
-				}
+				isJSON := r.Method != http.MethodPost || r.Header.Get("Content-Type") == "application/json"
+				check.That(t, r.Header.Get("X-Service-Token") == secret && isJSON, "%s %s: headers %v", r.Method, r.URL, r.Header)
 				asked.note(r.Method + " " + r.RequestURI + " " + string(body))
 				switch {
 				case r.Method == http.MethodGet:
@@ -412,9 +408,6 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Cleanup(onions.Close)
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	settle := func(c *importer.Config) {
-		c.Extractor, c.OutagePatience = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, time.Nanosecond
-	}
 	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
 	admin := natstest.InAccount(t, adminConn, "IMPORTER")
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
@@ -425,43 +418,34 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	may := natstest.NewPermissions(t, srv, "importer")
 	nc, _ := natstest.Connect(t, srv, users.As("importer"), may.Through(), nats.PermissionErrOnSubscribe(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	i := startOver(t, nc, settle, func(c *importer.Config) { c.CreateAssets = false })
+	i := startOver(t, nc, func(c *importer.Config) {
+		c.CreateAssets, c.Extractor, c.OutagePatience = false, importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, time.Nanosecond
+	})
 	publisher, _ := natstest.Connect(t, srv, users.As("publisher"))
-	request := func(id, kind, url string) string {
-		return `{"job_id":"` + id + `","owner_id":"ada","source_type":"` + kind + `","url":"` + url + `"}`
-	}
-	_, text := call(t, http.MethodPost, i.URL()+"/v1/imports", request("over-http", "captions", onions.URL+"/a.vtt"))
+	_, text := call(t, http.MethodPost, i.URL()+"/v1/imports", request(t, "over-http", "captions", onions.URL+"/a.vtt"))
 	check.That(t, strings.Contains(text, "QUEUED"), "over HTTP: %s", text)
-	if reply, err := publisher.Request("importer.v1.submit", []byte(request("over-nats", "photo", onions.URL+"/a.jpg")), time.Minute); err != nil {
-		t.Error(err)
-	} else if !strings.Contains(string(reply.Data), "QUEUED") {
-		t.Errorf("over NATS: %v %s", reply.Header, reply.Data)
-	}
-	for _, body := range []string{request("streamed", "captions", site.URL+"/gone.vtt"), `{"job_id":"../x"}`} {
+	photo := request(t, "over-nats", "photo", onions.URL+"/a.jpg")
+	reply := check.Must(publisher.Request("importer.v1.submit", []byte(photo), time.Minute))(t)
+	check.Contains(t, string(reply.Data), "QUEUED")
+	for _, body := range []string{request(t, "streamed", "captions", site.URL+"/gone.vtt"), `{"job_id":"../x"}`} {
 		check.ErrorIs(t, check.Err(admin.Publish(t.Context(), "jobs.import.high.streamed", []byte(body))), nil)
 	}
-	for id, want := range map[string]contracts.ImportState{
-		"over-http": contracts.ImportReady, "over-nats": contracts.ImportReady,
-	} {
+	for _, id := range []string{"over-http", "over-nats"} {
 		last := followed(t, i, id)
-		check.That(t, last.Status == want, "%s: %+v, want %s", id, last, want)
+		check.That(t, last.Status == contracts.ImportReady, "%s: %+v", id, last)
 	}
 	check.Until(t, time.Minute, "the message that is no job is dead-lettered", func() bool {
 		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == 1
 	})
-	if list, _, err := i.Recipes().List(t.Context(), store.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
-		t.Errorf("recipes %+v, %v", list, err)
-	} else if _, err := i.Recipes().Get(t.Context(), list[0].ID); err != nil {
-		t.Error(err)
-	}
+	list, _, err := i.Recipes().List(t.Context(), store.Query{OwnerID: "ada"})
+	check.Require(t, err == nil && len(list) == 2, "recipes %+v, %v", list, err)
+	check.OK(t, check.Err(i.Recipes().Get(t.Context(), list[0].ID)))
 	resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", "")
 	check.That(t, resp.StatusCode == http.StatusOK, "it is not ready: %s", text)
 	check.ErrorIs(t, nc.Flush(), nil)
-	select {
-	case err := <-denied:
-		t.Errorf("denied: %v", err)
-	default:
+	for len(denied) > 0 {
+		t.Errorf("denied: %v", <-denied)
 	}
 	may.CheckNeeded(t,
 		"$JS.ACK.*.*.IMPORT_JOBS.>",                                   // acknowledgements with the server's feature js_ack_fc_v2
@@ -513,8 +497,7 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	authorization := map[string]string{}
 	for _, user := range []string{"ann", "bob"} {
-		secret := check.Must(access.Add(keys, access.Key{Name: user, User: user, Scopes: access.Scopes()}))(t)
-		authorization[user] = "Bearer " + secret
+		authorization[user] = "Bearer " + check.Must(access.Add(keys, access.Key{Name: user, User: user, Scopes: access.Scopes()}))(t)
 	}
 	v := newVideos(t)
 	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Keys = keys })
@@ -528,10 +511,9 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 		"POST /v1/imports/anns/retry": 409, "GET /v1/recipes/" + job.RecipeID: 200, "GET /v1/recipes?owner=ann": 200,
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		if resp, text := call(t, method, i.URL()+path, "", "Authorization", authorization["ann"]); resp.StatusCode != want {
-			t.Errorf("%s of ann: %d %s", request, resp.StatusCode, text)
-		}
-		resp, text := call(t, method, i.URL()+path, "", "Authorization", authorization["bob"])
+		resp, text := call(t, method, i.URL()+path, "", "Authorization", authorization["ann"])
+		check.That(t, resp.StatusCode == want, "%s of ann: %d %s", request, resp.StatusCode, text)
+		resp, text = call(t, method, i.URL()+path, "", "Authorization", authorization["bob"])
 		check.That(t, resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusForbidden,
 			"%s of bob: %d %s", request, resp.StatusCode, text)
 	}

@@ -78,14 +78,17 @@ func (w *httpClient) request(ctx context.Context, method, path, body string, hea
 	return check.Must(w.client.Do(r))(w)
 }
 
-// get reads an answer, which has to be one.
-func get[T any](w *httpClient, path string) (v T) {
+// answerTo makes a request that has to be answered with 200, and reads the answer.
+func answerTo[T any](w *httpClient, method, path, body string) (v T) {
 	w.Helper()
-	status, body := w.call(http.MethodGet, path, "")
-	if err := json.Unmarshal([]byte(body), &v); err != nil || status != http.StatusOK {
-		w.Fatalf("%s: %d %s", path, status, body)
-	}
+	check.OK(w, json.Unmarshal([]byte(w.wants(http.StatusOK, method, path, body)), &v))
 	return v
+}
+
+// get is answerTo for a request without a body.
+func get[T any](w *httpClient, path string) T {
+	w.Helper()
+	return answerTo[T](w, http.MethodGet, path, "")
 }
 
 const reservation = `{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":5,` +
@@ -99,16 +102,12 @@ func TestEventsOverHTTP(t *testing.T) {
 	p.directory(users("RESTAURANT_USER", 3)...)
 	n := p.start(&provider{}, listening)
 	w := newHTTPClient(t, n)
-	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 202 || body != `{"duplicate":false,"event_id":"evt-001","state":"seen"}`+"\n" {
-		t.Errorf("%d %s", status, body)
-	}
+	check.Equal(t, w.wants(202, http.MethodPost, "/v1/events", reservation), `{"duplicate":false,"event_id":"evt-001","state":"seen"}`+"\n")
 	p.settled(6)
 	p.expanded(n, "evt-001")
 	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamEvents))(t)
 	check.OK(t, stream.Purge(t.Context()))
-	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 200 || !strings.Contains(body, `"duplicate":true`) {
-		t.Errorf("%d %s", status, body)
-	}
+	check.Contains(t, w.wants(200, http.MethodPost, "/v1/events", reservation), `"duplicate":true`)
 	other := strings.Replace(reservation, "4", "5", 1)
 	check.Contains(t, w.wants(409, http.MethodPost, "/v1/events", other), "EVENT_MISMATCH")
 	for request, want := range map[[2]string]string{
@@ -230,9 +229,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", enable, `{"channel":"push","id":"` + strings.Repeat("a", 5000) + `"}`, 413, "limit"},
 		{"POST", enable, `{"channel":"push","id":"0f"}`, 404, "push"},
 	} {
-		if status, body := w.call(c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.text) || !strings.Contains(body, `"type":"about:blank"`) {
-			t.Errorf("%s %.60s %.60s: %d %.300s, want %d with %s", c.method, c.path, c.body, status, body, c.status, c.text)
-		}
+		check.Contains(t, w.wants(c.status, c.method, c.path, c.body), c.text, `"type":"about:blank"`)
 	}
 	for _, c := range [][3]string{
 		{"publish", `{}`, "400"},
@@ -253,18 +250,13 @@ func TestNotifierIsWatched(t *testing.T) {
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	p := newFixture(t, natstest.Server(t))
 	w := newHTTPClient(t, p.start(&provider{}, listening, func(c *Config) { c.Exports, c.Version = exports, "1.2.3" }))
-	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1))
-	check.Require(t, status == 202, "%d %s", status, body)
+	w.wants(202, http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1))
 	p.until("ready", func() bool { status, _ := w.call(http.MethodGet, "/readyz", ""); return status == http.StatusOK })
-	_, ready := w.call(http.MethodGet, "/readyz?verbose", "")
-	for _, want := range []string{"[+]nats ok", "[+]store ok", "[+]notifier ok", "[+]notifier-expand ok", "[+]notifier-send-inapp ok", "[+]notifier-send-push ok"} {
-		check.Contains(t, ready, want)
-	}
-	_, version := w.call(http.MethodGet, "/version", "")
-	check.That(t, version == "1.2.3\n", "version %s", version)
+	check.Contains(t, w.wants(200, http.MethodGet, "/readyz?verbose", ""), "[+]nats ok", "[+]store ok", "[+]notifier ok",
+		"[+]notifier-expand ok", "[+]notifier-send-inapp ok", "[+]notifier-send-push ok")
+	check.Equal(t, w.wants(200, http.MethodGet, "/version", ""), "1.2.3\n", "version")
 	p.directory(contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "a"})
-	status, body = w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", "evt-002", 1))
-	check.Require(t, status == 202, "%d %s", status, body)
+	w.wants(202, http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", "evt-002", 1))
 	p.until("metrics", func() bool {
 		_, metrics := w.call(http.MethodGet, "/metrics", "")
 		for _, want := range []string{
@@ -388,8 +380,7 @@ func TestAUserFloodsNobody(t *testing.T) {
 	check.That(t, len(records) < 120, "%d records", len(records))
 
 	p.bound("KV_deliveries", 1) // full: requests that cannot be counted are refused, and no others
-	status, text := instances[0].call("POST", "/v1/users/CUSTOMER/u119"+test, "", app...)
-	check.That(t, status == http.StatusInsufficientStorage && strings.Contains(text, "STORE_FULL"), "%d %s", status, text)
+	check.Contains(t, instances[0].wants(http.StatusInsufficientStorage, "POST", "/v1/users/CUSTOMER/u119"+test, "", app...), "STORE_FULL")
 	flood(1, 1, carla, "", "GET", own, "")
 	flood(1, 1, carla, "", "PATCH", own, `{"addresses":{"push":null},"opt_out":{"*":["*"]}}`)
 	after, _ := push.counts()
@@ -408,9 +399,7 @@ func TestATestSaysNothingOfTheInnerNetwork(t *testing.T) {
 	push := &provider{send: func(context.Context, channel.Message) (channel.Receipt, error) {
 		return channel.Receipt{ID: "queued at " + inner}, failure
 	}}
-	w := newHTTPClient(t, p.start(push, listening, func(c *Config) {
-		c.Keys, c.Logger = keys, slog.New(slog.NewTextHandler(&log, nil))
-	}))
+	w := newHTTPClient(t, p.start(push, listening, func(c *Config) { c.Keys, c.Logger = keys, slog.New(slog.NewTextHandler(&log, nil)) }))
 	const path = "/v1/users/CUSTOMER/carla"
 	w.wants(http.StatusOK, http.MethodPut, path, `{"addresses":{"push":"x"}}`, operator...)
 	for want, err := range map[string]error{
@@ -488,8 +477,7 @@ func TestMainIsBesideTheOtherAddresses(t *testing.T) {
 	}
 
 	// What users do, however much and for however long, pushes out no record that an application deleted one.
-	status, text := w.call(http.MethodDelete, path, "", app...)
-	check.That(t, status < 300, "%d %s", status, text)
+	w.wants(http.StatusNoContent, http.MethodDelete, path, "", app...)
 	record := []byte(`{"target":"` + strings.Repeat("x", 1200) + `"}`)
 	for range 15_000 { // as a year of users with long ids leaves them
 		check.OK(t, check.Err(p.js.PublishAsync("audit.notifier.users.test", record, jetstream.WithStallWait(patience))))

@@ -51,11 +51,9 @@ func TestInboxOverHTTP(t *testing.T) {
 		}
 	}
 	check.Equal(t, got, []string{"e4", "e3", "e2", "e1", "e0"})
-	if status, body := w.call(http.MethodPatch, "/v1/users/a%2Fb/inbox/e1", `{"state":"read"}`); status != 200 || !strings.Contains(body, `"state":"read"`) {
-		t.Errorf("%d %s", status, body)
-	}
-	status, body := w.call(http.MethodPost, "/v1/users/a%2Fb/inbox?type=CUSTOMER", `{"state":"archived","events":["e0","e1","gone"]}`)
-	check.That(t, status == 200 && body == `{"counts":{"archived":2,"read":0,"unread":3},"marked":2}`+"\n", "%d %s", status, body)
+	check.Contains(t, w.wants(200, http.MethodPatch, "/v1/users/a%2Fb/inbox/e1", `{"state":"read"}`), `"state":"read"`)
+	marked := w.wants(200, http.MethodPost, "/v1/users/a%2Fb/inbox?type=CUSTOMER", `{"state":"archived","events":["e0","e1","gone"]}`)
+	check.Equal(t, marked, `{"counts":{"archived":2,"read":0,"unread":3},"marked":2}`+"\n")
 	check.Contains(t, w.wants(200, http.MethodPost, "/v1/users/a%2Fb/inbox", `{"state":"read"}`), `"read":3,"unread":0},"marked":3`)
 	archived := get[page](w, "/v1/users/a%2Fb/inbox?state=archived")
 	check.That(t, len(archived.Items) == 2 && archived.Items[0].EventID == "e1", "%+v", archived)
@@ -205,9 +203,7 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 		path, secrets := filepath.Join(t.TempDir(), "keys.json"), map[string]string{}
 		for name, expires := range map[string]time.Time{"lasting": {}, "revoked": {}, "idle": {}, "short": time.Now().Add(life)} {
 			key := access.Key{Expires: expires, Name: name, Scopes: []access.Scope{access.Read}, User: "ada"}
-			var err error
-			secrets[name], err = access.Add(path, key)
-			check.OK(t, err)
+			secrets[name] = check.Must(access.Add(path, key))(t)
 		}
 		for name, left := range map[string]time.Duration{"lasting token": time.Hour, "revoked signer": time.Hour, "short token": life} {
 			algorithm := access.SignerAlgorithms()[len(secrets)%2]

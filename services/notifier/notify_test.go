@@ -69,10 +69,9 @@ func TestNotify(t *testing.T) {
 		all = p.deliveries()
 		return len(all) == 3 && all["call-1.push.CUSTOMER.ada"].State == "deferred"
 	})
-	item, err := n.Inbox.Get(t.Context(), "CUSTOMER", "ada", "call-1")
-	if err != nil || item.Template != "welcome" || item.Category != "hello" || string(item.Payload) != `{"n":1}` || item.EventType != "NOTIFICATION" {
-		t.Errorf("%+v: %v", item, err)
-	}
+	item := check.Must(n.Inbox.Get(t.Context(), "CUSTOMER", "ada", "call-1"))(t)
+	check.That(t, item.Template == "welcome" && item.Category == "hello" && item.EventType == "NOTIFICATION", "%+v", item)
+	check.Equal(t, string(item.Payload), `{"n":1}`)
 	d := all["call-2.push.ADMIN.bob"]
 	check.That(t, d != nil && d.State == deliveries.Sent, "%+v", d)
 	check.OK(t, check.Err(p.js.Publish(t.Context(), "events./routed.X", []byte(strings.Replace(routedEvent, "inapp", "fax", 1)))))
@@ -101,13 +100,11 @@ func TestMistakesOfANotification(t *testing.T) {
 		`{"event_id":"e","channels":["inapp"],"recipients":[` + strings.Repeat(`{"user_id":"u","recipient_type":"T"},`, 10_000) +
 			`{"user_id":"u","recipient_type":"T"}]}`: {"10001 items, at most 10000"},
 	} {
-		status, answer := w.call(http.MethodPost, "/v1/notify", body)
 		want := http.StatusBadRequest
 		if strings.Contains(body, `"call-3"`) { // it is well-formed
 			want = http.StatusUnprocessableEntity
 		}
-		check.Equal(t, status, want, "status of "+body[:min(len(body), 99)])
-		check.Contains(t, answer, wants...)
+		check.Contains(t, w.wants(want, http.MethodPost, "/v1/notify", body), wants...)
 	}
 	check.Contains(t, w.wants(http.StatusBadRequest, http.MethodPost, "/v1/notify", welcome, "Idempotency-Key", "other"), "Idempotency-Key")
 	twice := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, w.base+"/v1/notify", strings.NewReader(welcome)))(t)
@@ -170,8 +167,7 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 	reply, err := source.RequestWithContext(t.Context(), "notifier.v1.publish", []byte(routedEvent))
 	check.That(t, err == nil && strings.Contains(string(reply.Data), "/route"), "%s: %v", reply.Data, err)
 	check.ErrorIs(t, check.Err(source.RequestWithContext(t.Context(), "notifier.v1.notify", []byte(welcome))), nats.ErrNoResponders)
-	status, answer := newHTTPClient(t, n).call(http.MethodPost, "/v1/notify", strings.Replace(welcome, "24h", "1s", 1))
-	check.That(t, status == http.StatusAccepted, "%d %s", status, answer)
+	newHTTPClient(t, n).wants(http.StatusAccepted, http.MethodPost, "/v1/notify", strings.Replace(welcome, "24h", "1s", 1))
 	all := p.settled(2)
 	check.Equal(t, len(all), 2, "notifications")
 	for key := range all {
@@ -187,23 +183,18 @@ func TestATestMessage(t *testing.T) {
 	n := p.start(&provider{}, listening, mailing)
 	w := newHTTPClient(t, n)
 	const path = "/v1/templates/test"
-	status, body := w.call(http.MethodPost, path, `{"template":"X","channel":"email","to":"ada@example.org","time_zone":"Europe/Rome","locale":"it",
-		"payload":{"n":5,"at":"2026-11-25T22:05:00Z"}}`)
-	var sent TestSent
-	check.OK(t, json.Unmarshal([]byte(body), &sent))
-	check.Require(t, status == http.StatusOK && sent.Problem == "" && strings.HasPrefix(sent.ID, "test_"), "%d %s", status, body)
+	sent := answerTo[TestSent](w, http.MethodPost, path, `{"template":"X","channel":"email","to":"ada@example.org","time_zone":"Europe/Rome",
+		"locale":"it","payload":{"n":5,"at":"2026-11-25T22:05:00Z"}}`)
+	check.Require(t, sent.Problem == "" && strings.HasPrefix(sent.ID, "test_"), "%+v", sent)
 	m := <-mails
 	text := check.Must(io.ReadAll(m.Body))(t)
 	check.Equal(t, m.Header.Get("Subject"), "[test] hello 5", "subject")
 	check.Equal(t, strings.TrimSpace(string(text)), "25/11/2026 23:05 ()", "text")
 	check.Equal(t, m.Header.Get("List-Unsubscribe"), "", "link")
 
-	status, body = w.call(http.MethodPost, path, `{"template":"Y","channel":"email","to":"ada@example.org"}`)
-	check.That(t, status == http.StatusOK, "%d", status)
-	check.Contains(t, body, `"problem":"email: misconfigured: no text`)
-	status, body = w.call(http.MethodPost, path, `{"channel":"inapp"}`)
-	check.That(t, status == http.StatusBadRequest, "%d", status)
-	check.Contains(t, body, "/template", "/to", "/channel")
+	sent = answerTo[TestSent](w, http.MethodPost, path, `{"template":"Y","channel":"email","to":"ada@example.org"}`)
+	check.Contains(t, sent.Problem, "email: misconfigured: no text")
+	check.Contains(t, w.wants(http.StatusBadRequest, http.MethodPost, path, `{"channel":"inapp"}`), "/template", "/to", "/channel")
 	w.wants(http.StatusBadRequest, http.MethodPost, path, `[]`)
 	check.Equal(t, len(p.stored())+len(p.deliveries()), 0, "notifications")
 }
@@ -221,9 +212,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 	n := p.start(&provider{}, func(c *Config) { c.Keys, c.Listen = keys, "127.0.0.1:0" })
 	w := newHTTPClient(t, n)
 	publish := func(id string, notifications int) {
-		p.publish(event(id, "RESERVATION_REQUESTED", func(e *recipient.Event) {
-			e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
-		}))
+		p.publish(event(id, "RESERVATION_REQUESTED", toStaff, notBefore(time.Now().Add(time.Hour))))
 		p.until("notifications wait", func() bool { return len(p.deliveries()) == notifications })
 	}
 	publish("evt-1", 4)
@@ -275,9 +264,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 }
 
 // text is a JSON text of as many bytes, with the quotes.
-func text(size int) json.RawMessage {
-	return json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
-}
+func text(size int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`) }
 
 // A payload is carried whole up to its limit, and refused by name beyond it: at once over HTTP, and by a dead letter from the stream.
 func TestLargePayloads(t *testing.T) {

@@ -2,7 +2,6 @@ package notifier
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,13 +32,9 @@ import (
 )
 
 // cancel has the service cancel, and returns its answer.
-func (w *httpClient) cancel(path string) (c Cancelled) {
+func (w *httpClient) cancel(path string) Cancelled {
 	w.Helper()
-	status, body := w.call(http.MethodDelete, path, "")
-	if err := json.Unmarshal([]byte(body), &c); err != nil || status != http.StatusOK {
-		w.Fatalf("%d %s", status, body)
-	}
-	return c
+	return answerTo[Cancelled](w, http.MethodDelete, path, "")
 }
 
 // An event that waits is cancelled for one user, then for all. Notifications that were sent stay sent, the others are suppressed,
@@ -51,9 +46,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 	push := &provider{}
 	n := p.start(push, listening)
 	w := newHTTPClient(t, n)
-	later := event("evt-001", "RESERVATION_REQUESTED", func(e *recipient.Event) {
-		e.NotBefore, e.RecipientType = time.Now().Add(time.Hour), "RESTAURANT_USER"
-	})
+	later := event("evt-001", "RESERVATION_REQUESTED", toStaff, notBefore(time.Now().Add(time.Hour)))
 	now := event("evt-002", "RESERVATION_REQUESTED", toStaff)
 	for _, e := range []recipient.Event{later, now} {
 		check.OK(t, check.Err(n.Publish(t.Context(), e)))
@@ -66,8 +59,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 		"/v1/events/evt-001?user=xx&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded},
 		"/v1/events/evt-002":                              {EventID: "evt-002", State: plan.StateCancelled, Sent: 6},
 	} {
-		diff := cmp.Diff(want, w.cancel(path))
-		check.That(t, diff == "", "%s: -want +got\n%s", path, diff)
+		check.Equal(t, w.cancel(path), want, path)
 	}
 	for _, again := range []bool{false, true} {
 		want := Cancelled{Again: again, EventID: "evt-001", State: plan.StateCancelled, Suppressed: 6}
@@ -76,9 +68,8 @@ func TestAnEventIsCancelled(t *testing.T) {
 	for key, d := range p.deliveries() {
 		check.That(t, key[:7] != "evt-001" || d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled, "%s: %+v", key, d)
 	}
-	if again, err := n.Publish(t.Context(), later); err != nil || !again.Duplicate || again.State != plan.StateCancelled {
-		t.Errorf("%+v: %v", again, err)
-	}
+	again := check.Must(n.Publish(t.Context(), later))(t)
+	check.That(t, again.Duplicate && again.State == plan.StateCancelled, "%+v", again)
 	messages, calls := push.counts()
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 }
@@ -121,32 +112,6 @@ func (p *fixture) unworked(directory *recipient.Directory) (*plan.Planner, *api.
 	return planner, api.New(records, api.Config{
 		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.store, Reader: plan.NewReader(records),
 	})
-}
-
-// An event that is cancelled before it is planned, or before its plan is expanded, has no notifications, also when it comes again.
-func TestAnEventIsCancelledBeforeItHasNotifications(t *testing.T) {
-	t.Parallel()
-	p := newFixture(t, natstest.Server(t))
-	directory := p.directory(users("RESTAURANT_USER", 3)...)
-	seen, planned := event("seen", "RESERVATION_REQUESTED", toStaff), event("planned", "RESERVATION_REQUESTED", toStaff)
-	planner, stopped := p.unworked(directory)
-	_, _, err := planner.Accept(t.Context(), seen)
-	check.OK(t, err)
-	check.OK(t, check.Err(planner.Plan(t.Context(), planned)))
-	for _, id := range []string{"seen", "planned"} {
-		c, err := stopped.Cancel(t.Context(), Cancellation{EventID: id})
-		check.That(t, err == nil && c.State == plan.StateCancelled && c.Suppressed == 0, "%+v: %v", c, err)
-	}
-	n := p.start(&provider{})
-	p.publish(seen)
-	p.publish(planned)
-	p.publish(event("other", "RESERVATION_REQUESTED", toStaff))
-	p.settled(6)
-	check.Equal(t, len(p.deliveries()), 6, "notifications")
-	for _, id := range []string{"seen", "planned"} {
-		e, err := n.Event(t.Context(), id)
-		check.That(t, err == nil && e.State == plan.StateCancelled, "%+v: %v", e, err)
-	}
 }
 
 // cancellations are how many are kept.
@@ -212,27 +177,34 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 		kept := p.cancellations()
 		check.That(t, refused == 10 && kept == 0, "%d of 10 are refused, %d are kept", refused, kept)
 		for _, again := range []bool{false, true} {
-			if done, err := one("u1"); err != nil || done.Again != again || done.Sent != 2 || p.cancellations() != 1 {
-				t.Errorf("%+v, %d are kept: %v", done, p.cancellations(), err)
-			}
+			done := check.Must(one("u1"))(t)
+			check.That(t, done.Again == again && done.Sent == 2 && p.cancellations() == 1, "%+v, %d are kept", done, p.cancellations())
 		}
 	})
 }
 
-// Before an event is expanded its users are not known. A user who is cancelled then is not notified, and a caller can cancel at
-// most 1,000 users of one event, without harm to earlier cancellations and to other events.
-func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
+// An event that is cancelled before it is planned, or before its plan is expanded, has no notifications, also when it comes again. Before
+// an event is expanded its users are not known. A user who is cancelled then is not notified, and a caller can cancel at most 1,000 users
+// of one event, without harm to earlier cancellations and to other events.
+func TestCancellationsBeforeAnEventIsExpanded(t *testing.T) {
 	t.Parallel()
 	p := newFixture(t, natstest.Server(t))
-	directory := p.directory(users("RESTAURANT_USER", 2)...)
-	planner, stopped := p.unworked(directory)
-	const kind = "RESERVATION_REQUESTED"
-	seen, planned, other := event("seen", kind, toStaff), event("planned", kind, toStaff), event("other", kind, toStaff)
-	for _, e := range []recipient.Event{seen, other} {
+	planner, stopped := p.unworked(p.directory(users("RESTAURANT_USER", 2)...))
+	var all []recipient.Event
+	for _, id := range []string{"cancelled-seen", "cancelled-planned", "seen", "planned", "other"} {
+		e := event(id, "RESERVATION_REQUESTED", toStaff)
+		all = append(all, e)
+		if strings.HasSuffix(id, "planned") {
+			check.OK(t, check.Err(planner.Plan(t.Context(), e)))
+			continue
+		}
 		_, _, err := planner.Accept(t.Context(), e)
 		check.OK(t, err)
 	}
-	check.OK(t, check.Err(planner.Plan(t.Context(), planned)))
+	for _, e := range all[:2] {
+		c := check.Must(stopped.Cancel(t.Context(), Cancellation{EventID: e.EventID}))(t)
+		check.That(t, c.State == plan.StateCancelled && c.Suppressed == 0, "%+v", c)
+	}
 	one := func(id, user string) error {
 		_, err := stopped.Cancel(t.Context(), Cancellation{EventID: id, RecipientType: "RESTAURANT_USER", UserID: user})
 		return err
@@ -248,11 +220,16 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	check.ErrorIs(t, one("other", "u0"), nil)
 	problem := api.Problem(one("seen", "one-more"))
 	check.That(t, problem.Status == http.StatusConflict && problem.Code == "EVENT_NOT_EXPANDED", "%+v", problem)
-	p.start(&provider{})
-	for _, e := range []recipient.Event{seen, planned, other} {
+	n := p.start(&provider{})
+	for _, e := range all {
 		p.publish(e)
 	}
-	for key, d := range p.settled(12) {
+	notifications := p.settled(12)
+	check.Equal(t, len(notifications), 12, "notifications")
+	for _, e := range all[:2] {
+		check.Equal(t, check.Must(n.Event(t.Context(), e.EventID))(t).State, plan.StateCancelled, e.EventID)
+	}
+	for key, d := range notifications {
 		mine := strings.HasSuffix(key, ".u1") && !strings.HasPrefix(key, "other") || key[:5] == "other" && strings.HasSuffix(key, ".u0")
 		check.Equal(t, d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled, mine, fmt.Sprintf("%s: %+v", key, d))
 	}
@@ -337,13 +314,9 @@ func providerThatFails(kind channel.Kind) (push *provider, failure *atomic.Value
 }
 
 // replay has the service send notifications again.
-func (w *httpClient) replay(query string) (r Replayed) {
+func (w *httpClient) replay(query string) Replayed {
 	w.Helper()
-	status, body := w.call(http.MethodPost, "/v1/notifications/replay?"+query, "")
-	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusOK {
-		w.Fatalf("%s: %d %s", query, status, body)
-	}
-	return r
+	return answerTo[Replayed](w, http.MethodPost, "/v1/notifications/replay?"+query, "")
 }
 
 // Notifications that failed are sent again when somebody asks for it, under their ids and with all their tries, and no others are.

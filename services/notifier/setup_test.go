@@ -144,9 +144,7 @@ func (p *fixture) start(of *provider, mutate ...func(*Config)) *Notifier {
 		m(&cfg)
 	}
 	n := check.Must(Start(p.Context(), nc, cfg))(p)
-	p.Cleanup(func() {
-		check.ErrorIs(p, n.Stop(), nil)
-	})
+	p.Cleanup(func() { check.ErrorIs(p, n.Stop(), nil) })
 	return n
 }
 
@@ -180,6 +178,11 @@ func event(id, kind string, mutate ...func(*recipient.Event)) recipient.Event {
 
 // toStaff has an event notify the users of its restaurant.
 func toStaff(e *recipient.Event) { e.RecipientType = "RESTAURANT_USER" }
+
+// notBefore has an event wait for a moment.
+func notBefore(at time.Time) func(*recipient.Event) {
+	return func(e *recipient.Event) { e.NotBefore = at }
+}
 
 // publish publishes an event, without a message id: the stream's window is not tested.
 func (p *fixture) publish(e recipient.Event) {

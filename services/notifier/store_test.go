@@ -89,11 +89,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				p.publish(event("evt-001", "RESERVATION_REQUESTED", toStaff))
 				p.settled(4)
 				refuses := test.stream != contracts.StreamEvents
-				if refuses {
-					p.bound(test.stream, 1)
-				} else {
-					p.bound(test.stream, 600)
-				}
+				p.bound(test.stream, map[bool]int64{true: 1, false: 600}[refuses])
 				err := test.ask(t.Context(), n)
 				problem := service.ErrorMapper(api.Problem).Of(err)
 				check.That(t,
@@ -102,9 +98,9 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				check.That(t, err == nil || strings.Contains(err.Error(), strings.TrimPrefix(test.stream, "KV_")),
 					"the error does not name %s: %v", test.stream, err)
 				natstest.Pass(20 * time.Second)
-				if ready := n.running.Ready()["streams"]; (ready != nil) != refuses || refuses && !strings.Contains(ready.Error(), test.stream) {
-					t.Errorf("%v does not name %s", ready, test.stream)
-				}
+				ready := n.running.Ready()["streams"]
+				check.That(t, (ready != nil) == refuses, "%v", ready)
+				check.That(t, ready == nil || strings.Contains(ready.Error(), test.stream), "%v does not name %s", ready, test.stream)
 				p.bound(test.stream, 1<<26)
 				if !test.taken {
 					check.ErrorIs(t, test.ask(t.Context(), n), nil)
@@ -230,13 +226,7 @@ events:
     RESTAURANT_USER: {channels: [inapp, push], category: news, template: news, throttle: {limit: 100, per: 1h}}
 `
 
-// start starts a notifier.
-func (l *recordReader) start(options ...nats.Option) *Notifier {
-	l.Helper()
-	nc, _ := natstest.Connect(l.T, l.srv, options...)
-	return l.startOn(nc)
-}
-
+// startOn starts a notifier.
 func (l *recordReader) startOn(nc *nats.Conn) *Notifier {
 	l.Helper()
 	n := check.Must(Start(l.Context(), nc, config(&provider{}, writeRules(l.T, newsRules))))(l)
@@ -278,7 +268,7 @@ func (l *recordReader) unfinished(id string) string {
 func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 	for name, test := range map[string]struct {
 		silent string // the prefix of the subjects that are not answered
-		work   func(n *Notifier, within time.Duration) error
+		work   func(n *Notifier, t *testing.T, within time.Duration) error
 		within time.Duration
 		retry  bool // an attempt is used
 	}{
@@ -291,48 +281,37 @@ func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			l, proxy := newRecordReader(t, srv), natstest.NewProxy(t, srv)
-			n := l.start(proxy.Through())
+			nc, _ := natstest.Connect(t, srv, proxy.Through())
+			n := l.startOn(nc)
 			l.publish(event("evt-0", "NEWS"))
 			l.expanded(n, "evt-0")
 			proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, test.silent) }))
-			err := test.work(n, test.within)
+			err := test.work(n, t, test.within)
 			snooze, snoozed := errors.AsType[*worker.SnoozeError](err)
 			retry, retried := errors.AsType[*worker.RetryError](err)
-			if snoozed == test.retry || retried != test.retry || snoozed && snooze.Delay != time.Second || retried && retry.After != time.Second {
-				t.Errorf("it is %v", err)
-			}
+			check.That(t, snoozed != test.retry && retried == test.retry, "it is %v", err)
+			check.That(t, (!snoozed || snooze.Delay == time.Second) && (!retried || retry.After == time.Second), "it is %v", err)
 		})
 	}
 }
 
 // planNews plans an event as its worker does.
-func (n *Notifier) planNews(within time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+func (n *Notifier) planNews(t *testing.T, within time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	e := event("evt-1", "NEWS")
-	data, err := contracts.Encode(e)
-	if err != nil {
-		return err
-	}
-	job := &worker.Job[undecoded]{Data: data}
-	if job.Subject, err = contracts.EventSubject(e.AggregateType, e.EventType); err != nil {
-		return err
-	}
+	job := &worker.Job[undecoded]{Data: check.Must(contracts.Encode(e))(t)}
+	job.Subject = check.Must(contracts.EventSubject(e.AggregateType, e.EventType))(t)
 	return n.planEvent(ctx, job)
 }
 
 // expandNews expands a plan that has been expanded, as its worker does.
-func (n *Notifier) expandNews(within time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+func (n *Notifier) expandNews(t *testing.T, within time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	p, err := n.reader.Get(ctx, "evt-0")
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
+	data := check.Must(json.Marshal(check.Must(n.reader.Get(ctx, "evt-0"))(t)))(t)
 	return n.expandPlan(ctx, &worker.Job[undecoded]{Data: data})
 }
 
@@ -381,9 +360,7 @@ func TestANotificationOfTheInboxIsNotStored(t *testing.T) {
 			item.CreatedAt.Equal(other.CreatedAt), "%s: %+v, the notification on the other channel is %+v", name, item, other)
 	}
 	before := len(p.stored())
-	p.publish(event("may wait", "RESERVATION_REQUESTED", func(e *recipient.Event) {
-		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().UTC()
-	}))
+	p.publish(event("may wait", "RESERVATION_REQUESTED", toStaff, notBefore(time.Now().UTC())))
 	p.settled(12)
 	check.Equal(t, len(p.stored())-before, 6, "stored")
 	for want, q := range map[int]Query{4: {UserID: "u0"}, 6: {EventID: "may wait"}, 12: {}} {

@@ -66,8 +66,7 @@ func (w *httpClient) ask(requests ...asked) {
 		for _, text := range r.says {
 			ok = ok && strings.Contains(data.String(), text)
 		}
-		check.That(w, ok,
-			"request %d, %s %s %s: want %d and %q, got %s", i, r.method, r.path, r.body, r.status, r.says, data)
+		check.That(w, ok, "request %d, %s %s %s: want %d and %q, got %s", i, r.method, r.path, r.body, r.status, r.says, data)
 	}
 }
 
@@ -301,23 +300,18 @@ func TestImportAndExportOfUsers(t *testing.T) {
 		{"delete", `{"recipient_type":"CUSTOMER","user_id":"a"}`, "{}"},
 		{"get", `{"recipient_type":"CUSTOMER","user_id":"a"}`, ""},
 	} {
-		msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.users."+test[0], []byte(test[1]))
-		if err != nil || !strings.Contains(string(msg.Data), test[2]) || test[2] == "" && msg.Header.Get("Nats-Service-Error-Code") != "404" {
-			t.Errorf("%s %s: %s %v %v", test[0], test[1], msg.Data, msg.Header, err)
-		}
+		msg := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1.users."+test[0], []byte(test[1])))(t)
+		check.Contains(t, string(msg.Data), test[2])
+		check.That(t, test[2] != "" || msg.Header.Get("Nats-Service-Error-Code") == "404", "%s %s: %v", test[0], test[1], msg.Header)
 	}
 }
 
 // notificationsOf are the notifications that a query lists, as "<channel>/<address> <state> <reason>".
 func (w *httpClient) notificationsOf(query string) string {
 	w.Helper()
-	status, body := w.call(http.MethodGet, "/v1/notifications?"+query, "")
-	var page Page
-	err := json.Unmarshal([]byte(body), &page)
-	check.Require(w, err == nil && status == http.StatusOK, "%s: %d %s", query, status, body)
 	var all []string
 	ids := map[string]bool{}
-	for _, n := range page.Notifications {
+	for _, n := range get[Page](w, "/v1/notifications?"+query).Notifications {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s/%s %s %s", n.Channel, n.Address, n.State, n.Reason)))
 		ids[n.MessageID] = true
 	}
@@ -354,19 +348,14 @@ func TestSeveralAddresses(t *testing.T) {
 	p.until("both were tried", func() bool {
 		return w.notificationsOf("event=evt-002&channel=push&state=pending") == "push/main pending unavailable, push/tower pending unavailable"
 	})
-	status, body := w.call(http.MethodDelete, "/v1/events/evt-002", "")
-	var done Cancelled
-	check.OK(t, json.Unmarshal([]byte(body), &done))
-	check.That(t, status == http.StatusOK && done.Suppressed == 2 && done.Sent == 1 && done.Ended == 0, "%d %s", status, body)
-	check.Equal(t, w.notificationsOf("event=evt-002&channel=push"),
-		"push/ split, push/main suppressed cancelled, push/tower suppressed cancelled",
-		"notifications")
+	done := w.cancel("/v1/events/evt-002")
+	check.That(t, done.Suppressed == 2 && done.Sent == 1 && done.Ended == 0, "%+v", done)
+	const cancelled = "push/ split, push/main suppressed cancelled, push/tower suppressed cancelled"
+	check.Equal(t, w.notificationsOf("event=evt-002&channel=push"), cancelled, "notifications")
 
 	// Of a notification whose process died those of the addresses are cancelled before they are stored.
 	failure.Store(channel.Kind(""))
-	p.publish(event("evt-003", "RESERVATION_REQUESTED", func(e *recipient.Event) {
-		e.RecipientType, e.NotBefore = "RESTAURANT_USER", time.Now().Add(time.Hour)
-	}))
+	p.publish(event("evt-003", "RESERVATION_REQUESTED", toStaff, notBefore(time.Now().Add(time.Hour))))
 	p.until("it waits", func() bool { return w.notificationsOf("event=evt-003&channel=push") == "push/ deferred not_before" })
 	const key = "evt-003.push.RESTAURANT_USER.u0"
 	split := check.Must(p.store.Get(t.Context(), key))(t)
@@ -374,9 +363,7 @@ func TestSeveralAddresses(t *testing.T) {
 	check.OK(t, p.store.Put(t.Context(), key, split))
 	check.Equal(t, w.notificationsOf("event=evt-003&channel=push"), "push/ split, push/main pending, push/tower pending", "notifications")
 	check.OK(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "evt-003"})))
-	check.Equal(t, w.notificationsOf("event=evt-003&channel=push"),
-		"push/ split, push/main suppressed cancelled, push/tower suppressed cancelled",
-		"notifications")
+	check.Equal(t, w.notificationsOf("event=evt-003&channel=push"), cancelled, "notifications")
 }
 
 // The owner of a webhook sees its secret, replaces it, sends a test message, and has failed notifications sent again. The secrets and
@@ -410,11 +397,8 @@ func TestSecretsOfAddresses(t *testing.T) {
 		asked{"GET", strings.Replace(at("main", "secret"), "carla", "dora", 1), "", "", 404, nil},
 		asked{"POST", at("main", "replay?since=yesterday"), "", "", 400, []string{"?since"}},
 	)
-	secret := func(method, id, action string) (s api.AddressSecrets) {
-		status, body := w.call(method, at(id, action), "")
-		check.OK(t, json.Unmarshal([]byte(body), &s))
-		check.Equal(t, status, http.StatusOK, "status")
-		return s
+	secret := func(method, id, action string) api.AddressSecrets {
+		return answerTo[api.AddressSecrets](w, method, at(id, action), "")
 	}
 	plain := hooks.Secrets("CUSTOMER", "carla", "", contracts.Endpoint{})[0]
 	main, phone := secret("GET", "main", "secret"), secret("GET", "phone", "secret")
@@ -432,10 +416,8 @@ func TestSecretsOfAddresses(t *testing.T) {
 		if problem != "" {
 			status.Store(418)
 		}
-		sent := TestSent{}
-		code, body := w.call("POST", at("phone", "test"), "")
-		check.OK(t, json.Unmarshal([]byte(body), &sent))
-		check.That(t, code == 200 && strings.Contains(sent.Problem, problem) && (problem == "") == (sent.Problem == ""), "%d %s", code, body)
+		sent := answerTo[TestSent](w, "POST", at("phone", "test"), "")
+		check.That(t, strings.Contains(sent.Problem, problem) && (problem == "") == (sent.Problem == ""), "%+v", sent)
 		check.Equal(t, len(strings.Fields(got.Load().Get("Webhook-Signature"))), 2, "signatures")
 	}
 
@@ -493,9 +475,8 @@ func TestEndpointsOverHTTP(t *testing.T) {
 			return users == want
 		})
 	}
-	if users, page := w.listed(""); users != "" || page.Endpoints == nil {
-		t.Errorf("%+v", page)
-	}
+	none, page := w.listed("")
+	check.That(t, none == "" && page.Endpoints != nil, "%+v", page)
 	publish("ada")
 	list("ada failing, ", "")
 	publish("bob")
@@ -516,19 +497,15 @@ func TestEndpointsOverHTTP(t *testing.T) {
 	check.That(t, second == "bob disabled, " && first.Next != "" && rest.Next == "", "%+v, then %+v", first, rest)
 	bob := rest.Endpoints[0]
 	check.That(t, bob.Channel == "push" && bob.ID != "" && bob.LastError != "" && !bob.At.IsZero() && !bob.Since.IsZero(), "%+v", bob)
-	_, body := w.call(http.MethodGet, "/v1/endpoints", "")
-	check.That(t, !strings.Contains(body, "secret.example"), "an address is told: %s", body)
+	answer := w.wants(http.StatusOK, http.MethodGet, "/v1/endpoints", "")
+	check.That(t, !strings.Contains(answer, "secret.example"), "an address is told: %s", answer)
 
-	if d := publish("bob"); d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonEndpointDisabled || len(d.Attempts) != 0 {
-		t.Errorf("a disabled endpoint: %+v", d)
-	}
+	d := publish("bob")
+	check.That(t, d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonEndpointDisabled && len(d.Attempts) == 0, "%+v", d)
 	failure.Store(channel.Kind(""))
 	name := fmt.Sprintf(`{"channel":%q,"id":%q}`, bob.Channel, bob.ID)
 	for _, want := range []health.State{health.Disabled, health.Healthy} { // as it was before
-		var was health.Endpoint
-		status, body := w.call(http.MethodPost, "/v1/endpoints/enable", name)
-		err := json.Unmarshal([]byte(body), &was)
-		check.That(t, err == nil && status == http.StatusOK && was.State == want, "%d %s, want it to have been %s", status, body, want)
+		check.Equal(t, answerTo[health.Endpoint](w, http.MethodPost, "/v1/endpoints/enable", name).State, want, "it was")
 	}
 	list("ada failing, ", "")
 	check.Equal(t, publish("bob").State, deliveries.Sent, "an endpoint that was enabled")
@@ -576,9 +553,8 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	t.Parallel()
 	mailing, mails := withMails(t, "hello", "stop: {{.Unsubscribe}} or choose: {{.Preferences}}.")
 	p, _ := administered(t)
-	directory := p.directory(contracts.Recipient{
-		RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
-	})
+	ada := contracts.Recipient{RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"}}
+	directory := p.directory(ada)
 	n := p.start(&provider{}, listening, mailing, func(c *Config) { c.Channels = nil })
 	publish := func(id, kind string) { p.publish(event(id, kind, func(e *recipient.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
@@ -589,27 +565,20 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	publish("evt-001", "NEWS")
 	link, body, header := received()
 	path, found := strings.CutPrefix(link, "https://n.example")
-	if !found || !strings.HasPrefix(path, pages.PathUnsubscribe) || header.Get("List-Unsubscribe-Post") != "List-Unsubscribe=One-Click" ||
-		!strings.Contains(body, "stop: https://n.example/v1/unsubscribe?token=") {
-		t.Fatalf("%q in %v: %s", link, header, body)
-	}
+	check.Require(t, found && strings.HasPrefix(path, pages.PathUnsubscribe), "%q in %v", link, header)
+	check.Equal(t, header.Get("List-Unsubscribe-Post"), "List-Unsubscribe=One-Click")
+	check.Contains(t, body, "stop: https://n.example/v1/unsubscribe?token=")
 	w := newHTTPClient(t, n)
-	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(page, "<form") {
-		t.Errorf("%d %s", status, page)
-	}
+	check.Contains(t, w.wants(http.StatusOK, http.MethodGet, path, ""), "<form")
 	r, _, err := directory.Get(t.Context(), "CUSTOMER", "ada")
 	check.That(t, err == nil && len(r.OptOut) == 0, "looking at the page has switched off: %v %v", r.OptOut, err)
-	if status, _ := w.call(http.MethodPost, path+"x", ""); status != http.StatusForbidden {
-		t.Errorf("a link that is not ours: %d", status)
-	}
+	w.wants(http.StatusForbidden, http.MethodPost, path+"x", "") // a link that is not ours
 	for range 2 {
-		form := []string{"Content-Type", "application/x-www-form-urlencoded"}
-		w.wants(http.StatusOK, http.MethodPost, path, "List-Unsubscribe=One-Click", form...)
+		w.wants(http.StatusOK, http.MethodPost, path, "List-Unsubscribe=One-Click", "Content-Type", "application/x-www-form-urlencoded")
 	}
 	_, choose, _ := strings.Cut(strings.TrimSpace(body), "choose: https://n.example")
-	status, form := w.call(http.MethodGet, strings.TrimSuffix(choose, "."), "")
-	check.That(t, status == http.StatusOK && strings.Contains(form, `value="news email">`) && strings.Contains(form, `value="other email" checked>`),
-		"%d %s", status, form)
+	form := w.wants(http.StatusOK, http.MethodGet, strings.TrimSuffix(choose, "."), "")
+	check.Contains(t, form, `value="news email">`, `value="other email" checked>`)
 	publish("evt-002", "NEWS")
 	publish("evt-003", "ALARM")
 	link, body, header = received()
@@ -632,9 +601,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	t.Cleanup(srv.Close)
 	p := newFixture(t, natstest.Server(t))
-	p.directory(contracts.Recipient{
-		RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"webhook": srv.URL + "/hook"},
-	})
+	p.directory(contracts.Recipient{RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"webhook": srv.URL + "/hook"}})
 	p.start(&provider{}, func(c *Config) {
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: all, channels: [webhook]}}}")
 		c.RootCAs, c.UserNetworks = trusting(t, srv), []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}

@@ -73,9 +73,7 @@ func newFlooded(t *testing.T, limits service.LimitConfig, change ...func(*servic
 	f.reused = f.client
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	for name, secret := range map[string]*string{"other": &f.other, "vandal": &f.vandal} {
-		var err error
-		*secret, err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}})
-		check.OK(t, err)
+		*secret = check.Must(access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}}))(t)
 	}
 	cfg := service.BaseConfig{
 		Exports: check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t), Keys: keys, LimitConfig: limits,
@@ -215,9 +213,7 @@ func TestAConnectionWithARequestStays(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, service.LimitConfig{Connections: 1000, Rate: 100_000})
 	busy := f.open(1, f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue"))
-	if got := answers(busy); got["100"] != 1 { // it is being answered
-		t.Fatal(got)
-	}
+	check.Require(t, answers(busy)["100"] == 1, "it is not being answered")
 	f.open(1100, f.request("GET /v1/items/7"))
 	f.served()
 	_, _ = io.WriteString(busy[0], strings.Repeat("x", 1000)) // read next
@@ -403,9 +399,7 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 	f := newFlooded(t, service.LimitConfig{Connections: 160}, func(c *service.BaseConfig) { c.Keys = "" })
 	f.open(40, f.request("GET /v1/events"))
 	conns := f.open(100, f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue"))
-	if got := answers(conns); got["100"] != 100 { // each is being answered
-		t.Fatal(got)
-	}
+	check.Require(t, answers(conns)["100"] == 100, "not each is being answered")
 	check.Equal(t, f.reads(100)["503 after 2"], 100, "reads")
 	f.open(300, "GET /livez HTTP/1.1\r\nHost: loc") // the other places
 	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
@@ -467,8 +461,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 	for range 20 {
 		body, write := io.Pipe()
 		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/v1/echo", body))(t)
-		resp, err := transport.RoundTrip(r)
-		check.OK(t, err)
+		resp := check.Must(transport.RoundTrip(r))(t)
 		t.Cleanup(func() { resp.Body.Close() })
 		counts[said(resp)]++
 		if resp.StatusCode == http.StatusOK {
@@ -510,17 +503,14 @@ func said(resp *http.Response) string {
 func TestAnAnswerOverNATSThatTakesTooLongIsAnError(t *testing.T) {
 	t.Parallel()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
-	m, err := service.StartMicro(nc, service.MicroConfig{
+	m := check.Must(service.StartMicro(nc, service.MicroConfig{
 		Description: "Sells", Logger: slog.New(slog.DiscardHandler), Name: "shop", Timeout: time.Millisecond, Version: "1.0.0",
 		Endpoints: []service.Endpoint{{Name: "sell", Subject: "shop.v1.sell", Answer: func(ctx context.Context, _ service.Request) ([]byte, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}},
-	})
-	check.OK(t, err)
-	defer func() {
-		check.ErrorIs(t, m.Stop(), nil)
-	}()
+	}))(t)
+	defer func() { check.ErrorIs(t, m.Stop(), nil) }()
 	answer := check.Must(nc.RequestWithContext(t.Context(), "shop.v1.sell", nil))(t)
 	code := answer.Header.Get(micro.ErrorCodeHeader)
 	check.That(t, code == "503" && string(answer.Data) == `{"code":"STORE_UNAVAILABLE"}`, "%s %s", code, answer.Data)

@@ -53,28 +53,18 @@ func newStore(t *testing.T, srv *natsrun.Server, works bool) *storeFixture {
 	f := &storeFixture{T: t, hold: make(chan struct{}, 100), proxy: natstest.NewProxy(t, srv)}
 	_, f.js = natstest.Connect(t, srv)
 	nc, _ := natstest.Connect(t, srv, f.proxy.Through())
-	var err error
-	f.exports, err = export.Start(t.Context(), export.Config{Service: "shop"})
-	check.OK(t, err)
-	t.Cleanup(func() {
-		if err := service.StopExports(context.Background(), f.exports); err != nil { //nolint:usetesting // that of the test is over
-			t.Error(err)
-		}
-	})
+	f.exports = check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t)
+	t.Cleanup(func() { check.ErrorIs(t, service.StopExports(context.WithoutCancel(t.Context()), f.exports), nil) })
 	open := func(context.Context, *service.Service) error { return nil }
 	if works {
 		open = f.open
 	}
 	cfg := service.BaseConfig{CreateAssets: true, Exports: f.exports, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1}
-	f.service, err = service.Start(t.Context(), nc, service.Spec{
+	f.service = check.Must(service.Start(t.Context(), nc, service.Spec{
 		Config: cfg.WithDefaults(service.None, 1), Description: "Sells", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
-		Open:   open,
-		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events, recipes, objects},
-	})
-	check.OK(t, err)
-	t.Cleanup(func() {
-		check.ErrorIs(t, f.service.Stop(), nil)
-	})
+		Open: open, Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events, recipes, objects},
+	}))(t)
+	t.Cleanup(func() { check.ErrorIs(t, f.service.Stop(), nil) })
 	return f
 }
 
@@ -122,14 +112,8 @@ func (f *storeFixture) ready(state string, says ...string) {
 	} else if err == nil {
 		got = ""
 	}
-	if got != state {
-		f.Errorf("%q with %v, want %q", got, err, state)
-	}
-	for _, part := range says {
-		if !strings.Contains(fmt.Sprint(err), part) {
-			f.Errorf("%v does not say %q", err, part)
-		}
-	}
+	check.That(f, got == state, "%q with %v, want %q", got, err, state)
+	check.Contains(f, fmt.Sprint(err), says...)
 }
 
 // gauge returns the fullness of a stream in the metrics, "" for none.
@@ -167,9 +151,7 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		f.ready("")
 		f.fill(jobs, "jobs.import.x", 80)
 		f.ready("note", jobs+" is 80 % full")
-		if got := f.gauge(jobs, "bytes"); !strings.HasPrefix(got, "0.80") {
-			f.Errorf("the gauge is %q", got)
-		}
+		check.That(f, strings.HasPrefix(f.gauge(jobs, "bytes"), "0.80"), "the gauge is %s", f.gauge(jobs, "bytes"))
 		f.fill(jobs, "jobs.import.x", 95)
 		f.ready("failed", jobs+" is 95 % full")
 		check.ErrorIs(f, check.Err(f.js.Publish(f.Context(), "jobs.import.x", nil)), nil)
@@ -182,9 +164,7 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		// A stream that drops its oldest messages is full as a rule: the gauge shows it.
 		f.fill(events, "events.x", 96)
 		f.ready("")
-		if got := f.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
-			f.Errorf("the gauge is %q", got)
-		}
+		check.That(f, strings.HasPrefix(f.gauge(events, "bytes"), "0.96"), "the gauge is %s", f.gauge(events, "bytes"))
 		check.Equal(f, f.gauge(contracts.StreamDead, "bytes"), "0", "the gauge of dead letters")
 
 		// The server's present bounds count, also that of messages.
@@ -220,9 +200,7 @@ func TestAnOldAnswerIsNotShown(t *testing.T) {
 		natstest.Pass(time.Minute)
 		f.ready("note", jobs+": how full it is was not answered for 1m")
 		check.Equal(f, f.gauge(jobs, "bytes"), "", "the gauge")
-		if f.gauge(events, "bytes") == "" {
-			f.Error("the other streams have no gauge")
-		}
+		check.That(f, f.gauge(events, "bytes") != "", "the other streams have no gauge")
 		f.proxy.Filter(nil)
 		passSampleTime()
 		f.ready("failed", "96 % full")
@@ -250,9 +228,7 @@ func start(t *testing.T, spec service.Spec) *service.Service {
 	t.Helper()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
 	s := check.Must(service.Start(t.Context(), nc, spec))(t)
-	t.Cleanup(func() {
-		check.ErrorIs(t, s.Stop(), nil)
-	})
+	t.Cleanup(func() { check.ErrorIs(t, s.Stop(), nil) })
 	return s
 }
 
@@ -273,15 +249,12 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 		"GET /v1/items/7": "", "DELETE /v1/items/7": "admin", "GET /page": "",
 		"GET /livez": "admin", "GET /readyz": "admin", "GET /version": "admin", "GET /metrics": "admin",
 	} {
-		listeners := map[string]bool{
-			one.URL(): true, hidden.URL(): part == "", many.URL(): part == "", many.AdminURL(): part == "admin",
-		}
+		listeners := map[string]bool{one.URL(): true, hidden.URL(): part == "", many.URL(): part == "", many.AdminURL(): part == "admin"}
 		for base, want := range listeners {
 			method, path, _ := strings.Cut(route, " ")
 			r, err := http.NewRequestWithContext(t.Context(), method, base+path, http.NoBody)
 			check.Require(t, err == nil && strings.HasPrefix(base, "https://"), "%v %v", base, err)
-			resp, err := client.Do(r)
-			check.OK(t, err)
+			resp := check.Must(client.Do(r))(t)
 			text, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			got := resp.StatusCode == http.StatusOK
@@ -397,10 +370,9 @@ func TestJobsThatWaitAreCounted(t *testing.T) {
 // A message that no consumer takes, and one that its consumer has given up, are stranded; one that waits or runs is not.
 func TestStrandedMessagesAreCounted(t *testing.T) {
 	inWorkedStore(t, func(f *storeFixture) {
-		foreign, err := f.js.CreateConsumer(f.Context(), jobs, jetstream.ConsumerConfig{
+		foreign := check.Must(f.js.CreateConsumer(f.Context(), jobs, jetstream.ConsumerConfig{
 			Durable: "foreign", FilterSubject: "jobs.import.foreign", MaxDeliver: 1, AckWait: time.Second,
-		})
-		check.OK(t, err)
+		}))(t)
 		f.send("jobs.import.nobody", 2)
 		f.send("jobs.import.foreign", 1)
 		f.send("jobs.import.worked.a", 2)
@@ -447,9 +419,7 @@ func imports(cfg service.BaseConfig) service.Spec {
 func importing(t *testing.T, nc *nats.Conn, replicas int) *service.Service {
 	t.Helper()
 	s := check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{Replicas: replicas})))(t)
-	t.Cleanup(func() {
-		check.ErrorIs(t, s.Stop(), nil)
-	})
+	t.Cleanup(func() { check.ErrorIs(t, s.Stop(), nil) })
 	return s
 }
 
@@ -486,12 +456,10 @@ func TestAMissingConsumerIsNamed(t *testing.T) {
 		s := importing(t, nc, 1)
 		natstest.Pass(10 * time.Second)
 		check.OK(t, s.Ready()["imports"])
-		consumer, err := js.Consumer(t.Context(), jobs, "importer")
-		check.OK(t, err)
+		consumer := check.Must(js.Consumer(t.Context(), jobs, "importer"))(t)
 		check.OK(t, js.DeleteConsumer(t.Context(), jobs, "importer"))
 		natstest.Pass(10 * time.Second)
-		err = s.Ready()["imports"]
-		check.ErrorContains(t, err, "consumer "+jobs+"/importer is missing")
+		check.ErrorContains(t, s.Ready()["imports"], "consumer "+jobs+"/importer is missing")
 		check.OK(t, check.Err(js.CreateConsumer(t.Context(), jobs, consumer.CachedInfo().Config)))
 		natstest.Pass(10 * time.Second)
 		check.ErrorIs(t, s.Ready()["imports"], nil)
@@ -520,9 +488,8 @@ const (
 // stored checks the check of the stores, and its metric: passed, or failed with a text.
 func (f *storeFixture) stored(says string) {
 	f.Helper()
-	if err := f.service.Ready()["store"]; (err == nil) != (says == "") || !strings.Contains(fmt.Sprint(err), says) {
-		f.Errorf("the check of the stores is %v, want %q", err, says)
-	}
+	err := f.service.Ready()["store"]
+	check.That(f, (err == nil) == (says == "") && strings.Contains(fmt.Sprint(err), says), "the check of the stores is %v, want %q", err, says)
 	f.shows(map[bool]string{true: "1", false: "0"}[says == ""], "service_ready", "store")
 }
 
@@ -581,19 +548,14 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 		count := func(want uint64) {
 			f.Helper()
 			for _, name := range []string{recipes, objects} {
-				s := check.Must(f.js.Stream(f.Context(), name))(f)
-				check.Equal(f, s.CachedInfo().State.Msgs, want, name+" has messages")
+				check.Equal(f, check.Must(f.js.Stream(f.Context(), name))(f).CachedInfo().State.Msgs, want, name+" has messages")
 			}
 		}
 		count(1)
 		kv := check.Must(f.js.KeyValue(f.Context(), contracts.BucketRecipes))(f)
-		if keys, err := kv.Keys(f.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
-			f.Errorf("the bucket has %v, %v", keys, err)
-		}
+		check.ErrorIs(f, check.Err(kv.Keys(f.Context())), jetstream.ErrNoKeysFound)
 		files := check.Must(f.js.ObjectStore(f.Context(), contracts.BucketImportSteps))(f)
-		if all, err := files.List(f.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
-			f.Errorf("the object store has %v, %v", all, err)
-		}
+		check.ErrorIs(f, check.Err(files.List(f.Context())), jetstream.ErrNoObjectsFound)
 		check.ErrorIs(f, f.service.Stop(), nil)
 		natstest.Pass(62 * time.Second)
 		count(0)

@@ -196,14 +196,11 @@ func TestHTTPOverTLS(t *testing.T) {
 		Routes: func(*service.Router) {},
 	})
 	check.OK(t, err)
-	t.Cleanup(func() {
-		check.ErrorIs(t, s.Stop(), nil)
-	})
+	t.Cleanup(func() { check.ErrorIs(t, s.Stop(), nil) })
 	serial := func() int64 {
 		t.Helper()
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}
-		resp, err := client.Get(s.URL() + "/livez")
-		check.OK(t, err)
+		resp := check.Must(client.Get(s.URL() + "/livez"))(t)
 		err = resp.Body.Close()
 		check.That(t, err == nil && resp.StatusCode == http.StatusOK, "%s: %v", resp.Status, err)
 		return resp.TLS.PeerCertificates[0].SerialNumber.Int64()

@@ -88,8 +88,7 @@ func proxiedDirectory(t *testing.T, srv *natsrun.Server) (*recipient.Directory, 
 	t.Helper()
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
-	d := recipient.NewDirectory(js, recordtest.Client(t, js))
-	return d, proxy
+	return recipient.NewDirectory(js, recordtest.Client(t, js)), proxy
 }
 
 // A replica that has received nothing yet says that there is nothing to do. The leader is asked, and the change made.
@@ -105,16 +104,11 @@ func TestAStaleReplicaHidesNoChange(t *testing.T) {
 		}
 		return f.Raw
 	})
-	if _, found, err := d.Get(ctx, "ADMIN", "root"); err != nil || found {
-		t.Fatalf("the replica is not stale: %v %v", found, err)
-	}
+	_, found, err := d.Get(ctx, "ADMIN", "root")
+	check.Require(t, err == nil && !found, "the replica is not stale: %v %v", found, err)
 	check.OK(t, setAddress(ctx, d, "ADMIN", "root", "fax", ""))
-	if dropped, err := d.Drop(ctx, "ADMIN", "root", "email", "new"); err != nil || dropped {
-		t.Errorf("an address that has been replaced was dropped: %v %v", dropped, err)
-	}
-	if dropped, err := d.Drop(ctx, "ADMIN", "root", "email", "old"); err != nil || !dropped {
-		t.Errorf("an address that is there was not dropped: %v %v", dropped, err)
-	}
+	check.Equal(t, check.Must(d.Drop(ctx, "ADMIN", "root", "email", "new"))(t), false, "an address that has been replaced was dropped")
+	check.Equal(t, check.Must(d.Drop(ctx, "ADMIN", "root", "email", "old"))(t), true, "an address that is there was dropped")
 	r, _, err := other.Get(ctx, "ADMIN", "root")
 	check.That(t, err == nil && len(r.Addresses) == 0, "%+v %v", r, err)
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -32,8 +31,7 @@ func newDirectory(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
 func newDirectoryOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
 	js, records := recordtest.Open(t, srv)
-	d := recipient.NewDirectory(js, records)
-	return d, js
+	return recipient.NewDirectory(js, records), js
 }
 
 func put(t *testing.T, d *recipient.Directory, kind contracts.RecipientType, user string, members ...recipient.Member) {
@@ -81,9 +79,8 @@ func TestDirectoryResolves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := ids(d.Resolve(t.Context(), recipient.Query{Event: test.event, Type: test.kind, Scope: test.scope}))
-			diff := cmp.Diff(test.want, got)
-			check.That(t, err == nil && diff == "", "%v\n%s", err, diff)
+			q := recipient.Query{Event: test.event, Type: test.kind, Scope: test.scope}
+			check.Equal(t, check.Must(ids(d.Resolve(t.Context(), q)))(t), test.want)
 		})
 	}
 }
@@ -169,17 +166,13 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 		put(t, d, "CUSTOMER", fmt.Sprint("u", i))
 	}
 	q := recipient.Query{Event: recipient.Event{EventID: "e", EventType: "X", AggregateType: "Y"}, Scope: rules.ScopeAll, Type: "CUSTOMER"}
-	if users, err := ids(d.Resolve(t.Context(), q)); err != nil || len(users) != 3 {
-		t.Fatal(users, err)
-	}
+	check.Equal(t, len(check.Must(ids(d.Resolve(t.Context(), q)))(t)), 3, "customers")
 	for _, err := range d.Resolve(t.Context(), q) {
 		check.OK(t, err)
 		break
 	}
 	q.Type = "ADMIN"
-	if users, err := ids(d.Resolve(t.Context(), q)); err != nil || len(users) != 0 {
-		t.Fatal(users, err)
-	}
+	check.Equal(t, len(check.Must(ids(d.Resolve(t.Context(), q)))(t)), 0, "administrators")
 	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDirectory))(t)
 	check.Equal(t, stream.CachedInfo().State.Consumers, 0, "consumers are left")
 }
@@ -190,8 +183,8 @@ func TestDirectoryGet(t *testing.T) {
 	want := contracts.Recipient{RecipientType: "ADMIN", UserID: "a/b", Addresses: map[string]string{"email": "a@b.example"}, TimeZone: "Asia/Jerusalem"}
 	check.OK(t, d.Put(t.Context(), want))
 	got, found, err := d.Get(t.Context(), "ADMIN", "a/b")
-	diff := cmp.Diff(want, got)
-	check.That(t, err == nil && found && diff == "", "%v %v %s", found, err, diff)
+	check.That(t, err == nil && found, "%v %v", found, err)
+	check.Equal(t, got, want)
 	_, found, err = d.Get(t.Context(), "CUSTOMER", "a/b")
 	check.That(t, !found && err == nil, "of another kind: %v %v", found, err)
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"opt_out":5}`))))
@@ -230,9 +223,8 @@ func TestCarriedRecipientsAreAll(t *testing.T) {
 	for kind, want := range map[contracts.RecipientType][]string{
 		"CUSTOMER": {"CUSTOMER/a", "CUSTOMER/c"}, "AGENCY_USER": {"AGENCY_USER/b"}, "ADMIN": nil,
 	} {
-		got, err := ids(r.Resolve(t.Context(), recipient.Query{Event: event, Type: kind, Scope: rules.ScopeAll}))
-		diff := cmp.Diff(want, got)
-		check.That(t, err == nil && diff == "", "%s: %v %s", kind, err, diff)
+		q := recipient.Query{Event: event, Type: kind, Scope: rules.ScopeAll}
+		check.Equal(t, check.Must(ids(r.Resolve(t.Context(), q)))(t), want, kind)
 	}
 	got, err := ids(r.Resolve(t.Context(), recipient.Query{Type: "ADMIN", Scope: rules.ScopeAll}))
 	check.That(t, err == nil && len(got) == 1, "without any: %v %v", got, err)
@@ -377,9 +369,8 @@ func TestSecretsOnlyGoOn(t *testing.T) {
 		patchAdaWebhooks(t, d, edit)
 		check.Equal(t, adaWebhooks(t, d), was)
 	}
-	entry, err := recipient.ParseEntry([]byte(`{"recipient_type":"CUSTOMER","user_id":"ada",
-		"endpoints":{"webhook":{"phone":{"address":"https://p.example"},"new":{"address":"https://n.example"}}}}`))
-	check.OK(t, err)
+	entry := check.Must(recipient.ParseEntry([]byte(`{"recipient_type":"CUSTOMER","user_id":"ada",
+		"endpoints":{"webhook":{"phone":{"address":"https://p.example"},"new":{"address":"https://n.example"}}}}`)))(t)
 	for _, changed := range []bool{true, false} {
 		done := d.PutMany(t.Context(), []recipient.Entry{entry})[0]
 		check.OK(t, done.Err)

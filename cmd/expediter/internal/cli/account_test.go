@@ -113,11 +113,10 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	run := func(want int, args ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		if got := Run(t.Context(), Config{
+		got := Run(t.Context(), Config{
 			Getenv: func(name string) string { return env[name] }, Stderr: &out, Stdin: strings.NewReader(eventOfAccount), Stdout: &out,
-		}, args); got != want {
-			t.Fatalf("expediter %v exits with %d, want %d:\n%s", args, got, want, &out)
-		}
+		}, args)
+		check.Require(t, got == want, "expediter %v exits with %d, want %d:\n%s", args, got, want, &out)
 		return out.String()
 	}
 	for account, service := range map[string]string{"ENRICHER": "enricher", "IMPORTER": "importer", "NOTIFIER": "notifier"} {

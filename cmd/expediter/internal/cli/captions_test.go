@@ -36,8 +36,7 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 	}
 	cfg, stdout, stderr := captionsConfig(string(file))
 	check.Equal(t, Run(t.Context(), cfg, []string{"captions", "-o", "jsonl", "-"}), ExitFailure, "exits with")
-	got, want := stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n"
-	check.That(t, got == want, "stderr %q, want %q", got, want)
+	check.Equal(t, stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n")
 	check.Equal(t, strings.Count(stdout.String(), "\n"), caption.DefaultMaxCues, "segments")
 }
 
@@ -86,10 +85,9 @@ func TestCaptionsEncodings(t *testing.T) {
 	} {
 		cfg, stdout, stderr := captionsConfig(test.stdin)
 		code := Run(t.Context(), cfg, append([]string{"captions", "-"}, strings.Fields(test.flag)...))
-		if wrong := test.stdout == ""; stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) || (test.stderr == "") != (stderr.Len() == 0) ||
-			(code == ExitUsage) != wrong {
-			t.Errorf("%s: exits with %d, %q, stderr %q", test.flag, code, stdout, stderr)
-		}
+		check.Equal(t, stdout.String(), test.stdout, test.flag)
+		check.That(t, strings.Contains(stderr.String(), test.stderr) && (test.stderr == "") == (stderr.Len() == 0), "%s: %q", test.flag, stderr)
+		check.Equal(t, code == ExitUsage, test.stdout == "", test.flag, "is a mistake")
 	}
 }
 
@@ -104,9 +102,8 @@ func TestCaptionsOutputFails(t *testing.T) {
 
 func captionsConfig(stdin string) (cfg Config, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
-	return Config{
-		Getenv: func(string) string { return "" }, Stderr: stderr, Stdin: strings.NewReader(stdin), Stdout: stdout,
-	}, stdout, stderr
+	none := func(string) string { return "" }
+	return Config{Getenv: none, Stderr: stderr, Stdin: strings.NewReader(stdin), Stdout: stdout}, stdout, stderr
 }
 
 type closedPipe struct{}

@@ -39,9 +39,8 @@ func TestArgumentsAreNamed(t *testing.T) {
 			args = append(args, map[bool]string{true: "1", false: "x"}[argument(word) == "JOB"])
 		}
 		err := cmd.ValidateArgs(append(args, "surplus"))
-		if named := err != nil && strings.Contains(err.Error(), `"surplus"`); !named && !strings.HasSuffix(strings.TrimSuffix(cmd.Use, "]"), "...") {
-			t.Errorf("%s %q surplus: %v", cmd.CommandPath(), args, err)
-		}
+		named := err != nil && strings.Contains(err.Error(), `"surplus"`)
+		check.That(t, named || strings.HasSuffix(strings.TrimSuffix(cmd.Use, "]"), "..."), "%s %q surplus: %v", cmd.CommandPath(), args, err)
 	}
 }
 
@@ -49,9 +48,7 @@ func TestArgumentsAreNamed(t *testing.T) {
 // command line. Every command that prints data has the same formats.
 func TestCommandsAreAlike(t *testing.T) {
 	t.Parallel()
-	given := map[string]string{
-		"JOB": "1", "NUMBER": "1", "JSON": "{}", "TYPE:ID": "RESTAURANT:5", "FILE": "commands_test.go", "EVENT": "e",
-	}
+	given := map[string]string{"JOB": "1", "NUMBER": "1", "JSON": "{}", "TYPE:ID": "RESTAURANT:5", "FILE": "commands_test.go", "EVENT": "e"}
 	flags := map[string]string{"bucket": "locks", "channel": "inapp", "stream": "JOBS", "to": "a@example.com", "type": "CUSTOMER", "yes": "true"}
 	for _, cmd := range commands(newRoot(Config{}.withDefaults())) {
 		if output := cmd.LocalFlags().Lookup("output"); output != nil && cmd.Name() != "captions" {

@@ -221,8 +221,7 @@ func inserts(ts *testscript.TestScript, _ bool, args []string) {
 		if job.Subject != subject {
 			job.Delay = time.Hour
 		}
-		_, err := client.Insert(context.Background(), job)
-		ts.Check(err)
+		ts.Check(check.Err(client.Insert(context.Background(), job)))
 	}
 }
 

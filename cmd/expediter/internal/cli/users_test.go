@@ -59,20 +59,12 @@ func TestAnImportIsResumed(t *testing.T) {
 		fmt.Fprintf(text, "u%d,gold\n", i)
 	}
 	check.OK(t, os.WriteFile(path, text.Bytes(), 0o600))
-	run := func(args ...string) (int, string) {
-		var stderr bytes.Buffer
-		args = append([]string{"users", "import", path, "--type", "CUSTOMER", "--server", srv.URL()}, args...)
-		code := Run(t.Context(), Config{Stderr: &stderr}, args)
-		return code, stderr.String()
-	}
-	code, said := run()
-	check.Equal(t, code, 5, "exit code")
+	_, said := runOn(t, srv, ExitUnavailable, "users", "import", path, "--type", "CUSTOMER")
 	check.Contains(t, said, "1000 users stored", "a store is full", "resume with --skip 1000")
 	mu.Lock()
 	full = 1 << 20
 	mu.Unlock()
-	code, said = run("--skip", "1000")
-	check.Equal(t, code, 0, "exit code")
+	_, said = runOn(t, srv, ExitOK, "users", "import", path, "--type", "CUSTOMER", "--skip", "1000")
 	check.Contains(t, said, "1500 users stored")
 	mu.Lock()
 	defer mu.Unlock()
@@ -144,24 +136,22 @@ func follows(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(cmd.Wait())
 }
 
-// runTemplates runs a command about templates on those of the example.
-func runTemplates(t *testing.T, args ...string) (code int, said string) {
+// previews runs the command for previews, which has to end with a code, and returns what it says.
+func previews(t *testing.T, want int, args ...string) (said string) {
 	t.Helper()
 	var stderr bytes.Buffer
-	code = Run(t.Context(), Config{Stderr: &stderr}, append([]string{"templates"}, args...))
-	return code, stderr.String()
+	check.Equal(t, Run(t.Context(), Config{Stderr: &stderr}, append([]string{"templates", "preview"}, args...)), want, "exit code of", args)
+	return stderr.String()
 }
 
-const exampleData = "../../../../examples/templates.json"
+const examples, exampleData = "../../../../examples/templates", "../../../../examples/templates.json"
 
 func TestTemplatesPreview(t *testing.T) {
 	t.Parallel()
 	folder, deep := t.TempDir(), filepath.Join(t.TempDir(), "deep.json")
 	check.OK(t, os.WriteFile(deep, []byte(`{"a":`+strings.Repeat("[", 1<<20)), 0o600))
-	code, said := runTemplates(t, "preview", "../../../../examples/templates", "--data", exampleData, "--out", folder)
-	check.Equal(t, code, 0, "exit code")
 	page := filepath.Join(folder, "index.html")
-	check.Contains(t, said, page+" shows all texts.")
+	check.Contains(t, previews(t, 0, examples, "--data", exampleData, "--out", folder), page+" shows all texts.")
 	read := func() string { return string(check.Must(os.ReadFile(page))(t)) }
 	check.Contains(t, read(), `srcdoc="&lt;!doctype`, `dir=&#34;rtl&#34;`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample",
 		"<strong dir=\"auto\">A table for 4 guests, 2026-01-16 18:30 UTC</strong>", "token=sample", "digest (built in)",
@@ -170,22 +160,15 @@ func TestTemplatesPreview(t *testing.T) {
 	check.OK(t, json.Unmarshal(check.Must(os.ReadFile(exampleData))(t), &all))
 	one := filepath.Join(t.TempDir(), "one.json")
 	check.OK(t, os.WriteFile(one, check.Must(json.Marshal(map[string]any{"reservations.digest": all["reservations.digest"], "nobody": 1}))(t), 0o600))
-	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--data", one, "--out", folder)
-	check.Equal(t, code, 1, "exit code without the data of a template")
+	said := previews(t, 1, examples, "--data", one, "--out", folder)
 	check.Contains(t, said+read(), "nobody", "RESERVATION_REQUESTED/default.subject:1:", "2 requests for tables")
-	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--out", folder)
-	check.Equal(t, code, 1, "exit code without data")
-	check.Contains(t, said, "RESERVATION_REQUESTED he sms: ", "error: 9 texts: cannot be made")
+	check.Contains(t, previews(t, 1, examples, "--out", folder), "RESERVATION_REQUESTED he sms: ", "error: 9 texts: cannot be made")
 	for data, want := range map[string]string{"/dev/zero": "has more than", deep: "exceeded max depth"} {
-		code, said = runTemplates(t, "preview", "../../../../examples/templates", "--data", data, "--out", folder)
-		check.Equal(t, code, 1, "exit code with data "+want)
-		check.Contains(t, said, want)
+		check.Contains(t, previews(t, 1, examples, "--data", data, "--out", folder), want)
 	}
-	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--data", exampleData, "--out", "/tmp")
-	check.Equal(t, code, 1, "exit code in a folder of everybody")
+	said = previews(t, 1, examples, "--data", exampleData, "--out", "/tmp")
 	check.Contains(t, said, "/tmp: another user may change what is in it")
-	code, said = runTemplates(t, "preview", "testdata", "--out", folder)
-	check.Equal(t, code, 1, "exit code with mistakes")
+	said = previews(t, 1, "testdata", "--out", folder)
 	check.Contains(t, said, "testdata/script/", "mistakes: a notifier would not take this into force")
 }
 
@@ -202,15 +185,12 @@ func TestTemplatesSend(t *testing.T) {
 		check.OK(t, msg.Respond([]byte(<-answers)))
 	})))
 	check.OK(t, nc.Flush())
-	args := []string{"send", "reservations.digest", "--to", "a@example.com", "--locale", "he", "--server", srv.URL(), "--data", exampleData}
-	code, said := runTemplates(t, args...)
-	check.Equal(t, code, 0, "exit code")
+	args := []string{"templates", "send", "reservations.digest", "--to", "a@example.com", "--locale", "he", "--data", exampleData}
+	_, said := runOn(t, srv, ExitOK, args...)
 	check.Contains(t, said, "test_1 is sent.")
 	check.Contains(t, <-asked, `"channel":"email","locale":"he","payload":{"count":`, `"template":"reservations.digest","to":"a@example.com"`)
-	code, said = runTemplates(t, args...)
-	check.Equal(t, code, 1, "exit code of a refusal")
+	_, said = runOn(t, srv, ExitFailure, args...)
 	check.Contains(t, said, "email: bounced (550): the test message was not sent")
-	code, said = runTemplates(t, "send", "x")
-	check.Equal(t, code, 2, "exit code without an address")
+	_, said = runOn(t, srv, ExitUsage, "templates", "send", "x")
 	check.Contains(t, said, "--to is required")
 }

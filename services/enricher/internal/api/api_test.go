@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -75,14 +73,11 @@ func TestBadInput(t *testing.T) {
 			}
 			slices.Sort(fields)
 			// The names of repeated fields are part of the contract.
-			diff := cmp.Diff(c.fields, fields)
-			check.That(t, diff == "", "failing fields (-want +got):\n%s%s", diff, p.Detail)
+			check.Equal(t, fields, c.fields, "failing fields")
 			check.That(t, len(p.Detail) <= 4096, "the answer has %d bytes of detail", len(p.Detail))
 		})
 	}
-	t.Cleanup(func() {
-		check.Equal(t, i.service.Stats().Requests, 0, "bad requests got through")
-	})
+	t.Cleanup(func() { check.Equal(t, i.service.Stats().Requests, 0, "bad requests got through") })
 	p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait=soon", `{"results":[]}`)
 	check.That(t, p.Status == 400 && len(p.Errors) == 1 && p.Errors[0].Path == "?wait", "a bad wait is %+v", p)
 	for _, wait := range []string{"-1s", "61s", "1e9h"} {
@@ -118,9 +113,9 @@ func TestHostileIDs(t *testing.T) {
 	for name, id := range hostileIDs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			body, err := contracts.Encode(contracts.EnrichRequest{RequestID: id, Results: []contracts.Restaurant{{PlaceID: "new-" + name, Name: name}}})
-			check.OK(t, err)
-			status, header, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
+			request := contracts.EnrichRequest{RequestID: id, Results: []contracts.Restaurant{{PlaceID: "new-" + name, Name: name}}}
+			body := string(check.Must(contracts.Encode(request))(t))
+			status, header, data := i.do(t, http.MethodPost, "/v1/enrich", body, nil)
 			check.Require(t, status == http.StatusOK, "%d: %s", status, data)
 			link := header.Get("Link")
 			path, found := strings.CutPrefix(link, "<")
@@ -128,9 +123,9 @@ func TestHostileIDs(t *testing.T) {
 			check.Require(t, found && ok, "Link is %q", link)
 			status, _, data = i.do(t, http.MethodGet, strings.TrimSuffix(path, "/events"), "", nil)
 			var s enrich.Snapshot
-			if err := json.Unmarshal(data, &s); err != nil || status != http.StatusOK || s.RequestID != id || len(s.Places) != 1 || s.Places[0].PlaceID != "new-"+name {
-				t.Errorf("%d: %s, want the request", status, data)
-			}
+			check.OK(t, json.Unmarshal(data, &s))
+			check.Require(t, status == http.StatusOK && s.RequestID == id && len(s.Places) == 1, "%d: %s, want the request", status, data)
+			check.Equal(t, s.Places[0].PlaceID, "new-"+name)
 		})
 	}
 }

@@ -124,8 +124,8 @@ func TestDiscovery(t *testing.T) {
 		subjects = append(subjects, e.Name+" "+e.Subject)
 		check.That(t, e.Metadata["request"] != "" && e.Metadata["response"] != "", "metadata of %s is %v", e.Name, e.Metadata)
 	}
-	diff := cmp.Diff([]string{"enrich enricher.v1.enrich", "get enricher.v1.get", "place enricher.v1.place"}, subjects)
-	check.That(t, diff == "" && info.Version == "1.2.3", "version %s, endpoints (-want +got):\n%s", info.Version, diff)
+	check.Equal(t, subjects, []string{"enrich enricher.v1.enrich", "get enricher.v1.get", "place enricher.v1.place"})
+	check.Equal(t, info.Version, "1.2.3", "version")
 	var stats micro.Stats
 	check.OK(t, json.Unmarshal(request(t, nc, "$SRV.STATS.enricher", "").Data, &stats))
 	check.That(t, len(stats.Endpoints) == 3 && stats.Endpoints[0].NumRequests == 2, "stats are %+v, want two requests", stats.Endpoints)
@@ -148,9 +148,7 @@ func TestStopOfMicro(t *testing.T) {
 	for n := range 3 {
 		msg, err := replies.NextMsg(patience)
 		check.Require(t, err == nil, "answer %d: %v", n, err)
-		if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
-			t.Errorf("answer %d is %v %s, want the results so far", n, msg.Header, msg.Data)
-		}
+		check.Equal(t, check.Must(contracts.Decode[contracts.EnrichResponse](msg.Data))(t).Pending, 1, "pending in the results so far")
 	}
 	check.ErrorIs(t, m.Stop(), nil)
 }

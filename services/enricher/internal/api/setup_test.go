@@ -113,14 +113,11 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 
 func work(t *testing.T, js jetstream.JetStream, enricher *enrich.Service) {
 	t.Helper()
-	w, err := worker.New(js, worker.Config{
+	w := check.Must(worker.New(js, worker.Config{
 		AutoCreate: true, Bucket: contracts.BucketJobs, Concurrency: 200, Consumer: "enricher", SoftStop: -1,
 		Logger: slog.New(slog.DiscardHandler), Stream: contracts.StreamEnrichJobs, Hooks: worker.Hooks{Settled: enricher.Settled},
-	})
-	if err == nil {
-		err = worker.Handle(w, contracts.EnrichJobsSubjects, enricher.Policy(), enricher.Work)
-	}
-	check.OK(t, err)
+	}))(t)
+	check.OK(t, worker.Handle(w, contracts.EnrichJobsSubjects, enricher.Policy(), enricher.Work))
 	natstest.Background(t, w.Run)
 }
 

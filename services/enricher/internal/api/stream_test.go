@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +23,10 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/api"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
+
+// found is the frame of the document for the place when it is found.
+const found = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":` +
+	`{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
 
 // one is a place that the document knows.
 var one = contracts.Restaurant{PlaceID: "ChIJ123", Name: "Pizza House", Address: "Harbour Road 1", CityText: "Haifa"}
@@ -83,17 +88,13 @@ func TestEventStream(t *testing.T) {
 	lines := bufio.NewReader(resp)
 	var raw strings.Builder
 	for !strings.Contains(raw.String(), ": heartbeat\n\n: heartbeat\n\n") {
-		line := check.Must(lines.ReadString('\n'))(t)
-		raw.WriteString(line)
+		raw.WriteString(check.Must(lines.ReadString('\n'))(t))
 	}
 	check.That(t, strings.HasPrefix(raw.String(), "retry: 2000\n\nid: "), "the stream begins with %q", raw.String())
 	let()
 	list := read(t, io.MultiReader(strings.NewReader(raw.String()), lines))
-	diff := cmp.Diff([]string{"snapshot", "RESULT_PATCH", "complete"}, kinds(list))
-	check.Require(t, diff == "", "events (-want +got):\n%s", diff)
-	const frame = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},` +
-		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
-	check.Equal(t, list[1].data, frame)
+	check.Require(t, slices.Equal(kinds(list), []string{"snapshot", "RESULT_PATCH", "complete"}), "events are %v", kinds(list))
+	check.Equal(t, list[1].data, found)
 
 	// A client that comes back after the end is told to stop.
 	for _, e := range list[1:] {
@@ -132,8 +133,6 @@ func dial(t *testing.T, i *instance, query string, header http.Header) (conn *we
 func TestPlainWebSocket(t *testing.T) {
 	t.Parallel()
 	i, let := begin(t, options{heartbeat: time.Millisecond})
-	const frame = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},` +
-		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
 	for _, when := range []string{"while it changes", "when it is known"} {
 		conn, _, err := dial(t, i, "", nil)
 		check.OK(t, err)
@@ -143,7 +142,7 @@ func TestPlainWebSocket(t *testing.T) {
 		kind, data, err := conn.Read(t.Context())
 		check.OK(t, err)
 		i.described.Frame(t, data)
-		diff := cmp.Diff(frame, string(data))
+		diff := cmp.Diff(found, string(data))
 		check.That(t, diff == "" && kind == websocket.MessageText, "%s, %v (-want +got):\n%s", when, kind, diff)
 		_, data, err = conn.Read(t.Context())
 		check.That(t, websocket.CloseStatus(err) == websocket.StatusNormalClosure, "%s it ends with %q, %v, want a normal end", when, data, err)

@@ -2,7 +2,6 @@ package enrich
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,12 +71,9 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			began := time.Now()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-			// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
-			took := time.Since(began)
-			check.That(t, took >= 4*time.Second && took <= 8*time.Second, "took %s, want two backoffs", took)
-			if p.total() != 3 || i.deadLetters(t) != 0 {
-				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.deadLetters(t))
-			}
+			wantTook(t, began, 4*time.Second, 8*time.Second) // backoffs of 2 s and 4 s, ±20 %; a lease that is kept would take longer
+			check.Equal(t, p.total(), 3, "asked, times")
+			check.Equal(t, i.deadLetters(t), 0, "dead letters")
 			check.Equal(t, len(i.log.events("wolt_provider_fail")), 2, "failures were logged")
 		})
 	}
@@ -102,9 +98,8 @@ func TestProviderFailsForGood(t *testing.T) {
 			i := newInstance(t, srv, p)
 			i.work(t)
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != "provider_error" {
-				t.Errorf("got %+v, want PENDING because of the provider", got)
-			}
+			got := i.outcomes(t, "req-1")["id-Pizza-House"]
+			check.That(t, got.Status == contracts.StatusPending && got.Reason == "provider_error", "got %+v, want PENDING for the provider", got)
 			check.Equal(t, p.total(), c.calls, "asked, times")
 			natstest.Pass(time.Second) // the dead letter comes after the result
 			dead := deadLetter(t, i)
@@ -112,9 +107,8 @@ func TestProviderFailsForGood(t *testing.T) {
 				"dead letter is %s after %d attempts with a stack of %d bytes", dead.Reason, dead.Attempts, len(dead.Stack))
 			natstest.Pass(50 * time.Second)
 			resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
-			if got := state(t, resp, 0); got.Reason != "provider_error" || resp.Pending != 0 {
-				t.Errorf("within the minute it is %+v with %d pending, want the reason and none", got, resp.Pending)
-			}
+			got = state(t, resp, 0)
+			check.That(t, got.Reason == "provider_error" && resp.Pending == 0, "within the minute it is %+v with %d pending", got, resp.Pending)
 			natstest.Pass(10 * time.Second)
 			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, i.outcomes(t, "req-3")["id-Pizza-House"], contracts.StatusFound)
@@ -202,20 +196,17 @@ func TestRedelivery(t *testing.T) {
 		p := &fakeProvider{search: held.search}
 		first, second := newInstance(t, srv, p), newInstance(t, srv, p)
 		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		stream := check.Must(first.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
-		msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
-		args := check.Must(contracts.Decode[contracts.EnrichJob](msg.Data))(t)
+		_, args := queuedJob(t, first)
 		job := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 1, EnqueuedAt: time.Now()}}
 		done := make(chan error, 1)
 		go func() { done <- first.Work(t.Context(), job) }()
 		<-held.begun
 		for range 10 { // for longer than any lease
 			natstest.Pass(3 * time.Second)
-			var snooze *worker.SnoozeError
 			again := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 2, EnqueuedAt: time.Now()}}
-			if err := second.Work(t.Context(), again); !errors.As(err, &snooze) || snooze.Delay < minHeldSnooze || snooze.Delay > maxHeldSnooze {
-				t.Fatalf("the second delivery came to %v, want a snooze", err)
-			}
+			err := second.Work(t.Context(), again)
+			snooze, ok := errors.AsType[*worker.SnoozeError](err)
+			check.Require(t, ok && snooze.Delay >= minHeldSnooze && snooze.Delay <= maxHeldSnooze, "the second delivery came to %v", err)
 		}
 		close(held.open)
 		check.ErrorIs(t, <-done, nil)
@@ -235,16 +226,12 @@ func TestDeadWorker(t *testing.T) {
 		entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
 		claims := i.log.events("wolt_lock_acquired")
 		check.Require(t, len(claims) == 1 && claims[0]["claim"] == entry.Claim, "claims %v, entry %+v", claims, entry)
-		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
-		msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
-		var args contracts.EnrichJob
-		check.OK(t, json.Unmarshal(msg.Data, &args))
+		_, args := queuedJob(t, i)
 		check.OK(t, check.Err(i.flight.Resume(t.Context(), pizzaKey, args.Claim, flight.ResumeOptions{TTL: i.cfg.LeaseTTL})))
 		began := time.Now()
 		i.work(t)
 		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		took := time.Since(began)
-		check.That(t, took >= 10*time.Second && took <= 11*time.Second, "taken over after %s, want right after the lease of 10 s", took)
+		wantTook(t, began, 10*time.Second, 11*time.Second) // right after the lease
 	})
 }
 
@@ -270,8 +257,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		began := time.Now()
 		second.work(t, func(c *worker.Config) { c.Hooks.Started = func(i worker.Info) { attempt = i.Attempt } })
 		wantStatus(t, second.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		took := time.Since(began)
-		check.That(t, took <= time.Second, "the second instance took %s, want no wait", took)
+		wantTook(t, began, 0, time.Second)
 		check.Equal(t, attempt, 1, "it was attempt")
 		check.Equal(t, len(first.log.events("wolt_provider_fail")), 0, "failures were logged: the provider did nothing wrong")
 	})
@@ -288,40 +274,16 @@ func (m dyingQueue) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishO
 	return nil, nats.ErrConnectionClosed
 }
 
-// queueThrough has the jobs of the instance inserted through js.
-func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
-	t.Helper()
-	var err error
-	i.client, err = worker.NewClient(js, worker.ClientConfig{
-		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
-	})
-	check.OK(t, err)
-}
-
 // abandonClaim leaves a claim of the place behind whose holder has died before it queued the job.
 func abandonClaim(t *testing.T, srv *natsrun.Server, p provider.Provider) {
 	t.Helper()
 	i := newInstance(t, srv, p)
-	i.queueThrough(t, dyingQueue{i.js})
+	i.client = check.Must(worker.NewClient(dyingQueue{i.js}, worker.ClientConfig{
+		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
+	}))(t)
 	i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
 	check.Require(t, len(i.log.events("wolt_lock_acquired")) == 1 && len(i.log.events("wolt_job_enqueued")) == 0,
 		"did not die between claim and job")
-}
-
-// jobMessages counts the messages that are sent to the queue, whether it takes them or not.
-func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
-	t.Helper()
-	nc, _ := natstest.Connect(t, srv)
-	sub, err := nc.SubscribeSync(contracts.EnrichJobsSubjects)
-	if err == nil {
-		err = nc.Flush()
-	}
-	check.OK(t, err)
-	return func() int {
-		n, _, err := sub.Pending()
-		check.ErrorIs(t, err, nil)
-		return n
-	}
 }
 
 // TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. The next process that learns of
@@ -343,8 +305,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			natstest.Pass(requeueAge - entry.Age() - 10*time.Millisecond)
 			i.ask(t, "req-2", asked)
 			i.background.Wait()
-			ever, _ := i.jobs(t)
-			check.That(t, ever == 0, "a claim whose holder may still be at it was not left alone")
+			i.wantJobs(t, 0) // of a claim whose holder may still be at it
 			natstest.Pass(20 * time.Millisecond)
 			i.ask(t, "req-3", asked)
 			natstest.Pass(100 * time.Millisecond)
@@ -362,14 +323,12 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			i.work(t)
 			began := time.Now()
 			wantStatus(t, outcome(t, i, asked), contracts.StatusFound)
-			took := time.Since(began)
-			check.That(t, took <= requeueTime, "answered after %s, want within seconds", took)
+			wantTook(t, began, 0, requeueTime)
 			check.That(t, searched.Address == asked[0].Address && searched.Phone == asked[0].Phone && searched.Location != nil,
 				"searched for %+v, want the place as this request describes it", searched)
 			i.background.Wait() // the worker may be done before the acknowledgement of the queued job comes
-			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
-				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
-			}
+			i.wantJobs(t, 1)
+			check.That(t, i.Stats().Jobs == 1 && p.total() == 1, "%d jobs counted, the provider was asked %d times", i.Stats().Jobs, p.total())
 			e := i.log.events("wolt_job_enqueued")
 			check.That(t, len(e) == 1 && e[0]["reason"] == reasonRequeued, "logged %v", e)
 		})
@@ -383,14 +342,11 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 			natstest.Pass(25 * time.Second)
 			return venueOf(place)
 		}}
-		sent := jobMessages(t, srv)
+		sent := countMessages(t, srv, contracts.EnrichJobsSubjects)
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		outcome := make(chan error)
-		go func() {
-			_, err := i.follow(t.Context(), "req-1")
-			outcome <- err
-		}()
+		go func() { outcome <- check.Err(i.follow(t.Context(), "req-1")) }()
 		natstest.Pass(time.Second)
 		i.work(t)
 		check.ErrorIs(t, <-outcome, nil)
@@ -403,7 +359,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 func TestBacklogGetsNoSecondJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &fakeProvider{}
-		sent := jobMessages(t, srv)
+		sent := countMessages(t, srv, contracts.EnrichJobsSubjects)
 		instances := []*instance{newInstance(t, srv, p), newInstance(t, srv, p)}
 		outcome := make(chan contracts.ProviderState)
 		const listeners = 10
@@ -432,9 +388,8 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 		natstest.Pass(time.Second) // the job is confirmed after the result
 		ever, now = instances[0].jobs(t)
 		check.That(t, ever == 1 && now == 0, "%d jobs were queued and %d are, want one that is done", ever, now)
-		if n := instances[0].Stats().Jobs + instances[1].Stats().Jobs; n != 1 || p.total() != 1 {
-			t.Errorf("%d jobs were counted, and the provider was asked %d times, want one each", n, p.total())
-		}
+		check.Equal(t, instances[0].Stats().Jobs+instances[1].Stats().Jobs, 1, "jobs were counted")
+		check.Equal(t, p.total(), 1, "the provider was asked, times")
 	})
 }
 
@@ -444,32 +399,27 @@ func TestRequeueWithoutAQueue(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &fakeProvider{}
 		abandonClaim(t, srv, p)
-		sent := jobMessages(t, srv)
+		sent := countMessages(t, srv, contracts.EnrichJobsSubjects)
 		i := newInstance(t, srv, p)
-		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
-		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
+		bringBack := takeQueueAway(t, i)
 		const listeners, away = 20, 30 * time.Second
 		done := make(chan error)
 		for n := range listeners {
 			id := fmt.Sprintf("req-%d", n)
 			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
-			go func() {
-				_, err := i.follow(t.Context(), id)
-				done <- err
-			}()
+			go func() { done <- check.Err(i.follow(t.Context(), id)) }()
 		}
 		natstest.Pass(away)
 		const perTry = 3 // nobody answers
 		n := sent()
 		check.That(t, n != 0 && n <= int(away/requeueAge)*perTry, "%d messages were sent within %s by %d listeners", n, away, listeners)
-		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
+		bringBack()
 		began := time.Now()
 		i.work(t)
 		for range listeners {
 			check.ErrorIs(t, <-done, nil)
 		}
-		took := time.Since(began)
-		check.That(t, took <= requeueTime, "told %s after the queue was back", took)
+		wantTook(t, began, 0, requeueTime)
 		check.Equal(t, p.total(), 1, "the provider was asked, times")
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -120,20 +119,13 @@ func TestAJobOutlastsTheIDOfItsSource(t *testing.T) {
 	check.That(t, err == nil && !created && known.SourceID == "web:earlier", "%+v, %t, %v", known, created, err)
 }
 
-// queued returns how many messages the stream of jobs holds.
-func (i *instance) queued(t *testing.T) uint64 {
-	t.Helper()
-	stream := check.Must(i.js.Stream(t.Context(), contracts.StreamImportJobs))(t)
-	return stream.CachedInfo().State.Msgs
-}
-
 // TestJobIsQueuedOnceHoweverLongItWaits hands a job in again after the stream has forgotten its message ID.
 func TestJobIsQueuedOnceHoweverLongItWaits(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
 		for range 3 {
 			i.submit(t, job("j", "v"))
-			check.Equal(t, i.queued(t), 1, "messages are queued")
+			check.Equal(t, messages(t, i.js, contracts.StreamImportJobs), 1, "messages are queued")
 			natstest.Pass(10 * time.Minute)
 		}
 	})
@@ -146,7 +138,7 @@ func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
 		i.submit(t, job("j", "v"))
 		check.OK(t, check.Err(i.Cancel(t.Context(), "j")))
 		check.OK(t, check.Err(i.Retry(t.Context(), "j")))
-		check.Equal(t, i.queued(t), 2, "messages are queued")
+		check.Equal(t, messages(t, i.js, contracts.StreamImportJobs), 2, "messages are queued")
 		i.work(t)
 		i.ready(t, "j")
 	})
@@ -283,9 +275,8 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 			}
 		}
 		want := []float64{0, 0.25, 0.5, 0.75}
-		if want = append(want, want...); !slices.Equal(shares, want) || len(changes) != 2 {
-			t.Errorf("told %v in %d states, want %v in one for each attempt", shares, len(changes), want)
-		}
+		check.Equal(t, shares, append(want, want...)) // in one state for each attempt
+		check.Equal(t, len(changes), 2, "states")
 		j, err := other.Get(ctx, "j")
 		check.That(t, err == nil && j.Status == contracts.ImportReady && j.Progress == 0, "at the end: %+v, %v", j, err)
 	})
@@ -317,9 +308,8 @@ func TestProgressOfADeadWorkerIsNotShown(t *testing.T) {
 		dead.js.Conn().Close()
 		next.work(t)
 		<-begun
-		if j, err := other.Get(t.Context(), "j"); err != nil || j.Progress != 0 || j.Attempt != 2 || j.Step != stepTranscript {
-			t.Errorf("in the second attempt: %+v, %v, want no progress", j, err)
-		}
+		j = check.Must(other.Get(t.Context(), "j"))(t)
+		check.That(t, j.Progress == 0 && j.Attempt == 2 && j.Step == stepTranscript, "in the second attempt: %+v, want no progress", j)
 		close(end)
 		other.ready(t, "j")
 	})
@@ -345,12 +335,6 @@ func photos(i *instance, size int) (seen func() map[[32]byte]int, want [32]byte)
 	return func() map[[32]byte]int { return looked }, sha256.Sum256(image)
 }
 
-func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
-	t.Helper()
-	s := check.Must(js.Stream(t.Context(), stream))(t)
-	return s.CachedInfo().State.Msgs
-}
-
 // A photo that does not fit into a message of the server is shared all the same: jobs of one photo fetch it once and get
 // the very bytes. It is removed at the end of its time. Time is fake.
 func TestLargePhotosAreSharedAndGo(t *testing.T) {
@@ -366,9 +350,8 @@ func TestLargePhotosAreSharedAndGo(t *testing.T) {
 		for n := range 3 {
 			i.ready(t, fmt.Sprint("j", n))
 		}
-		if i.source.total() != 1 || len(seen()) != 1 || seen()[want] != 1 {
-			t.Errorf("%d fetches, %d photos were looked at, the one %d times", i.source.total(), len(seen()), seen()[want])
-		}
+		check.Equal(t, i.source.total(), 1, "fetches")
+		check.Equal(t, seen(), map[[32]byte]int{want: 1}, "photos that were looked at")
 		const objects = "OBJ_" + contracts.ObjectsImportSteps
 		check.That(t, messages(t, i.js, objects) != 0, "the photo is not in the object bucket: the test would not see it stay")
 		stop() // it would ask for jobs all the time
@@ -392,9 +375,7 @@ func TestLargePhotosWithoutRoomAreNotShared(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "photo"))
 		i.ready(t, "j1")
-		if i.source.total() != 1 || seen()[want] != 1 {
-			t.Errorf("%d fetches, looked at %d times", i.source.total(), seen()[want])
-		}
+		check.That(t, i.source.total() == 1 && seen()[want] == 1, "%d fetches, looked at %d times", i.source.total(), seen()[want])
 	})
 }
 

@@ -97,8 +97,7 @@ func (w *fakeServices) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w *fakeServices) instance(t *testing.T, srv *natsrun.Server) *instance {
 	t.Helper()
 	i := newInstance(t, srv, func(_ *instance, c *Config) {
-		s := check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
-		c.Store = s
+		c.Store = check.Must(store.NewRecipeService(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
 	})
 	model := check.Must(openai.New(openai.Config{Config: remote.Config{BaseURL: "https://model.test", Transport: w}, Model: "cook-1"}))(t)
 	i.cfg.Extractor = Extractor{Extractor: model, Name: "openai", Version: "1"}
@@ -153,9 +152,8 @@ func TestAnOutageFailsNoJob(t *testing.T) {
 				j := i.until(t, fmt.Sprintf("j%d", n))
 				check.That(t, j.Status == contracts.ImportReady && j.Attempt == 1 && j.WaitingFor == "", "it ended as %+v", j)
 			}
-			if letters := i.deadLettersWhenIdle(t); letters != 0 || w.made.Load() != jobs || i.Check() != nil || held() != 0 {
-				t.Errorf("%d dead letters, %d recipes, readiness: %v", letters, w.made.Load(), i.Check())
-			}
+			check.Equal(t, i.deadLettersWhenIdle(t), 0, "dead letters")
+			check.That(t, w.made.Load() == jobs && i.Check() == nil && held() == 0, "%d recipes, readiness: %v", w.made.Load(), i.Check())
 		})
 	}
 }
@@ -174,9 +172,7 @@ func TestPatienceEnds(t *testing.T) {
 			i.work(t, rarely)
 			i.submit(t, job("j1", "v1"))
 			pauseFor(t.Context(), 110*time.Minute)
-			if j, err := i.Get(t.Context(), "j1"); err != nil || j.Status != contracts.ImportRunning {
-				t.Errorf("it is %+v, %v", j, err)
-			}
+			check.Equal(t, check.Must(i.Get(t.Context(), "j1"))(t).Status, contracts.ImportRunning, "status")
 			pauseFor(t.Context(), 20*time.Minute)
 			j, err := i.Get(t.Context(), "j1")
 			check.That(t, err == nil && j.Status == want && (want == contracts.ImportFailed) == (j.Retryable && j.Code == failure.ExtractionFailed),
@@ -233,14 +229,9 @@ func TestAnOutageOfOursIsAnError(t *testing.T) {
 // One source that fails where others do not makes the others wait for moments only.
 func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		w := &fakeServices{}
-		i := w.instance(t, srv)
-		i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-			if strings.HasSuffix(req.URL, "bad") {
-				return nil, &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer"}
-			}
-			return video(req.URL), nil
-		}
+		i := newInstance(t, srv)
+		fails := &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer"}
+		i.source.fetch = fetchFailsFor(fails, func(url string) bool { return strings.HasSuffix(url, "bad") })
 		i.work(t)
 		i.submit(t, job("bad", "bad"))
 		for n := range 50 {
@@ -261,12 +252,8 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 		i := newInstance(t, srv)
 		var down atomic.Bool
 		down.Store(true)
-		i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-			if strings.HasSuffix(req.URL, "bad") && down.Load() {
-				return nil, &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
-			}
-			return video(req.URL), nil
-		}
+		fails := &source.Error{Code: failure.Timeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
+		i.source.fetch = fetchFailsFor(fails, func(url string) bool { return strings.HasSuffix(url, "bad") && down.Load() })
 		i.work(t)
 		short := func(id string) {
 			i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: source.TypeWeb, URL: "https://short.test/" + id})
@@ -301,12 +288,7 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
 			var down atomic.Bool
-			i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-				if strings.Contains(req.URL, "bad") || down.Load() {
-					return nil, &fails
-				}
-				return video(req.URL), nil
-			}
+			i.source.fetch = fetchFailsFor(&fails, func(url string) bool { return strings.Contains(url, "bad") || down.Load() })
 			i.work(t, rarely)
 			hostile := func(owner string) {
 				for n := range 20 {
@@ -366,12 +348,7 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
 			c.fails.Code, c.fails.Retryable = failure.Network, true
-			i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-				if strings.Contains(req.URL, "bad") {
-					return nil, &c.fails
-				}
-				return video(req.URL), nil
-			}
+			i.source.fetch = fetchFailsFor(&c.fails, func(url string) bool { return strings.Contains(url, "bad") })
 			i.work(t, rarely)
 			submit := func(id, owner string) {
 				i.submit(t, contracts.ImportJob{JobID: id, OwnerID: owner, URL: "https://short.test/" + id})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -171,10 +170,13 @@ func (k *fakeStore) Create(ctx context.Context, d store.Draft) (string, error) {
 	return k.Store.Create(ctx, d)
 }
 
-func (k *fakeStore) reportedTo(id string) []contracts.ImportState {
+// wantLast checks the last state that the store was told of a job.
+func (k *fakeStore) wantLast(t *testing.T, id string, want contracts.ImportState) {
+	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Clone(k.reported[id])
+	told := k.reported[id]
+	check.That(t, len(told) > 0 && told[len(told)-1] == want, "the store was told %v of %s, want %s last", told, id, want)
 }
 
 // instance is a service with the connection that an instance has.
@@ -200,8 +202,7 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mut
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
 	check.OK(t, check.Err(provision.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), provision.Options{})))
-	recipes, err := store.New(js, slog.New(slog.DiscardHandler))
-	check.OK(t, err)
+	recipes := check.Must(store.New(js, slog.New(slog.DiscardHandler)))(t)
 	i := &instance{source: &fakeSource{}, chef: &fakeExtractor{}, keeper: &fakeStore{Store: recipes}, js: js, recipes: recipes}
 	cfg := Config{Logger: slog.New(slog.DiscardHandler), Store: i.keeper}
 	for _, m := range mutate {
@@ -223,11 +224,8 @@ func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	w, err := worker.New(i.js, cfg)
-	if err == nil {
-		err = worker.Handle(w, contracts.ImportJobsSubjects, Policy(), i.Work)
-	}
-	check.OK(t, err)
+	w := check.Must(worker.New(i.js, cfg))(t)
+	check.OK(t, worker.Handle(w, contracts.ImportJobsSubjects, Policy(), i.Work))
 	return natstest.Background(t, func(ctx context.Context) error {
 		err := w.Run(ctx)
 		if i.cutOff {
@@ -282,17 +280,22 @@ func (i *instance) ready(t *testing.T, id string) store.Stored {
 // deadLettersWhenIdle waits until the queue is empty, and returns the number of dead letters.
 func (i *instance) deadLettersWhenIdle(t *testing.T) (letters uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience())
-	defer cancel()
-	for {
-		stream := check.Must(i.js.Stream(ctx, contracts.StreamImportJobs))(t)
-		if stream.CachedInfo().State.Msgs == 0 {
-			break
-		}
-		check.Require(t, pauseFor(ctx, 20*time.Millisecond), "%d jobs are left", stream.CachedInfo().State.Msgs)
+	i.untilIdle(t, 20*time.Millisecond)
+	return messages(t, i.js, contracts.StreamDead)
+}
+
+// untilIdle waits until the queue is empty, and looks every so often.
+func (i *instance) untilIdle(t *testing.T, every time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(patience()); messages(t, i.js, contracts.StreamImportJobs) > 0; pauseFor(t.Context(), every) {
+		check.Require(t, !time.Now().After(end), "jobs are left")
 	}
-	stream := check.Must(i.js.Stream(ctx, contracts.StreamDead))(t)
-	return stream.CachedInfo().State.Msgs
+}
+
+// messages returns how many messages a stream holds.
+func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
+	t.Helper()
+	return check.Must(js.Stream(t.Context(), stream))(t).CachedInfo().State.Msgs
 }
 
 // publish puts a message into the stream as anybody could.
@@ -325,9 +328,15 @@ var errOutOfOrder = errors.New("the remote service is out of order")
 
 type fetchFunc = func(context.Context, source.Request, func(float64)) (*source.Material, error)
 
-func fetchFails(err error) fetchFunc {
-	return func(context.Context, source.Request, func(float64)) (*source.Material, error) {
-		return nil, err
+func fetchFails(err error) fetchFunc { return fetchFailsFor(err, func(string) bool { return true }) }
+
+// fetchFailsFor fails for bad addresses, and finds a video at all others.
+func fetchFailsFor(err error, bad func(url string) bool) fetchFunc {
+	return func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+		if bad(req.URL) {
+			return nil, err
+		}
+		return video(req.URL), nil
 	}
 }
 
@@ -349,10 +358,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 		fetches   int
 		extracted int
 	}{
-		"unsupported address": {
-			sabotage: func(*instance) {},
-			code:     failure.Unavailable, message: "This address is not supported", attempts: 1,
-		},
+		"unsupported address": {sabotage: func(*instance) {}, code: failure.Unavailable, message: "This address is not supported", attempts: 1},
 		"the source fails": {
 			sabotage: func(i *instance) {
 				i.source.fetch = fetchFails(&source.Error{Code: failure.Network, Retryable: true, RetryAfter: time.Minute, Message: "no address"})
@@ -360,9 +366,8 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			code: failure.Network, message: "no address", step: stepTranscript, attempts: 5, letters: 1, fetches: 5,
 		},
 		"extraction fails": {
-			sabotage: func(i *instance) { i.chef.extract = extractFails(errOutOfOrder) },
-			code:     failure.ExtractionFailed, message: "AI extraction failed: something went wrong", step: stepExtract, attempts: 1,
-			letters: 1, fetches: 1, extracted: 3,
+			sabotage: func(i *instance) { i.chef.extract = extractFails(errOutOfOrder) }, code: failure.ExtractionFailed,
+			message: "AI extraction failed: something went wrong", step: stepExtract, attempts: 1, letters: 1, fetches: 1, extracted: 3,
 		},
 		"recipe without steps": {
 			sabotage: func(i *instance) {
@@ -385,9 +390,8 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 					return &store.Error{Op: "create recipe", Status: 503, Retryable: true, Err: errOutOfOrder}
 				}
 			},
-			code:    failure.StoreFailed,
+			code: failure.StoreFailed, step: stepCreate, attempts: 1, letters: 1, fetches: 1, extracted: 1,
 			message: "Failed to create recipe: create recipe: the store answered 503: the remote service is out of order",
-			step:    stepCreate, attempts: 1, letters: 1, fetches: 1, extracted: 1,
 		},
 		"status cannot be told": {
 			sabotage: func(i *instance) {
@@ -411,14 +415,11 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			}
 			i.publish(t, "jobs.import.normal.j1", "m1", bodyOf(job("j1", url)))
 			j := i.until(t, "j1")
-			check.That(t,
-				j.Status == contracts.ImportFailed && j.Code == c.code && j.Error == c.message && j.Step == c.step && j.Attempt == c.attempts,
-				"failed as %+v", j.ImportStatus)
-			letters := i.deadLettersWhenIdle(t)
-			check.That(t, letters == c.letters, "%d dead letters, want %d", letters, c.letters)
+			check.That(t, j.Status == contracts.ImportFailed && j.Code == c.code && j.Error == c.message && j.Step == c.step, "%+v", j.ImportStatus)
+			check.Equal(t, j.Attempt, c.attempts, "attempts")
+			check.Equal(t, i.deadLettersWhenIdle(t), c.letters, "dead letters")
 			check.That(t, i.source.total() == c.fetches && i.chef.total() == c.extracted, "%d fetches, %d extractions", i.source.total(), i.chef.total())
-			reported := i.keeper.reportedTo("j1")
-			check.That(t, reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v", reported)
+			i.keeper.wantLast(t, "j1", contracts.ImportFailed)
 		})
 	}
 }
@@ -427,12 +428,8 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 func TestWhatPassesIsTriedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
-		i.source.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-			if i.source.total() < 3 {
-				return nil, &source.Error{Code: failure.Network, Retryable: true, Message: "no way there"}
-			}
-			return video(req.URL), nil
-		}
+		away := &source.Error{Code: failure.Network, Retryable: true, Message: "no way there"}
+		i.source.fetch = fetchFailsFor(away, func(string) bool { return i.source.total() < 3 })
 		i.chef.extract = func(_ context.Context, in extract.Input) (recipe.Recipe, error) {
 			if i.chef.total() < 3 {
 				return recipe.Recipe{}, errOutOfOrder
@@ -479,26 +476,12 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
-		i.settledAfter(t, time.Hour)
-		reported := i.keeper.reportedTo("j1")
-		check.That(t, reported[len(reported)-1] == contracts.ImportReady, "the store was told %v", reported)
+		i.untilIdle(t, time.Second)
+		i.keeper.wantLast(t, "j1", contracts.ImportReady)
 		took := heard.Sub(back)
 		check.That(t, took <= soon, "the store was told %s after it was back", took)
 		check.That(t, i.keeper.created["j1"] == 1 && i.source.total() == 1, "%d recipes, %d fetches", i.keeper.created["j1"], i.source.total())
 	})
-}
-
-// settledAfter lets fake time pass until the queue is empty.
-func (i *instance) settledAfter(t *testing.T, limit time.Duration) {
-	t.Helper()
-	for end := time.Now().Add(limit); ; {
-		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamImportJobs))(t)
-		if stream.CachedInfo().State.Msgs == 0 {
-			return
-		}
-		check.Require(t, !time.Now().After(end), "%d jobs are left after %s", stream.CachedInfo().State.Msgs, limit)
-		pauseFor(t.Context(), time.Second)
-	}
 }
 
 // A job that has ended for the store is not worked, if the store says so.
@@ -572,8 +555,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	for _, id := range []string{"queued", "running"} {
 		j := i.until(t, id)
 		check.That(t, j.Status == contracts.ImportFailed && j.Code == failure.Cancelled, "%+v", j)
-		reported := i.keeper.reportedTo(id)
-		check.That(t, len(reported) != 0 && reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v of %s", reported, id)
+		i.keeper.wantLast(t, id, contracts.ImportFailed)
 	}
 	check.Equal(t, i.source.total(), 1, "fetches")
 	check.ErrorIs(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
@@ -704,8 +686,7 @@ func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 			check.That(t, err == nil && now.Status == contracts.ImportReady && now.Reported == (arrives == nil), "%+v, %v", now, err)
 			refused, err = i.report(t.Context(), &now)
 			check.That(t, refused == nil && err == nil, "%v, %v", refused, err)
-			reported := i.keeper.reportedTo("j1")
-			check.That(t, reported[len(reported)-1] == contracts.ImportReady, "the store was told %v", reported)
+			i.keeper.wantLast(t, "j1", contracts.ImportReady)
 		})
 	}
 }

@@ -25,9 +25,7 @@ import (
 
 func TestANotificationIsSentOnce(t *testing.T) {
 	withFixture(t, func(n *fixture) {
-		b := &provider{}
-		s := n.sender("a", b, profile{Addresses: map[string]string{"push": "tel 7"}, Locale: "he"})
-		n.startWorker(s)
+		b := n.startSending(profile{Addresses: map[string]string{"push": "tel 7"}, Locale: "he"})
 		n.store()
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "sent")
@@ -86,17 +84,10 @@ func TestFailures(t *testing.T) {
 // The waits are those of the schedule, or those that the provider asked for when these are longer.
 func TestRetriesKeepToTheSchedule(t *testing.T) {
 	withFixture(t, func(n *fixture) {
-		b := &provider{answer: func(_ context.Context, call int) (channel.Receipt, error) {
-			switch call {
-			case 1:
-				return channel.Receipt{}, &channel.Error{Kind: channel.KindUnavailable}
-			case 2:
-				return channel.Receipt{}, &channel.Error{Kind: channel.KindRateLimited, RetryAfter: time.Hour}
-			case 3:
-				return channel.Receipt{}, errOdd
-			}
-			return channel.Receipt{Delivered: true}, nil
-		}}
+		b := &provider{answer: failsFirst(
+			&channel.Error{Kind: channel.KindUnavailable}, &channel.Error{Kind: channel.KindRateLimited, RetryAfter: time.Hour},
+			errors.New("not an error of a channel"),
+		)}
 		n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Minute, time.Minute, 10 * time.Minute} }))
 		n.store()
 		elapse(90 * time.Minute)
@@ -156,9 +147,8 @@ func TestANotificationIsNotSentTwiceAtATime(t *testing.T) {
 			err := n.sender("b", b, profile{}).Work(n.Context(), n.job(deliveries))
 			check.That(t, snoozed(err) > 0 && snoozed(err) <= 15*time.Second, "%v", err)
 		}
-		if err := <-done; err != nil || len(b.sent) != 1 {
-			t.Errorf("%d calls: %v", len(b.sent), err)
-		}
+		check.ErrorIs(t, <-done, nil)
+		check.Equal(t, len(b.sent), 1, "calls")
 	})
 }
 
@@ -214,8 +204,7 @@ func TestWhatTheUserWants(t *testing.T) {
 		"a zone that is none": {profile{QuietHours: night, TimeZone: "Mars/Olympus"}, "", false, deliveries.Sent, "", 1},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
-			b := &provider{}
-			n.startWorker(n.sender("a", b, test.profile, maybeSilent(b, test.silent)))
+			b := n.startSending(test.profile, maybeSilent(test.silent))
 			n.store(func(x *contracts.Notification) { x.Priority = test.priority })
 			elapse(time.Minute)
 			d := n.record()
@@ -320,9 +309,8 @@ func TestNothingIsSentToTheForgotten(t *testing.T) {
 		stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
 		consumer := check.Must(n.js.Consumer(n.Context(), contracts.StreamNotifications, "push"))(n)
 		info := consumer.CachedInfo()
-		if len(b.sent) > 0 || n.deadLetters() > 0 || stream.CachedInfo().State.Msgs > 0 || info.NumAckPending > 0 || info.AckFloor.Stream != 1 {
-			n.Errorf("%d calls, %d dead letters, %d records, %+v", len(b.sent), n.deadLetters(), stream.CachedInfo().State.Msgs, info)
-		}
+		check.That(n, len(b.sent) == 0 && n.deadLetters() == 0, "%d calls, %d dead letters", len(b.sent), n.deadLetters())
+		check.That(n, stream.CachedInfo().State.Msgs == 0 && info.NumAckPending == 0 && info.AckFloor.Stream == 1, "it is kept: %+v", info)
 	})
 }
 
@@ -375,7 +363,6 @@ func TestACallerThatIsLate(t *testing.T) {
 // successor, which may have died. A failure leaves the notification to the successor: it, and the one of the next channel, would be lost if
 // the job ended.
 func TestACallerThatIsLateAndItsSuccessor(t *testing.T) {
-	dies := diesAfterCall
 	for name, test := range map[string]struct {
 		late, other channel.Kind // "" for sent
 		then        func(*deliver.Config)
@@ -383,10 +370,10 @@ func TestACallerThatIsLateAndItsSuccessor(t *testing.T) {
 		second      string // outcome of the successor by then
 		end         deliveries.State
 	}{
-		"sent, dies":              {"", "", dies, deliveries.Sent, "unknown", deliveries.Sent},
+		"sent, dies":              {"", "", diesAfterCall, deliveries.Sent, "unknown", deliveries.Sent},
 		"sent, sent":              {"", "", asIs, deliveries.Sent, "unknown", deliveries.Sent},
-		"no address, dies":        {channel.KindNoAddress, "", dies, deliveries.Sending, "", deliveries.Sending},
-		"refused, dies":           {channel.KindRejected, "", dies, deliveries.Sending, "", deliveries.Sending},
+		"no address, dies":        {channel.KindNoAddress, "", diesAfterCall, deliveries.Sending, "", deliveries.Sending},
+		"refused, dies":           {channel.KindRejected, "", diesAfterCall, deliveries.Sending, "", deliveries.Sending},
 		"no answer, unavailable":  {channel.KindTimeout, channel.KindUnavailable, asIs, deliveries.Sending, "", deliveries.Pending},
 		"no answer, bounces":      {channel.KindTimeout, channel.KindBounced, asIs, deliveries.Sending, "", deliveries.Bounced},
 		"no answer, refused":      {channel.KindTimeout, channel.KindRejected, asIs, deliveries.Sending, "", deliveries.Failed},

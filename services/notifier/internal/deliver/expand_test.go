@@ -45,21 +45,12 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	js, records := recordtest.Open(t, natstest.Server(t))
-	b := &bench{js: js, records: records}
-	b.reader = plan.NewReader(b.records)
-	var err error
-	b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications)
-	check.OK(t, err)
-	b.expander = deliver.NewExpander(b.records, nil)
-	b.rules, err = rules.Parse([]byte(`
-version: 1
-events:
-  X:
-    CUSTOMER: {scope: all, channels: [inapp, email]}
-    ADMIN: {scope: all, channels: [inapp]}
-`), []string{"inapp", "email"})
-	check.OK(t, err)
-	return b
+	const routes = `{version: 1, events: {X: {CUSTOMER: {scope: all, channels: [inapp, email]}, ADMIN: {scope: all, channels: [inapp]}}}}`
+	return &bench{
+		expander: deliver.NewExpander(records, nil), js: js, reader: plan.NewReader(records), records: records,
+		rules:  check.Must(rules.Parse([]byte(routes), []string{"inapp", "email"}))(t),
+		stream: check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t),
+	}
 }
 
 // process runs a process, which dies at the n-th point that it passes; 0 is none.
@@ -226,8 +217,7 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	b.expander.Direct = nil
 	p.Pages++ // one that is not there
 	check.That(t, check.Err(b.expander.Expand(t.Context(), p)) != nil, "a page that is missing was taken for none")
-	kept, err := b.reader.Event(t.Context(), "e")
-	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
+	check.Equal(t, check.Must(b.reader.Event(t.Context(), "e"))(t).State, plan.StatePlanned, "state")
 }
 
 // A stream that is full takes no more notifications: the plan is not expanded then, and goes on where it was when there is room. The
@@ -235,8 +225,7 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 func TestANotificationThatIsNotTakenIsNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	b.expander.Telemetry = check.Must(natsotel.New(natsotel.Config{MeterProvider: exports.Meters}))(t)
 	p := b.planned(t, 500)
 	config := b.stream.CachedInfo().Config
@@ -244,8 +233,7 @@ func TestANotificationThatIsNotTakenIsNotStored(t *testing.T) {
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
 	first, err := b.expander.Expand(t.Context(), p)
 	check.That(t, err != nil, "%+v", first)
-	kept, err := b.reader.Event(t.Context(), "e")
-	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
+	check.Equal(t, check.Must(b.reader.Event(t.Context(), "e"))(t).State, plan.StatePlanned, "state")
 	config.MaxMsgs = -1
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
 	stored, err := b.expander.Expand(t.Context(), p)
@@ -253,8 +241,8 @@ func TestANotificationThatIsNotTakenIsNotStored(t *testing.T) {
 	page := httptest.NewRecorder()
 	exports.Metrics.ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	const labels = `messaging_destination_name="NOTIFICATIONS",messaging_operation_name="send",messaging_system="nats"} `
-	check.Contains(t, page.Body.String(), fmt.Sprint("messaging_client_sent_messages_total{", labels, first.New+stored.New, "\n"))
-	check.Contains(t, page.Body.String(), `messaging_client_sent_messages_total{error_type="error",`+labels+"1\n")
+	check.Contains(t, page.Body.String(), fmt.Sprint("messaging_client_sent_messages_total{", labels, first.New+stored.New, "\n"),
+		`messaging_client_sent_messages_total{error_type="error",`+labels+"1\n")
 	notifications, err := b.notifications(t.Context(), "e")
 	check.That(t, err == nil && len(notifications) == 1000, "%d notifications: %v", len(notifications), err)
 }
@@ -272,8 +260,7 @@ func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 	for _, want := range []deliver.Stored{{New: 6}, {}} {
 		stored, err := expander.Expand(t.Context(), p)
 		check.That(t, err == nil && stored == want, "%+v, want %+v: %v", stored, want, err)
-		kept, err := b.reader.Event(t.Context(), "e")
-		check.That(t, err == nil && kept.State == plan.StateCancelled, "%+v: %v", kept, err)
+		check.Equal(t, check.Must(b.reader.Event(t.Context(), "e"))(t).State, plan.StateCancelled, "state")
 	}
 }
 

@@ -59,13 +59,12 @@ func TestANotificationThatIsCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer func(context.Context, int) (channel.Receipt, error)
 		ahead  time.Duration
-		state  deliveries.State
-		reason string
 		calls  int
+		sure   []bool // whether the server is looked up, each time
 	}{
-		"at once":  {nil, 0, deliveries.Suppressed, "cancelled", 0},
-		"deferred": {nil, time.Minute, deliveries.Suppressed, "cancelled", 0},
-		"retried":  {fails(channel.KindUnavailable), 0, deliveries.Suppressed, "cancelled", 1},
+		"at once":  {nil, 0, 0, []bool{false}},
+		"deferred": {nil, time.Minute, 0, []bool{false, true}},
+		"retried":  {fails(channel.KindUnavailable), 0, 1, []bool{false, true}},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
 			b := &provider{answer: test.answer}
@@ -78,12 +77,10 @@ func TestANotificationThatIsCancelled(t *testing.T) {
 			elapse(time.Second)
 			cancelled.set("e")
 			elapse(10 * time.Minute)
-			late := cancelled.sure
-			if d := n.record(); d.State != test.state || d.Reason != test.reason || len(b.sent) != test.calls || n.deadLetters() != 0 {
-				t.Errorf("%+v after %d calls, %d dead letters", d, len(b.sent), n.deadLetters())
-			}
-			check.That(t, (name != "at once" || len(late) == 1 && !late[0]) && (name == "at once" || len(late) == 2 && !late[0] && late[1]),
-				"asked with %v", late)
+			d := n.record()
+			check.That(t, d.State == deliveries.Suppressed && d.Reason == "cancelled" && n.deadLetters() == 0, "%+v", d)
+			check.Equal(t, len(b.sent), test.calls, "calls")
+			check.Equal(t, cancelled.sure, test.sure, "asked with")
 		})
 	}
 }
@@ -101,9 +98,8 @@ func TestACancelledEventIsNotInADigest(t *testing.T) {
 		"all but counted": {103, 0, 102, 1, ""}, // a digest has 100 events, and counts the others
 	} {
 		runWithFixture(t, name, func(n *fixture) {
-			b := &provider{}
 			var cancelled cancellations
-			n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
+			b := n.startSending(profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled })
 			var all []string
 			for i := range test.events {
 				all = append(all, fmt.Sprint("e", i))
@@ -246,10 +242,8 @@ func TestADigestTellsItsWindow(t *testing.T) {
 		check.That(t, one.EventID == "e3" && one.EventType == "X" && one.Template == "x" && string(one.Payload) == `{"of":"e3"}`,
 			"a digest of one: %+v", one)
 		for event, window := range map[string]string{"e1": "01", "e2": "01", "e3": "02"} {
-			d, err := n.deliveries.Get(n.Context(), event+".push.CUSTOMER.u")
-			check.That(t,
-				err == nil && d.State == deliveries.Suppressed && d.Reason == "digest" && d.Digest == "digest:c:2000-01-01T"+window+":00:00Z",
-				"%s: %+v, %v", event, d, err)
+			d, digest := n.delivery("u", event), "digest:c:2000-01-01T"+window+":00:00Z"
+			check.That(t, d.State == deliveries.Suppressed && d.Reason == "digest" && d.Digest == digest, "%s: %+v", event, d)
 		}
 	})
 }
@@ -302,8 +296,7 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: notification.Data, Subject: subject}))
 		n.storeEvent("e2", digestHourly)
 		elapse(3 * time.Hour)
-		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
-			"%s: %+v", b.at, b.sent)
+		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)), "%s: %+v", b.at, b.sent)
 	})
 }
 
@@ -337,8 +330,7 @@ func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 		elapse(time.Until(late))
 		n.storeEvent("e2", digestHourly)
 		elapse(3 * time.Hour)
-		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
-			"%s: %+v", b.at, b.sent)
+		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)), "%s: %+v", b.at, b.sent)
 	})
 }
 
@@ -366,9 +358,7 @@ func (n *fixture) audit(b *provider, want []string) {
 			continue
 		}
 		key := check.Must(keys.Of(&contracts.Notification{EventID: d.Digest, Channel: "push", RecipientType: "CUSTOMER", UserID: "u"}))(n)
-		if !slices.Equal(in[event], []string{deliveries.MessageID(key)}) {
-			n.Errorf("%s is in %v, its notification says %s (%s)", event, in[event], deliveries.MessageID(key), d.Digest)
-		}
+		check.Equal(n, in[event], []string{deliveries.MessageID(key)}, event, "is in, while its notification says", d.Digest)
 	}
 	check.Equal(n, len(in), len(want), "events are delivered, of")
 }
@@ -488,19 +478,14 @@ func TestAThrottlePutsOff(t *testing.T) {
 		n.storeEvent("urgent", threePerMinute, func(x *contracts.Notification) { x.Priority = channel.UrgencyCritical })
 		n.storeEvent("other", threePerMinute, func(x *contracts.Notification) { x.Category = "d" })
 		elapse(time.Second)
-		d, err := n.deliveries.Get(n.Context(), "e4.push.CUSTOMER.u")
-		if want := start.Add(time.Minute + time.Second); err != nil || d.State != deliveries.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
-			t.Errorf("%+v, want until %s: %v", d, want, err)
-		}
+		d := n.delivery("u", "e4")
+		check.That(t, d.State == deliveries.Deferred && d.Reason == "throttled" && d.Until.Equal(start.Add(time.Minute+time.Second)), "%+v", d)
 		elapse(3 * time.Minute)
 		var order []string
 		for i, m := range b.sent {
 			order = append(order, fmt.Sprintf("%s %s", m.EventID, b.at[i].Sub(start)))
 		}
-		want := []string{
-			"e0 0s", "e1 1s", "e2 2s", "urgent 8s", "other 8s",
-			"e3 1m0s", "e4 1m1s", "e5 1m2s", "e6 2m0s", "e7 2m1s",
-		}
+		want := []string{"e0 0s", "e1 1s", "e2 2s", "urgent 8s", "other 8s", "e3 1m0s", "e4 1m1s", "e5 1m2s", "e6 2m0s", "e7 2m1s"}
 		slices.Sort(order[3:5])
 		slices.Sort(want[3:5])
 		check.That(t, slices.Equal(order, want), "got  %q\nwant %q", order, want)
@@ -517,21 +502,15 @@ func TestAThrottleSuppresses(t *testing.T) {
 			elapse(time.Second)
 		}
 		elapse(5 * time.Minute)
-		d, err := n.deliveries.Get(n.Context(), "e4.push.CUSTOMER.u")
-		check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == "throttled" && len(b.sent) == 3,
-			"%d messages, %+v: %v", len(b.sent), d, err)
+		d := n.delivery("u", "e4")
+		check.That(t, d.State == deliveries.Suppressed && d.Reason == "throttled" && len(b.sent) == 3, "%d messages, %+v", len(b.sent), d)
 	})
 }
 
 // A notification that is delivered again takes no second grant.
 func TestARetryIsCountedOnce(t *testing.T) {
 	withFixture(t, func(n *fixture) {
-		b := &provider{answer: func(_ context.Context, call int) (channel.Receipt, error) {
-			if call <= 5 {
-				return channel.Receipt{}, &channel.Error{Kind: channel.KindUnavailable}
-			}
-			return channel.Receipt{}, nil
-		}}
+		b := &provider{answer: failsFirst(slices.Repeat([]error{&channel.Error{Kind: channel.KindUnavailable}}, 5)...)}
 		n.startWorker(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = slices.Repeat([]time.Duration{time.Second}, 9) }))
 		n.storeEvent("e0", threePerMinute)
 		elapse(20 * time.Second)
@@ -582,8 +561,7 @@ func TestANotificationWaitsForItsTime(t *testing.T) {
 	} {
 		runWithFixture(t, name, func(n *fixture) {
 			begun := time.Now()
-			b := &provider{}
-			n.startWorker(n.sender("a", b, test.profile, maybeSilent(b, test.silent)))
+			b := n.startSending(test.profile, maybeSilent(test.silent))
 			n.store(func(x *contracts.Notification) { x.NotBefore, x.Priority = begun.Add(test.ahead), test.priority })
 			elapse(time.Minute)
 			if test.at > 0 {
@@ -621,8 +599,7 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 		"unreadable":        {map[string]string{"c": "now and then"}, digestHourly, false, []time.Duration{time.Hour}},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
-			b := &provider{}
-			n.startWorker(n.sender("a", b, profile{Digest: test.wishes}, maybeSilent(b, test.silent)))
+			b := n.startSending(profile{Digest: test.wishes}, maybeSilent(test.silent))
 			for _, event := range []string{"e1", "e2"} {
 				n.storeEvent(event, test.mutate)
 			}
@@ -642,9 +619,8 @@ func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 	for _, point := range []string{deliver.PointNoted, deliver.PointJoined} {
 		runWithFixture(t, "off at "+point, func(n *fixture) {
 			n.dieAt(&provider{}, point, 1, func(c *deliver.Config) { c.Profiles = profile{Digest: map[string]string{"*": "1h"}} })
-			b := &provider{}
 			n.store(func(x *contracts.Notification) { x.Category = "" })
-			n.startWorker(n.sender("a", b, profile{Digest: map[string]string{"*": "off"}}))
+			b := n.startSending(profile{Digest: map[string]string{"*": "off"}})
 			elapse(65 * time.Minute)
 			check.That(t, len(b.sent) == 1 && b.at[0].Equal(start.Add(time.Hour)), "%v %+v", b.at, b.sent)
 			n.want(deliveries.Suppressed, "digest")

@@ -32,10 +32,10 @@ func (q silentProvider) Item(m channel.Message) (json.RawMessage, error) {
 	return json.RawMessage("{}"), err
 }
 
-// maybeSilent has a sender deliver to a quiet provider.
-func maybeSilent(b *provider, is bool) func(*deliver.Config) {
+// maybeSilent has the provider of a sender disturb nobody.
+func maybeSilent(is bool) func(*deliver.Config) {
 	return func(c *deliver.Config) {
-		if is {
+		if b, ok := c.Channel.(*provider); ok && is {
 			c.Channel = silentProvider{b}
 		}
 	}

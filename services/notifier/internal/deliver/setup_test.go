@@ -60,6 +60,16 @@ func fails(kind channel.Kind) func(context.Context, int) (channel.Receipt, error
 	}
 }
 
+// failsFirst fails the first calls with errs, and takes the others.
+func failsFirst(errs ...error) func(context.Context, int) (channel.Receipt, error) {
+	return func(_ context.Context, call int) (channel.Receipt, error) {
+		if call <= len(errs) {
+			return channel.Receipt{}, errs[call-1]
+		}
+		return channel.Receipt{Delivered: true}, nil
+	}
+}
+
 // profile knows one user.
 type profile contracts.Recipient
 
@@ -255,8 +265,6 @@ func elapse(d time.Duration) {
 	natstest.Pass(d)
 	synctest.Wait()
 }
-
-var errOdd = errors.New("not an error of a channel")
 
 // job is the notification as it is delivered for the n-th time.
 func (n *fixture) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {

@@ -1,6 +1,7 @@
 package deliver_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,10 +33,15 @@ type fakeUser struct {
 
 func newFakeUser(ids ...string) *fakeUser {
 	o := &fakeUser{profile: profile{Addresses: map[string]string{}, Endpoints: map[string]map[string]contracts.Endpoint{"push": {}}}}
+	o.add(ids...)
+	return o
+}
+
+// add puts addresses there, each of which is "tel <id>".
+func (o *fakeUser) add(ids ...string) {
 	for _, id := range ids {
 		o.set(id, contracts.Endpoint{Address: "tel " + id})
 	}
-	return o
 }
 
 // set puts an address there, "" for none.
@@ -74,9 +80,7 @@ func (n *fixture) callsAndStates(b *provider, ids ...string) string {
 	known := map[string]string{}
 	for _, m := range b.sent {
 		all = append(all, m.Address)
-		if other := known[m.ID]; other != "" && other != m.Address {
-			n.Errorf("%s and %s have the id %s", other, m.Address, m.ID)
-		}
+		check.Equal(n, cmp.Or(known[m.ID], m.Address), m.Address, "another address with the id", m.ID)
 		known[m.ID] = m.Address
 	}
 	slices.Sort(all)
@@ -140,7 +144,7 @@ func TestACrashInASplit(t *testing.T) {
 			o := newFakeUser("main", "a", "b")
 			n.store()
 			n.dieAt(&provider{}, point, 1, o.config)
-			o.set("late", contracts.Endpoint{Address: "tel late"})
+			o.add("late")
 			o.set("b", contracts.Endpoint{})
 			o.Digest = map[string]string{contracts.Anything: "4h"}
 			b := n.startSending(profile{}, o.config)
@@ -158,15 +162,11 @@ func TestATriedNotificationIsNotSplit(t *testing.T) {
 		want   string
 		state  deliveries.State
 	}{
-		"one more": {func(o *fakeUser) { o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel a", deliveries.Sent},
-		"main":     {func(o *fakeUser) { o.set("main", contracts.Endpoint{Address: "tel main"}) }, "tel a, tel a", deliveries.Sent},
-		"another":  {func(o *fakeUser) { o.set("a", contracts.Endpoint{}); o.set("b", contracts.Endpoint{Address: "tel b"}) }, "tel a, tel b", deliveries.Split},
-		"others for it": {func(o *fakeUser) {
-			o.set("a", contracts.Endpoint{})
-			o.set("b", contracts.Endpoint{Address: "tel b"})
-			o.set("c", contracts.Endpoint{Address: "tel c"})
-		}, "tel a, tel b, tel c", deliveries.Split},
-		"disabled": {func(o *fakeUser) { o.set("a", contracts.Endpoint{Address: "tel a", Disabled: true}) }, "tel a", deliveries.Suppressed},
+		"one more":      {func(o *fakeUser) { o.add("b") }, "tel a, tel a", deliveries.Sent},
+		"main":          {func(o *fakeUser) { o.add("main") }, "tel a, tel a", deliveries.Sent},
+		"another":       {func(o *fakeUser) { o.set("a", contracts.Endpoint{}); o.add("b") }, "tel a, tel b", deliveries.Split},
+		"others for it": {func(o *fakeUser) { o.set("a", contracts.Endpoint{}); o.add("b", "c") }, "tel a, tel b, tel c", deliveries.Split},
+		"disabled":      {func(o *fakeUser) { o.set("a", contracts.Endpoint{Address: "tel a", Disabled: true}) }, "tel a", deliveries.Suppressed},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
 			o, b := newFakeUser("a"), &provider{}
@@ -219,9 +219,8 @@ func TestALateCallerOfASplitNotification(t *testing.T) {
 		}}
 		done := n.begin("late", b, 1, o.config)
 		elapse(30 * time.Second)
-		for id, e := range map[string]contracts.Endpoint{"a": {}, "b": {Address: "tel b"}, "c": {Address: "tel c"}} {
-			o.set(id, e)
-		}
+		o.set("a", contracts.Endpoint{})
+		o.add("b", "c")
 		n.store()
 		n.dieAt(b, deliver.PointSplit, 2, o.config)
 		check.ErrorIs(n, <-done, nil)
@@ -262,8 +261,7 @@ func TestASplitNotificationKeepsTheRules(t *testing.T) {
 		check.Equal(n, n.callsAndStates(b, "a", "main"), "tel a, tel main, a is bounced gone, main is sent ", "calls")
 	})
 	runWithFixture(t, "throttled", func(n *fixture) {
-		b := &provider{}
-		n.startWorker(n.sender("a", b, profile{}, newFakeUser("main", "a", "b").config))
+		b := n.startSending(profile{}, newFakeUser("main", "a", "b").config)
 		for i := range 4 {
 			n.storeEvent(fmt.Sprint("e", i), threePerMinute)
 		}
@@ -331,8 +329,7 @@ func (n *fixture) followers() []contracts.Notification {
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Subject != "notify.send.email.CUSTOMER.u.e" {
 			continue
 		}
-		notification := check.Must(contracts.Decode[contracts.Notification](msg.Data))(n)
-		found = append(found, notification)
+		found = append(found, check.Must(contracts.Decode[contracts.Notification](msg.Data))(n))
 	}
 	return found
 }
@@ -345,32 +342,26 @@ func withFallbacks(notification *contracts.Notification) {
 // other is.
 func TestANotificationIsFollowedByTheNextChannel(t *testing.T) {
 	for name, test := range map[string]struct {
-		kind        channel.Kind
-		profile     profile
-		mutate      func(*deliver.Config)
-		follows     bool
-		deadLetters uint64
+		kind    channel.Kind
+		profile profile
+		mutate  func(*deliver.Config)
+		follows bool
 	}{
-		"sent":           {"", profile{}, nil, false, 0},
-		"rejected":       {channel.KindRejected, profile{}, nil, true, 0},
-		"exhausted":      {channel.KindUnavailable, profile{}, nil, true, 0},
-		"bounced":        {channel.KindBounced, profile{}, nil, true, 0},
-		"no address":     {channel.KindNoAddress, profile{}, nil, true, 0},
-		"not wanted":     {"", profile{OptOut: map[string][]string{"c": {"push"}}}, nil, true, 0},
-		"disabled":       {"", profile{Addresses: map[string]string{"push": "tel 7"}}, func(c *deliver.Config) { c.Health = enabled(start.Add(time.Hour)) }, true, 0},
-		"not to deliver": {"", profile{}, func(c *deliver.Config) { c.Cancelled = &cancellations{events: []string{"e"}} }, false, 0},
+		"sent":           {"", profile{}, asIs, false},
+		"rejected":       {channel.KindRejected, profile{}, asIs, true},
+		"exhausted":      {channel.KindUnavailable, profile{}, asIs, true},
+		"bounced":        {channel.KindBounced, profile{}, asIs, true},
+		"no address":     {channel.KindNoAddress, profile{}, asIs, true},
+		"not wanted":     {"", profile{OptOut: map[string][]string{"c": {"push"}}}, asIs, true},
+		"disabled":       {"", profile{Addresses: map[string]string{"push": "tel 7"}}, func(c *deliver.Config) { c.Health = enabled(start.Add(time.Hour)) }, true},
+		"not to deliver": {"", profile{}, func(c *deliver.Config) { c.Cancelled = &cancellations{events: []string{"e"}} }, false},
 	} {
 		runWithFixture(t, name, func(n *fixture) {
 			b := &provider{}
 			if test.kind != "" {
 				b.answer = fails(test.kind)
 			}
-			n.startWorker(n.sender("a", b, test.profile, func(c *deliver.Config) {
-				c.Retries = []time.Duration{time.Second}
-				if test.mutate != nil {
-					test.mutate(c)
-				}
-			}))
+			n.startWorker(n.sender("a", b, test.profile, test.mutate, func(c *deliver.Config) { c.Retries = []time.Duration{time.Second} }))
 			n.store(withFallbacks)
 			elapse(time.Minute)
 			notifications := n.followers()
@@ -381,7 +372,7 @@ func TestANotificationIsFollowedByTheNextChannel(t *testing.T) {
 			check.Require(t, len(notifications) == 1, "%+v", notifications)
 			next := notifications[0]
 			check.That(t, next.Channel == "email" && slices.Equal(next.Fallback, []string{"sms"}) && next.FallbackOf == "push" && next.Payload == nil &&
-				n.record().FellBackTo == "email" && n.deadLetters() == test.deadLetters, "%+v, %+v, %d dead letters", next, n.record(), n.deadLetters())
+				n.record().FellBackTo == "email" && n.deadLetters() == 0, "%+v, %+v, %d dead letters", next, n.record(), n.deadLetters())
 		})
 	}
 }
@@ -413,9 +404,8 @@ func TestADeadLetteredNotificationIsFollowed(t *testing.T) {
 			n.store(withFallbacks)
 			elapse(30 * time.Minute)
 			n.want(deliveries.Failed, "exhausted")
-			if notifications := n.followers(); len(notifications) != 1 || n.record().FellBackTo != "email" || n.deadLetters() != 1 {
-				t.Errorf("%+v, %+v, %d dead letters", notifications, n.record(), n.deadLetters())
-			}
+			check.Equal(t, len(n.followers()), 1, "notifications of the next channel")
+			check.That(t, n.record().FellBackTo == "email" && n.deadLetters() == 1, "%+v, %d dead letters", n.record(), n.deadLetters())
 		})
 	}
 }

@@ -68,14 +68,13 @@ func connect(t *testing.T, srv *natsrun.Server, opts ...nats.Option) jetstream.J
 
 func newPlanner(t *testing.T, js jetstream.JetStream, r recipient.Resolver, mutate ...func(*plan.Config)) *plan.Planner {
 	t.Helper()
-	parsed, err := rules.Parse([]byte(`
+	parsed := check.Must(rules.Parse([]byte(`
 version: 1
 events:
   X:
     CUSTOMER: {scope: user, channels: [inapp, email], template: x, category: c, priority: high}
     ADMIN: {scope: all, channels: [inapp]}
-`), []string{"inapp", "email"})
-	check.OK(t, err)
+`), []string{"inapp", "email"}))(t)
 	cfg := plan.Config{Resolver: recipient.Once(r), Rules: func() *rules.Rules { return parsed }}
 	for _, m := range mutate {
 		m(&cfg)
@@ -188,19 +187,14 @@ func TestAListThatBreaksOffIsNoPlan(t *testing.T) {
 	js := server(t)
 	small := func(c *plan.Config) { c.PageBytes = 512 }
 	broken := newPlanner(t, js, list{users: customers(100, "old-"), err: recipient.ErrIncomplete}, small)
-	if _, err := broken.Plan(t.Context(), happened("e")); !errors.Is(err, recipient.ErrIncomplete) {
-		t.Fatalf("%v", err)
-	}
+	check.ErrorIs(t, check.Err(broken.Plan(t.Context(), happened("e"))), recipient.ErrIncomplete)
 	r := reader(t, js)
 	check.ErrorIs(t, check.Err(r.Get(t.Context(), "e")), plan.ErrNotFound)
-	if kept, err := r.Event(t.Context(), "e"); err != nil || kept.State != plan.StateSeen {
-		t.Errorf("%+v: %v", kept, err)
-	}
+	check.Equal(t, check.Must(r.Event(t.Context(), "e"))(t).State, plan.StateSeen, "state")
 	whole := newPlanner(t, js, list{users: customers(50, "new-")}, small)
 	check.Equal(t, check.Must(whole.Plan(t.Context(), happened("e")))(t), plan.Planned, "outcome")
-	if _, users := read(t, r, "e"); len(users) != 50 || users[0] != "new-0" {
-		t.Errorf("%d users, the first is %s", len(users), users[0])
-	}
+	_, users := read(t, r, "e")
+	check.That(t, len(users) == 50 && users[0] == "new-0", "%d users, the first is %s", len(users), users[0])
 }
 
 func TestWhatNeedsNoPlan(t *testing.T) {
@@ -230,16 +224,12 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	for i := range 64 {
 		wide.Addresses[fmt.Sprint("c", i)] = strings.Repeat("x", contracts.MaxURL)
 	}
-	for name, try := range map[string]func() (plan.Outcome, error){
-		"payload": func() (plan.Outcome, error) { return newPlanner(t, js, list{}).Plan(t.Context(), tooLarge) },
-		"audience": func() (plan.Outcome, error) {
-			return newPlanner(t, js, list{users: customers(11, "u")}, few).Plan(t.Context(), happened("many"))
-		},
-		"recipient": func() (plan.Outcome, error) {
-			return newPlanner(t, js, list{users: []contracts.Recipient{wide}}).Plan(t.Context(), happened("wide"))
-		},
+	for name, err := range map[string]error{
+		"payload":   check.Err(newPlanner(t, js, list{}).Plan(t.Context(), tooLarge)),
+		"audience":  check.Err(newPlanner(t, js, list{users: customers(11, "u")}, few).Plan(t.Context(), happened("many"))),
+		"recipient": check.Err(newPlanner(t, js, list{users: []contracts.Recipient{wide}}).Plan(t.Context(), happened("wide"))),
 	} {
-		check.ErrorIs(t, check.Err(try()), plan.ErrTooLarge, name)
+		check.ErrorIs(t, err, plan.ErrTooLarge, name)
 	}
 	check.ErrorIs(t, check.Err(newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten"))), nil)
 }
@@ -293,12 +283,11 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 		check.That(t, err == nil && notification.NotBefore.Equal(e.NotBefore), "%+v: %v", notification, err)
 	}
 	e.EventID, e.NotBefore = "too late", time.Now().Add(rules.MaxDelay+time.Hour)
-	if _, err := p.Plan(t.Context(), e); !errors.Is(err, plan.ErrTooFar) || !strings.Contains(err.Error(), `"too late"`) {
-		t.Error(err)
-	}
-	if _, _, err := p.Accept(t.Context(), e); !errors.Is(err, plan.ErrTooFar) {
-		t.Error(err)
-	}
+	_, err := p.Plan(t.Context(), e)
+	check.ErrorIs(t, err, plan.ErrTooFar)
+	check.ErrorContains(t, err, `"too late"`)
+	_, _, err = p.Accept(t.Context(), e)
+	check.ErrorIs(t, err, plan.ErrTooFar)
 	check.ErrorIs(t, check.Err(read.Event(t.Context(), "too late")), plan.ErrNotFound)
 }
 
@@ -310,11 +299,8 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 		between func(context.Context, *plan.Reader) error // beside the planner's note
 		want    plan.State
 	}{
-		"planned": {func(context.Context, *plan.Reader) error { return nil }, plan.StateExpanded},
-		"cancelled": {func(ctx context.Context, r *plan.Reader) error {
-			_, err := r.Cancel(ctx, "e")
-			return err
-		}, plan.StateCancelled},
+		"planned":   {func(context.Context, *plan.Reader) error { return nil }, plan.StateExpanded},
+		"cancelled": {func(ctx context.Context, r *plan.Reader) error { return check.Err(r.Cancel(ctx, "e")) }, plan.StateCancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -330,8 +316,7 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 				}
 			})
 			go func() {
-				_, err := p.Plan(t.Context(), happened("e"))
-				planned <- errors.Join(err, test.between(t.Context(), reader(t, js)))
+				planned <- errors.Join(check.Err(p.Plan(t.Context(), happened("e"))), test.between(t.Context(), reader(t, js)))
 			}()
 			<-begun
 			expander := reader(t, connect(t, srv, proxy.Through()))
@@ -347,9 +332,8 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 			})
 			committed := check.Must(expander.Get(t.Context(), "e"))(t)
 			check.OK(t, expander.Expanded(t.Context(), committed))
-			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Notifications != committed.Notifications || e.Recipients != 2 {
-				t.Errorf("%+v: %v, want %s", e, err, test.want)
-			}
+			e := check.Must(expander.Event(t.Context(), "e"))(t)
+			check.That(t, e.State == test.want && e.Notifications == committed.Notifications && e.Recipients == 2, "%+v, want %s", e, test.want)
 		})
 	}
 }
