@@ -31,9 +31,8 @@ func TestScriptsAreAsPublished(t *testing.T) {
 		"sse.min.js":  "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",
 	} {
 		sum := sha256.Sum256(all[name].content)
-		if got := hex.EncodeToString(sum[:]); got != want {
-			t.Errorf("%s has the sum %s, want %s", name, got, want)
-		}
+		got := hex.EncodeToString(sum[:])
+		check.That(t, got == want, "%s has the sum %s, want %s", name, got, want)
 	}
 }
 
@@ -83,9 +82,8 @@ func TestStoreIsBounded(t *testing.T) {
 	s := newStore[int](20, time.Hour)
 	has := func(id string, want int) {
 		t.Helper()
-		if v, ok := s.get(id); ok != (want > 0) || v != want {
-			t.Errorf("got %d, %t, want %d", v, ok, want)
-		}
+		v, ok := s.get(id)
+		check.That(t, ok == (want > 0) && v == want, "got %d, %t, want %d", v, ok, want)
 	}
 	first := s.add("viewer", 1)
 	for n := range 100 {
@@ -94,20 +92,15 @@ func TestStoreIsBounded(t *testing.T) {
 		has(last, n+1)
 	}
 	has(first, 1)
-	if len(s.values) != 3 || len(s.order) != 3 {
-		t.Error(s.values, s.order)
-	}
+	check.That(t, len(s.values) == 3 && len(s.order) == 3, "%v, %v", s.values, s.order)
 	for n := range 9 {
 		s.add(strconv.Itoa(n), 1)
 		s.add(strconv.Itoa(n), 1)
 	}
 	has(first, 0)
-	if len(s.values) != 20 {
-		t.Error(s.values)
-	}
-	if s = newStore[int](20, 0); s.add("viewer", 1) != "" && len(s.values) != 1 {
-		t.Error(s.values)
-	}
+	check.That(t, len(s.values) == 20, "%v", s.values)
+	s = newStore[int](20, 0)
+	check.That(t, s.add("viewer", 1) == "" || len(s.values) == 1, "%v", s.values)
 }
 
 // A page that is slow hears of the last news, once.

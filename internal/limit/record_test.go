@@ -48,9 +48,8 @@ func TestStartsAreSpaced(t *testing.T) {
 	rec := record{Version: version}
 	starts := rec.take(spec, now, 10)
 	check.That(t, len(starts) == 3 && starts[2].Equal(now), "%d starts at once, want 3", len(starts))
-	if next := rec.next(spec, now); next.Sub(now) != spec.gap() {
-		t.Errorf("the next start in %s, want %s", next.Sub(now), spec.gap())
-	}
+	next := rec.next(spec, now)
+	check.That(t, next.Sub(now) == spec.gap(), "the next start in %s, want %s", next.Sub(now), spec.gap())
 	// Just before it is due it is given out, for its time.
 	early := now.Add(spec.gap() - horizon)
 	starts = rec.take(spec, early, 10)
@@ -65,7 +64,6 @@ func TestStartsAreSpaced(t *testing.T) {
 	}
 	// A record of a clock that was an hour ahead stops nobody for an hour.
 	rec.Next = now.Add(time.Hour).UnixNano()
-	if next := rec.next(spec, now); next.After(now) {
-		t.Errorf("the next start in %s, want now", next.Sub(now))
-	}
+	next = rec.next(spec, now)
+	check.That(t, !next.After(now), "the next start in %s, want now", next.Sub(now))
 }

@@ -46,9 +46,8 @@ func TestSend(t *testing.T) {
 	if first := spans[0]; first.Name() != "send JOBS" || first.SpanKind() != trace.SpanKindProducer || first.Status().Code != codes.Unset {
 		t.Errorf("got %q %s %v", first.Name(), first.SpanKind(), first.Status())
 	}
-	if carried := trace.SpanContextFromContext(b.Extract(t.Context(), header)); carried.SpanID() != spans[0].SpanContext().SpanID() {
-		t.Errorf("the message carries %s, want that of its span", carried.SpanID())
-	}
+	carried := trace.SpanContextFromContext(b.Extract(t.Context(), header))
+	check.That(t, carried.SpanID() == spans[0].SpanContext().SpanID(), "the message carries %s, want that of its span", carried.SpanID())
 	status := spans[1].Status()
 	check.That(t, status.Code == codes.Error && status.Description == "no", "the span of the failed operation is %v", status)
 	for stream, sent := range map[string]int64{"JOBS": 1, "MANY": 200} {
@@ -94,10 +93,9 @@ func TestAnswer(t *testing.T) {
 		_, answering := b.Answer(t.Context(), "shop.v1.sell", header)
 		answering.EndAnswer(c.status, c.err)
 		span := b.spans.Ended()[1+i] // behind that of the requester
-		if span.Name() != "shop.v1.sell" || span.SpanKind() != trace.SpanKindServer || span.Parent().SpanID() != requester.SpanID() ||
-			span.Status().Code != c.code {
-			t.Errorf("%d: %q %s below %s: %v", c.status, span.Name(), span.SpanKind(), span.Parent().SpanID(), span.Status())
-		}
+		check.That(t, span.Name() == "shop.v1.sell" && span.SpanKind() == trace.SpanKindServer && span.Parent().SpanID() == requester.SpanID() &&
+			span.Status().Code == c.code,
+			"%d: %q %s below %s: %v", c.status, span.Name(), span.SpanKind(), span.Parent().SpanID(), span.Status())
 		want, got := attribute.NewSet(append(c.labels, method...)...), attribute.NewSet(span.Attributes()...)
 		check.That(t, got.Equals(&want), "%d: the span has %v, want %v", c.status, span.Attributes(), want.ToSlice())
 		check.Equal(t, b.value(t, "rpc.server.call.duration", append(c.labels, method...)...), 1,
@@ -176,10 +174,7 @@ func setup(t *testing.T, mutate func(*natsotel.Config)) *bundle {
 	if mutate != nil {
 		mutate(&cfg)
 	}
-	var err error
-	if b.Telemetry, err = natsotel.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	b.Telemetry = check.Must(natsotel.New(cfg))(t)
 	return b
 }
 
@@ -299,10 +294,9 @@ func TestHandler(t *testing.T) {
 			continue
 		}
 		span := ended[0]
-		if span.Name() != c.title || span.SpanKind() != trace.SpanKindServer || span.Parent().SpanID() != client.SpanID() ||
-			span.Status().Code != c.code {
-			t.Errorf("%s: %q %s below %s: %v", c.path, span.Name(), span.SpanKind(), span.Parent().SpanID(), span.Status())
-		}
+		check.That(t, span.Name() == c.title && span.SpanKind() == trace.SpanKindServer && span.Parent().SpanID() == client.SpanID() &&
+			span.Status().Code == c.code,
+			"%s: %q %s below %s: %v", c.path, span.Name(), span.SpanKind(), span.Parent().SpanID(), span.Status())
 		got := attribute.NewSet(span.Attributes()...)
 		for _, want := range append(c.labels, attribute.String("url.path", c.path), attribute.String("network.peer.address", "192.0.2.1")) {
 			value, _ := got.Value(want.Key)

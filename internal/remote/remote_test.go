@@ -162,14 +162,11 @@ func TestDialer(t *testing.T) {
 	check.OK(t, err)
 	defer listener.Close()
 	addr, ok := listener.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatal(listener.Addr())
-	}
+	check.Require(t, ok, "%v", listener.Addr())
 	name := net.JoinHostPort("localhost", strconv.Itoa(addr.Port))
 	_, err = remote.Guard{}.Dialer().DialContext(t.Context(), "tcp", name)
-	if _, ok := errors.AsType[*remote.BlockedError](err); !ok {
-		t.Errorf("error %v: want it blocked", err)
-	}
+	_, ok = errors.AsType[*remote.BlockedError](err)
+	check.That(t, ok, "error %v: want it blocked", err)
 	allowed := remote.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	conn := check.Must(allowed.Dialer().DialContext(t.Context(), "tcp", name))(t)
 	check.ErrorIs(t, conn.Close(), nil)

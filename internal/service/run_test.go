@@ -173,9 +173,7 @@ func serve(t *testing.T, handler http.Handler) (client *http.Client, stop func()
 	s := servicetest.NewPipes()
 	server, group := service.On("shop", s), service.NewGroup(t.Context())
 	server.Serve(group, service.ServerConfig{Name: "shop", Handler: handler})
-	stop = sync.OnceFunc(func() {
-		check.ErrorIs(t, errors.Join(server.Stop(), group.Stop()), nil)
-	})
+	stop = sync.OnceFunc(func() { check.ErrorIs(t, errors.Join(server.Stop(), group.Stop()), nil) })
 	t.Cleanup(stop)
 	return &http.Client{Transport: &http.Transport{DialContext: s.DialContext}}, stop
 }
@@ -214,13 +212,11 @@ func TestSocketIsNotCutOffInAFrame(t *testing.T) {
 		})
 		synctest.Wait() // the frame is being written
 		stop()
-		if _, data, err := client.Read(t.Context()); err != nil || string(data) != `"`+text+`"` {
-			t.Fatalf("%d bytes: %v", len(data), err)
-		}
+		_, data, err := client.Read(t.Context())
+		check.Require(t, err == nil && string(data) == `"`+text+`"`, "%d bytes: %v", len(data), err)
 		var end websocket.CloseError
-		if _, _, err := client.Read(t.Context()); !errors.As(err, &end) || end.Code != websocket.StatusGoingAway || end.Reason != "come back" {
-			t.Error(err)
-		}
+		_, _, err = client.Read(t.Context())
+		check.That(t, errors.As(err, &end) && end.Code == websocket.StatusGoingAway && end.Reason == "come back", "%v", err)
 		check.ErrorIs(t, <-handlerErr, context.Canceled)
 	})
 }
@@ -285,16 +281,13 @@ func TestSocketHearsOfTheClientsEnd(t *testing.T) {
 					}
 					return ctx.Err()
 				})
-				if _, _, err := client.Read(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				_, _, err := client.Read(t.Context())
+				check.OK(t, err)
 				left := time.Now()
-				if err := leave(t.Context(), client); err != nil && !errors.Is(err, io.EOF) {
-					t.Error(err)
-				}
-				if err := <-handlerErr; !errors.Is(err, context.Canceled) || time.Since(left) > 0 {
-					t.Errorf("%v, after %s", err, time.Since(left))
-				}
+				err = leave(t.Context(), client)
+				check.That(t, err == nil || errors.Is(err, io.EOF), "%v", err)
+				err = <-handlerErr
+				check.That(t, errors.Is(err, context.Canceled) && time.Since(left) <= 0, "%v, after %s", err, time.Since(left))
 			})
 		})
 	}
@@ -512,32 +505,19 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 		header := http.Header{"Authorization": {"Bearer " + i.token(t, "42", "read", expires)}}
 		var both sync.WaitGroup
 		both.Go(func() {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://shop/events", http.NoBody)
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://shop/events", http.NoBody))(t)
 			r.Header = header
-			resp, err := client.Do(r)
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			resp := check.Must(client.Do(r))(t)
 			defer resp.Body.Close()
-			if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "retry: 2000\n\n" || !time.Now().Equal(expires) {
-				t.Errorf("%q, %v, at %s", text, err, time.Now())
-			}
+			text, err := io.ReadAll(resp.Body)
+			check.That(t, err == nil && string(text) == "retry: 2000\n\n" && time.Now().Equal(expires), "%q, %v, at %s", text, err, time.Now())
 		})
 		both.Go(func() {
 			conn, _, err := websocket.Dial(t.Context(), "ws://shop/ws", &websocket.DialOptions{HTTPClient: client, HTTPHeader: header})
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			check.OK(t, err)
 			var end websocket.CloseError
-			if _, _, err := conn.Read(t.Context()); !errors.As(err, &end) || end.Code != websocket.StatusGoingAway || !time.Now().Equal(expires) {
-				t.Errorf("%v, at %s", err, time.Now())
-			}
+			_, _, err = conn.Read(t.Context())
+			check.That(t, errors.As(err, &end) && end.Code == websocket.StatusGoingAway && time.Now().Equal(expires), "%v, at %s", err, time.Now())
 		})
 		both.Wait()
 		client.CloseIdleConnections()

@@ -122,9 +122,8 @@ func TestProblems(t *testing.T) {
 	} {
 		resp, text := s.call(t, c.method, c.path, c.body)
 		var p service.Problem
-		if err := json.Unmarshal([]byte(text), &p); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		err := json.Unmarshal([]byte(text), &p)
+		check.Require(t, err == nil, "%s: %v", text, err)
 		if resp.StatusCode != c.status || p.Status != c.status || p.Title != http.StatusText(c.status) || p.Type != "about:blank" ||
 			p.Detail != c.want.Detail || p.Code != c.want.Code || (len(p.Errors) == 1) != (c.path == "/v1/invalid") ||
 			resp.Header.Get("Content-Type") != "application/problem+json" ||
@@ -138,9 +137,7 @@ func TestProbes(t *testing.T) {
 	t.Parallel()
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t)
 	good := open(t, service.RouterConfig{Exports: exports}, nil)
-	bad := open(t, service.RouterConfig{Ready: func() map[string]error {
-		return map[string]error{"b": errTest, "a": nil}
-	}}, nil)
+	bad := open(t, service.RouterConfig{Ready: func() map[string]error { return map[string]error{"b": errTest, "a": nil} }}, nil)
 	for _, c := range []struct {
 		shop   *shop
 		path   string
@@ -155,9 +152,8 @@ func TestProbes(t *testing.T) {
 		{bad, "/readyz", 503, "[+]a ok\n[-]b failed: it is sold\n"},
 		{bad, "/metrics", 404, "no such resource"},
 	} {
-		if resp, text := c.shop.call(t, http.MethodGet, c.path, ""); resp.StatusCode != c.status || !strings.Contains(text, c.want) {
-			t.Errorf("%s is %d %s", c.path, resp.StatusCode, text)
-		}
+		resp, text := c.shop.call(t, http.MethodGet, c.path, "")
+		check.That(t, resp.StatusCode == c.status && strings.Contains(text, c.want), "%s is %d %s", c.path, resp.StatusCode, text)
 	}
 }
 
@@ -201,9 +197,8 @@ func TestServerLogsWhatGoesWrong(t *testing.T) {
 		Level string `json:"level"`
 		Msg   string `json:"msg"`
 	}
-	if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Level != "ERROR" || !strings.Contains(line.Msg, "out of stock") {
-		t.Errorf("it logs %q: %v", &log, err)
-	}
+	err := json.Unmarshal(log.Bytes(), &line)
+	check.That(t, err == nil && line.Level == "ERROR" && strings.Contains(line.Msg, "out of stock"), "it logs %q: %v", &log, err)
 }
 
 func TestListen(t *testing.T) {
@@ -213,9 +208,8 @@ func TestListen(t *testing.T) {
 	none.Serve(service.NewGroup(t.Context()), service.ServerConfig{})
 	taken, err := service.Listen(t.Context(), "shop", ":0")
 	check.Require(t, err == nil && strings.HasPrefix(taken.URL(), "http://127.0.0.1:"), "%v, %v", taken, err)
-	if _, err := service.Listen(t.Context(), "shop", strings.TrimPrefix(taken.URL(), "http://127.0.0.1")); err == nil || !strings.Contains(err.Error(), "shop: listen on") {
-		t.Errorf("got %v", err)
-	}
+	_, err = service.Listen(t.Context(), "shop", strings.TrimPrefix(taken.URL(), "http://127.0.0.1"))
+	check.That(t, err != nil && strings.Contains(err.Error(), "shop: listen on"), "got %v", err)
 	if err := taken.Stop(); err != nil { // without ever having served
 		t.Error(err)
 	}
@@ -262,9 +256,8 @@ func TestStreamEndsWithTheServer(t *testing.T) {
 	if err := s.server.Stop(); err != nil { // does not wait for the stream, and cuts nothing off
 		t.Error(err)
 	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Errorf("the stream is cut off: %v", err)
-	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	check.That(t, err == nil, "the stream is cut off: %v", err)
 }
 
 // A connection on which nothing was asked, as browsers open them ahead of use, is no request under way.
@@ -301,9 +294,8 @@ func TestGroup(t *testing.T) {
 	}
 	close(broken)
 	<-group.Ended()
-	if err := group.Stop(); !errors.Is(err, errTest) || errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	err := group.Stop()
+	check.That(t, errors.Is(err, errTest) && !errors.Is(err, context.Canceled), "got %v", err)
 }
 
 func TestPathEscape(t *testing.T) {

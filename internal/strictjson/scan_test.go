@@ -25,9 +25,7 @@ func TestMembersKeepBytes(t *testing.T) {
 	for _, member := range strictjson.Members(object) {
 		got = append(got, string(member.Name())+" "+string(member.RawName)+" "+string(member.Value))
 	}
-	want := []string{
-		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}\\"`, `e "e" null`,
-	}
+	want := []string{`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}\\"`, `e "e" null`}
 	check.Equal(t, got, want)
 	check.That(t, strictjson.Members([]byte("[1]")) == nil && strictjson.Members([]byte(" ")) == nil, "split a value of another type")
 }

@@ -195,9 +195,8 @@ func TestEncode(t *testing.T) {
 		encoded, err := subject.EncodeToken(id)
 		check.That(t, err == nil && encoded == want, "Encode(%q) = %q, %v, want %q", id, encoded, err, want)
 		check.That(t, tokenPattern.MatchString(encoded), "Encode(%q) = %q is no token", id, encoded)
-		if back, err := subject.DecodeToken(encoded); err != nil || back != id {
-			t.Errorf("Decode(%q) = %q, %v, want %q", encoded, back, err, id)
-		}
+		back, err := subject.DecodeToken(encoded)
+		check.That(t, err == nil && back == id, "Decode(%q) = %q, %v, want %q", encoded, back, err, id)
 	}
 }
 

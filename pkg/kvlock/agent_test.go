@@ -13,10 +13,23 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
+// waitingAgent returns the agent of a lock with a waiter. Its last write, at revision 7, was sent at a time; rec is the record at a
+// later revision.
+func waitingAgent(t *testing.T, sent time.Time, at uint64, rec *record) (*agent, *waiter) {
+	t.Helper()
+	a := &agent{
+		locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l",
+		lastWrite: lastWrite{sent: sent, at: 7}, situation: situation{member: "me", at: at, rec: rec},
+	}
+	w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
+	w.element = a.waiters.PushBack(w)
+	return a, w
+}
+
 // A lock that was handed over is held without a write only on the ground of an earlier write that is not long ago.
 func TestAccept(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(*agent)
 		want   bool
@@ -35,30 +48,21 @@ func TestAccept(t *testing.T) {
 		{"which cannot be confirmed soon", func(a *agent) { a.phase = inLine }, false},
 		{"in an unknown generation", func(a *agent) { a.locker.isFresh = func() bool { return false } }, false},
 		{"to nobody any more", func(a *agent) { a.waiters.Init() }, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // no time passes
-				now := time.Now()
-				a := &agent{
-					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", lastWrite: lastWrite{sent: now.Add(-grantTTL / 5), at: 7},
-					situation: situation{member: "me", at: 9, rec: &record{Lease: "lease", TTL: grantTTL, Member: "me", Granted: true}},
-				}
-				w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
-				w.element = a.waiters.PushBack(w)
-				tt.change(a)
-				a.accept(now)
-				got := w.lease != nil
-				check.Require(t, got == tt.want, "accepted: %v", got)
-				if !tt.want {
-					return
-				}
-				w.lease.timer.Stop()
-				if until := kv.Deadline(a.lastWrite.sent, grantTTL); !w.lease.deadline.Equal(until) || w.lease.token.Revision != a.rec.takenAt(a.at) {
-					t.Errorf("holds until %s with token %d", w.lease.deadline, w.lease.token.Revision)
-				}
-			})
+	} {
+		synctest.Test(t, func(t *testing.T) { // no time passes
+			now := time.Now()
+			a, w := waitingAgent(t, now.Add(-grantTTL/5), 9, &record{Lease: "lease", TTL: grantTTL, Member: "me", Granted: true})
+			tt.change(a)
+			a.accept(now)
+			got := w.lease != nil
+			check.Require(t, got == tt.want, "%s: accepted: %v", tt.name, got)
+			if !tt.want {
+				return
+			}
+			w.lease.timer.Stop()
+			until := kv.Deadline(a.lastWrite.sent, grantTTL)
+			check.That(t, w.lease.deadline.Equal(until) && w.lease.token.Revision == a.rec.takenAt(a.at), "%s: holds until %s with token %d",
+				tt.name, w.lease.deadline, w.lease.token.Revision)
 		})
 	}
 }
@@ -73,26 +77,18 @@ func TestOvertakenAnswer(t *testing.T) {
 		},
 		"to a look": func(a *agent, old state) { a.learn(old, a.at == 7) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // no time passes
-				now := time.Now()
-				a := &agent{
-					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", lastWrite: lastWrite{sent: now, at: 7},
-					situation: situation{member: "me", at: 7, rec: &record{Lease: "first", TTL: time.Minute, Member: "first"}},
-				}
-				w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
-				w.element = a.waiters.PushBack(w)
-				a.learn(state{name: "l", revision: 9, seen: now, record: &record{Lease: "mine", TTL: grantTTL, Member: "me", Granted: true}}, false)
-				check.Require(t, w.lease != nil, "the lock was not accepted")
-				defer w.lease.timer.Stop()
-				answer(a, state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}})
-				err := context.Cause(w.lease.ctx)
-				check.That(t, err == nil && a.lease == w.lease && a.at == 9, "the lock is known at revision %d and lost: %v", a.at, err)
-				// An answer to a question of that revision or later is believed, however old the record: the bucket may be a new one.
-				a.learn(state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}}, true)
-				check.ErrorIs(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
-			})
+		synctest.Test(t, func(t *testing.T) { // no time passes
+			now := time.Now()
+			a, w := waitingAgent(t, now, 7, &record{Lease: "first", TTL: time.Minute, Member: "first"})
+			a.learn(state{name: "l", revision: 9, seen: now, record: &record{Lease: "mine", TTL: grantTTL, Member: "me", Granted: true}}, false)
+			check.Require(t, w.lease != nil, "%s: the lock was not accepted", name)
+			defer w.lease.timer.Stop()
+			answer(a, state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}})
+			err := context.Cause(w.lease.ctx)
+			check.That(t, err == nil && a.lease == w.lease && a.at == 9, "%s: the lock is known at revision %d and lost: %v", name, a.at, err)
+			// An answer to a question of that revision or later is believed, however old the record: the bucket may be a new one.
+			a.learn(state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}}, true)
+			check.ErrorIs(t, context.Cause(w.lease.ctx), ErrLost, name+": the lease ended with")
 		})
 	}
 }
@@ -156,9 +152,8 @@ func TestKeysOfNames(t *testing.T) {
 			name[i] = ".=aYQ:\x00\xff> "[r.IntN(10)]
 		}
 		key := keyOf(string(name))
-		if kv.CheckKey(key) == nil && nameOf(key) != string(name) {
-			t.Fatalf("key of %q is %q, of which the name is %q", name, key, nameOf(key))
-		}
+		check.Require(t, kv.CheckKey(key) != nil || nameOf(key) == string(name),
+			"key of %q is %q, of which the name is %q", name, key, nameOf(key))
 	}
 }
 

@@ -96,27 +96,23 @@ func TestDecide(t *testing.T) {
 		"closing, the time and all is over":  {is: []func(*situation){mine, closes(0)}},
 		"closing, a lock that is not wanted": {is: []func(*situation){mine, closes(1)}, do: pass, own: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &situation{member: "me"}
-			for _, is := range tt.is {
-				is(s)
-			}
-			before := fmt.Sprintf("%+v %+v %+v", *s, s.rec, s.lease)
-			got := s.decide(now)
-			want := step{do: tt.do, own: tt.own, waiter: got.waiter}
-			if tt.when != 0 {
-				want.when = in(tt.when)
-			}
-			check.That(t, got == want, "got %+v, want %+v", got, want)
-			check.That(t, (got.waiter != nil) == (tt.do == take || tt.do == touch), "step %d is for %+v", tt.do, got.waiter)
-			check.That(t, got.do != take || len(tt.is) < 2 || got.waiter.force == slices.ContainsFunc(slices.Collect(callers(&s.others)), isForced), "the lock is taken for another caller")
-			check.That(t, fmt.Sprintf("%+v %+v %+v", *s, s.rec, s.lease) == before, "the situation has changed")
-		})
+		s := &situation{member: "me"}
+		for _, is := range tt.is {
+			is(s)
+		}
+		before := fmt.Sprintf("%+v %+v %+v", *s, s.rec, s.lease)
+		got := s.decide(now)
+		want := step{do: tt.do, own: tt.own, waiter: got.waiter}
+		if tt.when != 0 {
+			want.when = in(tt.when)
+		}
+		check.That(t, got == want, "%s: got %+v, want %+v", name, got, want)
+		check.That(t, (got.waiter != nil) == (tt.do == take || tt.do == touch), "%s: step %d is for %+v", name, tt.do, got.waiter)
+		forced := slices.ContainsFunc(slices.Collect(callers(&s.others)), func(w *waiter) bool { return w.force })
+		check.That(t, got.do != take || len(tt.is) < 2 || got.waiter.force == forced, "%s: the lock is taken for another caller", name)
+		check.Equal(t, fmt.Sprintf("%+v %+v %+v", *s, s.rec, s.lease), before, name+": the situation has changed")
 	}
 }
-
-func isForced(w *waiter) bool { return w.force }
 
 func probed(gone ...string) func(*situation) {
 	return func(s *situation) { s.observed.probed, s.observed.gone = true, gone }

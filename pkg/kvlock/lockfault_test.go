@@ -135,11 +135,7 @@ func TestLockWithoutPushes(t *testing.T) {
 			p.Filter(testbed.LosePushes)
 			l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 			all.Go(func() {
-				lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				lease := testbed.Acquire(t, l, "l")
 				only.took(t, lease)
 				natstest.Pass(time.Second)
 				testbed.Release(t, lease)

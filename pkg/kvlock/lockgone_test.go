@@ -140,11 +140,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			var served atomic.Int64
 			for i := range waiters {
 				all.Go(func() {
-					lease, err := l.Acquire(ctx, fmt.Sprint("l", i%names), kvlock.AcquireOptions{})
-					if err != nil {
-						t.Error(err)
-						return
-					}
+					lease := check.Must(l.Acquire(ctx, fmt.Sprint("l", i%names), kvlock.AcquireOptions{}))(t)
 					served.Add(1)
 					check.ErrorIs(t, lease.Release(ctx), nil)
 				})
@@ -155,11 +151,9 @@ func TestTenThousandWaitForALock(t *testing.T) {
 					runtime.Gosched()
 				}
 			}
-			if used := heap() - before; used > 60<<20 {
-				t.Errorf("%d MB for the waiters", used>>20)
-			} else {
-				t.Logf("%d MB for the waiters", used>>20)
-			}
+			used := heap() - before
+			t.Logf("%d MB for the waiters", used>>20)
+			check.That(t, used <= 60<<20, "%d MB for the waiters", used>>20)
 			n := p.Subscriptions() - subscriptions
 			check.That(t, n <= 1, "%d subscriptions for the waiters", n)
 			for _, lease := range leases {

@@ -41,24 +41,6 @@ func TestDeadHolder(t *testing.T) {
 	}
 }
 
-// A lease is renewed for as long as its holder lives, also while others queue.
-func TestLeaseHolds(t *testing.T) {
-	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-		l := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
-		lease := testbed.Acquire(t, l, "l")
-		other := b.Locker(t, kvlock.LockerConfig{})
-		for range 600 { // ten minutes
-			natstest.Pass(time.Second)
-			_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
-			_, err = other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 100 * time.Millisecond})
-			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
-		}
-		check.That(t, lease.Context().Err() == nil, "ended: %v", context.Cause(lease.Context()))
-		testbed.Release(t, lease)
-	})
-}
-
 // Processes that were killed while they waited cost those behind them a second, however many they are, and cost it once.
 func TestManyDeadWaiters(t *testing.T) {
 	for _, kill := range []string{"waiters", "holder too"} {
@@ -171,12 +153,13 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 	}
 }
 
-// Neither a renewal nor a change of the queue removes the TTL of a lock's record.
+// A lease is renewed for as long as its holder lives, also while others queue. Neither a renewal nor a change of the queue removes the
+// TTL of a lock's record.
 func TestLocksExpire(t *testing.T) {
 	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
 		l, cutOff := testbed.CuttableLocker(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
 		other := b.Locker(t, kvlock.LockerConfig{})
-		testbed.Acquire(t, l, "l")
+		lease := testbed.Acquire(t, l, "l")
 		for range 20 {
 			natstest.Pass(7 * time.Second)
 			_, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second})
@@ -184,13 +167,12 @@ func TestLocksExpire(t *testing.T) {
 			ttl := b.Present(t, "l").Header.Get("Nats-TTL")
 			check.Require(t, ttl == "60s", "the record's TTL is %q", ttl)
 		}
+		check.That(t, lease.Context().Err() == nil, "ended: %v", context.Cause(lease.Context()))
 		testbed.Release(t, testbed.Acquire(t, other, "free"))
 		cutOff()
 		natstest.Pass(5 * time.Minute)
 		for _, key := range []string{"l", "free"} {
-			if m := b.Last(t, key); m != nil {
-				t.Errorf("%s is left: %q", key, m.Data)
-			}
+			check.Equal(t, b.Last(t, key), nil, "left of "+key)
 		}
 	})
 }

@@ -26,10 +26,8 @@ func TestSteal(t *testing.T) {
 	check.ErrorIs(t, context.Cause(first.Context()), kvlock.ErrLost)
 	check.ErrorIs(t, first.Release(t.Context()), kvlock.ErrLost)
 	lock := testbed.Inspect(t, two, "l")
-	if lock.Holder != "two" || lock.Stolen != "one" || testbed.Places(lock) != 1 || lock.Token != stolen.Token() ||
-		stolen.Token().Compare(first.Token()) <= 0 {
-		t.Errorf("got %+v", lock)
-	}
+	check.That(t, lock.Holder == "two" && lock.Stolen == "one" && testbed.Places(lock) == 1 && lock.Token == stolen.Token() &&
+		stolen.Token().Compare(first.Token()) > 0, "got %+v", lock)
 	testbed.Release(t, stolen)
 	lease := w.Got(t)
 	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
@@ -47,8 +45,7 @@ func TestDoUnderLock(t *testing.T) {
 	l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 	failure := errors.New("failure")
 	err := l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
-		_, err := other.TryAcquire(ctx, "l", kvlock.AcquireOptions{})
-		check.ErrorIs(t, err, kvlock.ErrHeld)
+		check.ErrorIs(t, check.Err(other.TryAcquire(ctx, "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
 		return failure
 	})
 	check.ErrorIs(t, err, failure)
@@ -63,11 +60,7 @@ func TestDoUnderLock(t *testing.T) {
 	})
 	check.ErrorIs(t, err, bored)
 	err = l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
-		stolen, err := other.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // ctx may end before it returns
-		if err != nil {
-			t.Error(err)
-			return err
-		}
+		stolen := check.Must(other.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t) // ctx may end before it returns
 		testbed.Await(t, ctx.Done(), "the end of the function's context")
 		check.ErrorIs(t, context.Cause(ctx), kvlock.ErrLost)
 		testbed.Release(t, stolen)
@@ -238,8 +231,7 @@ func TestUnreadableLocks(t *testing.T) {
 		check.ErrorIs(t, check.Err(l.Inspect(t.Context(), key)), want)
 		check.Equal(t, b.Present(t, key).Sequence, before, key)
 	}
-	_, err := f.Get(t.Context(), "garbage") // a lock, now
-	check.ErrorIs(t, err, kvlock.ErrMismatch)
+	check.ErrorIs(t, check.Err(f.Get(t.Context(), "garbage")), kvlock.ErrMismatch) // a lock, now
 	check.ErrorIs(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
 	check.ErrorIs(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
 	check.That(t, testbed.Inspect(t, l, "garbage").Held, "a Flight removed a lock")
@@ -266,9 +258,8 @@ func TestAnyName(t *testing.T) {
 		lease := testbed.Acquire(t, l, name)
 		_, err := b.Locker(t, kvlock.LockerConfig{}).TryAcquire(t.Context(), name, kvlock.AcquireOptions{})
 		held, ok := errors.AsType[*kvlock.HeldError](err)
-		if lease.Name() != name || !ok || held.Lock.Name != name || testbed.Inspect(t, l, name).Name != name {
-			t.Errorf("%q: got %q, %v, %+v", name, lease.Name(), err, testbed.Inspect(t, l, name))
-		}
+		check.That(t, lease.Name() == name && ok && held.Lock.Name == name && testbed.Inspect(t, l, name).Name == name,
+			"%q: got %q, %v, %+v", name, lease.Name(), err, testbed.Inspect(t, l, name))
 	}
 	for lock, err := range l.List(t.Context(), "db1:5432") {
 		check.That(t, err == nil && lock.Name == "db1:5432.init", "got %+v, %v", lock, err)

@@ -30,9 +30,8 @@ import (
 func TestPutReplacesWhatWasRead(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t, natstest.Server(t))
-	if r, err := s.Get(t.Context(), "r.a"); err != nil || r.Revision != 0 || r.Subject != "r.a" {
-		t.Errorf("got %+v, %v; want no record", r, err)
-	}
+	r, err := s.Get(t.Context(), "r.a")
+	check.That(t, err == nil && r.Revision == 0 && r.Subject == "r.a", "got %+v, %v; want no record", r, err)
 	header := nats.Header{"X": {"y"}}
 	first, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("one"), Header: header})
 	check.OK(t, err)
@@ -388,9 +387,8 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 				got := stored
 				if r.err != nil {
 					got = map[bool]string{false: refused, true: unknown}[conflict(r.err).Unknown]
-					if !errors.Is(r.err, kvrecord.ErrConflict) || string(conflict(r.err).Found.Data) != c.now {
-						t.Errorf("%v, with %q found, want %q", r.err, conflict(r.err).Found.Data, c.now)
-					}
+					check.That(t, errors.Is(r.err, kvrecord.ErrConflict) && string(conflict(r.err).Found.Data) == c.now,
+						"%v, with %q found, want %q", r.err, conflict(r.err).Found.Data, c.now)
 				}
 				check.That(t, got == c.want, "got %s, %v; want %s", got, r.err, c.want)
 				now, err := other.Latest(t.Context(), "r.a")

@@ -75,9 +75,7 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 	seen := make(map[int]bool)
 	for range 20 {
 		b := check.Must(reservePorts(n))(t)
-		t.Cleanup(func() {
-			check.ErrorIs(t, b.close(), nil)
-		})
+		t.Cleanup(func() { check.ErrorIs(t, b.close(), nil) })
 		for _, port := range b.ports {
 			check.That(t, !seen[port], "port %d was reserved twice", port)
 			seen[port] = true

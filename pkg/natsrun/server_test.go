@@ -272,35 +272,6 @@ func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
 	mustHold(t, c, c.Nodes[0], "kept")
 }
 
-func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
-	t.Parallel()
-	c := natstest.Cluster(t, 3)
-	_, js := natstest.ConnectURL(t, c.URLs())
-	put(t, bucket(t, js, "b", 3), "k", "before")
-	paused := leader(t, c)
-	check.OK(t, paused.Pause())
-	var others []string
-	for _, n := range c.Nodes {
-		if n != paused {
-			others = append(others, n.URL)
-		}
-	}
-	// A client of the paused node would wait for it as well.
-	_, js = natstest.ConnectURL(t, strings.Join(others, ","))
-	var kv jetstream.KeyValue
-	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
-		kv, err = js.KeyValue(ctx, "b")
-		return err
-	}))
-	put(t, kv, "k", "after")
-	if err := c.WaitReady(soon(t)); !errors.Is(err, natsrun.ErrNotReady) || !strings.Contains(err.Error(), paused.Name) {
-		t.Errorf("ready with a paused node: got %v, want ErrNotReady that names %s", err, paused.Name)
-	}
-	check.OK(t, paused.Continue())
-	check.OK(t, c.WaitReady(t.Context()))
-	mustHold(t, c, paused, "after")
-}
-
 func TestClusterSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

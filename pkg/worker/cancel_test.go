@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -37,8 +36,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 		"scheduled":         {delay: time.Minute, state: worker.StateScheduled},
 		"scheduled, firing": {delay: 200 * time.Millisecond, state: worker.StateQueued},
 	} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
+		runKeyedBubble(t, name, func(t *testing.T, b *bundle) {
 			c := client(t, b.js)
 			job := mail(worker.Unique{HoldDead: true, Keep: time.Minute})
 			job.Delay = test.delay
@@ -89,8 +87,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 		cfg, outcomes := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{}, complete)
 
-		s := <-outcomes
-		check.That(t, s.Outcome == worker.OutcomeCancelled && s.Deliveries == 2, "%s, delivery %d; want cancelled, 2", s.Outcome, s.Deliveries)
+		check.Equal(t, wantOutcome(t, <-outcomes, worker.OutcomeCancelled).Deliveries, 2, "delivery")
 
 		r := insert(t, c, mail(worker.Unique{}))
 		check.That(t, !r.Duplicate, "the next: %+v", r)
@@ -207,9 +204,8 @@ func TestJobsAreCancelled(t *testing.T) {
 				"%s %s after %s; want it cancelled within 5/3 s", s.ID, s.Outcome, time.Since(begun))
 		}
 		natstest.Pass(5 * time.Minute)
-		if len(b.settled) != 0 || len(b.deadLetters(t)) != 0 || b.storedMessages(t) != 2 {
-			t.Errorf("%d more outcomes, %d letters, %d messages; want 0, 0, 2", len(b.settled), len(b.deadLetters(t)), b.storedMessages(t))
-		}
+		check.That(t, len(b.settled) == 0 && len(b.deadLetters(t)) == 0 && b.storedMessages(t) == 2,
+			"%d more outcomes, %d letters, %d messages; want 0, 0, 2", len(b.settled), len(b.deadLetters(t)), b.storedMessages(t))
 		for _, r := range []worker.Receipt{retried, runs, keyed} {
 			cancelJob(t, c, r, worker.StateCancelled)
 		}
@@ -226,8 +222,7 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 	for name, policy := range map[string]worker.Policy{
 		"ordered": {Ordered: true}, "limited": {Limits: []worker.Limit{{Name: "one", Concurrency: 1}}},
 	} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
+		runKeyedBubble(t, name, func(t *testing.T, b *bundle) {
 			c := client(t, b.js)
 			run(t, b.js, b.config(t), policy, func(_ context.Context, job *worker.Job[order]) error {
 				check.That(t, job.Args.N != 2, "the cancelled job ran")

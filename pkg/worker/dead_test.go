@@ -134,63 +134,61 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 		"discarded":   {worker.Discard(io.EOF), nil, worker.ReasonDiscarded},
 		"undecodable": {nil, io.EOF, worker.ReasonUndecodable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *bundle) {
-				asked, answer := make(chan worker.DeadLetter), make(chan error, 1)
-				attempts := 10 // it is tried to be read, or its handler runs, each time
+		runBubble(t, name, func(t *testing.T, b *bundle) {
+			asked, answer := make(chan worker.DeadLetter), make(chan error, 1)
+			attempts := 10 // it is tried to be read, or its handler runs, each time
 
-				if test.reason == worker.ReasonExhausted {
-					attempts = 1
-				}
+			if test.reason == worker.ReasonExhausted {
+				attempts = 1
+			}
 
-				run(t, b.js, b.config(t), worker.Policy{
-					OnDeadLetter: func(ctx context.Context, letter worker.DeadLetter) error {
-						select {
-						case asked <- letter:
-						case <-ctx.Done():
-							return ctx.Err()
-						}
-
-						select {
-						case err := <-answer:
-							switch {
-							case errors.Is(err, io.ErrUnexpectedEOF):
-								panic(err)
-							case errors.Is(err, io.ErrNoProgress):
-								<-t.Context().Done() // as if for ever
-							}
-							return err
-						case <-ctx.Done():
-							return ctx.Err()
-						}
-					},
-					Decode:      func(nats.Header, []byte, any) error { return test.decode },
-					MaxAttempts: attempts,
-				}, func(context.Context, *worker.Job[order]) error { return test.fails })
-				b.publish(t, "jobs.1", `{"n":1}`)
-
-				for i, err := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF, io.ErrNoProgress, nil} {
-					letter := receive(t, asked, "a letter")
-					check.That(t,
-						letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
-						"call %d: %+v", i+1, letter)
-
-					left, letters := b.storedMessages(t), b.deadLetters(t)
-					check.That(t, left == 1 && len(letters) == 0, "call %d: %d jobs are left, %d letters; want 1 and none", i+1, left, len(letters))
-					answer <- err
-
-					want := worker.OutcomeUnknown
-					if err == nil {
-						want = worker.OutcomeDead
+			run(t, b.js, b.config(t), worker.Policy{
+				OnDeadLetter: func(ctx context.Context, letter worker.DeadLetter) error {
+					select {
+					case asked <- letter:
+					case <-ctx.Done():
+						return ctx.Err()
 					}
 
-					s := receive(t, b.settled, "a settlement")
-					check.That(t, s.Outcome == want, "call %d: %s, want %s", i+1, s.Outcome, want)
-				}
+					select {
+					case err := <-answer:
+						switch {
+						case errors.Is(err, io.ErrUnexpectedEOF):
+							panic(err)
+						case errors.Is(err, io.ErrNoProgress):
+							<-t.Context().Done() // as if for ever
+						}
+						return err
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				},
+				Decode:      func(nats.Header, []byte, any) error { return test.decode },
+				MaxAttempts: attempts,
+			}, func(context.Context, *worker.Job[order]) error { return test.fails })
+			b.publish(t, "jobs.1", `{"n":1}`)
+
+			for i, err := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF, io.ErrNoProgress, nil} {
+				letter := receive(t, asked, "a letter")
+				check.That(t,
+					letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
+					"call %d: %+v", i+1, letter)
 
 				left, letters := b.storedMessages(t), b.deadLetters(t)
-				check.That(t, left == 0 && len(letters) == 1, "%d jobs are left, %d letters; want none and 1", left, len(letters))
-			})
+				check.That(t, left == 1 && len(letters) == 0, "call %d: %d jobs are left, %d letters; want 1 and none", i+1, left, len(letters))
+				answer <- err
+
+				want := worker.OutcomeUnknown
+				if err == nil {
+					want = worker.OutcomeDead
+				}
+
+				s := receive(t, b.settled, "a settlement")
+				check.That(t, s.Outcome == want, "call %d: %s, want %s", i+1, s.Outcome, want)
+			}
+
+			left, letters := b.storedMessages(t), b.deadLetters(t)
+			check.That(t, left == 0 && len(letters) == 1, "%d jobs are left, %d letters; want none and 1", left, len(letters))
 		})
 	}
 }

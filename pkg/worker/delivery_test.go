@@ -40,19 +40,16 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 // that an operator has delivered again.
 func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 	t.Parallel()
-	var (
-		stored = time.Now()
-		now    = stored.Add(time.Hour)
-		held   = newDeliveries()
-		made   = func(sequence uint64, stored time.Time) *delivery {
-			return &delivery{info: Info{EnqueuedAt: stored, Sequence: sequence}}
-		}
-		end = func(d *delivery, acked bool) {
-			held.arrive(d, now)
-			d.ackConfirmed = acked
-			held.remove(d, now)
-		}
-	)
+	stored := time.Now()
+	now, held := stored.Add(time.Hour), newDeliveries()
+	made := func(sequence uint64, stored time.Time) *delivery {
+		return &delivery{info: Info{EnqueuedAt: stored, Sequence: sequence}}
+	}
+	end := func(d *delivery, acked bool) {
+		held.arrive(d, now)
+		d.ackConfirmed = acked
+		held.remove(d, now)
+	}
 	end(made(7, stored), true)
 	end(made(8, stored), false)
 	for name, c := range map[string]struct {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -58,8 +57,8 @@ func TestJobThatEndsElsewhereDuringItsReadsDoesNotStart(t *testing.T) {
 		}))
 		cfg, second := b.reporting(t)
 		run(t, js, cfg, worker.Policy{}, handle)
-		s := <-second
-		check.That(t, s.Outcome == worker.OutcomeCompleted && len(begun) == 0, "the second worker: %s, %d attempts", s.Outcome, len(begun))
+		wantOutcome(t, <-second, worker.OutcomeCompleted)
+		check.Equal(t, len(begun), 0, "attempts of the second worker")
 	})
 }
 
@@ -109,9 +108,8 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 		"within its request": {time.Second, 1500 * time.Millisecond},
 		"after its request":  {5 * time.Second, 8 * time.Second},
 	} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := setup(t, srv)
-			p, js := natstest.Proxied(t, srv)
+		runBubble(t, name, func(t *testing.T, b *bundle) {
+			p, js := natstest.Proxied(t, b.srv)
 			ackWait := func(c *worker.Config) { c.AckWait = tt.ackWait }
 			cfg, here := b.reporting(t, ackWait)
 			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
@@ -123,13 +121,9 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 			b.publish(t, "jobs.1", `{}`)
 			cfg, elsewhere := b.reporting(t, ackWait)
 			run(t, b.js, cfg, worker.Policy{}, complete)
-			if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 2 {
-				t.Errorf("the second worker: %s, %v, in delivery %d; want it completed in delivery 2", s.Outcome, s.Err, s.Deliveries)
-			}
+			check.Equal(t, wantOutcome(t, <-elsewhere, worker.OutcomeCompleted).Deliveries, 2, "delivery to the second worker")
 			p.Slow(0)
-			if s := <-here; s.Outcome != worker.OutcomeFenced || s.Deliveries != 1 {
-				t.Errorf("the first worker: %s, %v, in delivery %d; want it fenced in delivery 1", s.Outcome, s.Err, s.Deliveries)
-			}
+			check.Equal(t, wantOutcome(t, <-here, worker.OutcomeFenced).Deliveries, 1, "delivery to the first worker")
 		})
 	}
 }
@@ -169,9 +163,8 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 		"heartbeats": isHeartbeat,
 		"all":        func(natstest.Frame) bool { return true },
 	} {
-		natstest.RunBubble(t, "by a worker that lost "+name, func(t *testing.T, srv *natsrun.Server) {
-			b := setup(t, srv)
-			p, js := natstest.Proxied(t, srv)
+		runBubble(t, "by a worker that lost "+name, func(t *testing.T, b *bundle) {
+			p, js := natstest.Proxied(t, b.srv)
 			reached, release, ran := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
 			work := func(wait bool) worker.Handler[order] {
 				return func(ctx context.Context, job *worker.Job[order]) error {
@@ -193,9 +186,8 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 			wantOutcome(t, <-elsewhere, worker.OutcomeCompleted)
 			p.Filter(nil)
 			close(release)
-			if s := <-here; s.Outcome != worker.OutcomeFenced || len(ran) != 2 {
-				t.Errorf("the first worker: %s, %v; steps ran %d times, want 2", s.Outcome, s.Err, len(ran))
-			}
+			wantOutcome(t, <-here, worker.OutcomeFenced)
+			check.Equal(t, len(ran), 2, "steps that ran")
 		})
 	}
 }
@@ -230,8 +222,7 @@ func TestLineWithLateConfirmations(t *testing.T) {
 			b.publish(t, "jobs.a", `{}`)
 		}
 		for range jobs {
-			s := <-done
-			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Deliveries == 1, "%s, %v, in delivery %d", s.Outcome, s.Err, s.Deliveries)
+			check.Equal(t, wantOutcome(t, <-done, worker.OutcomeCompleted).Deliveries, 1, "delivery")
 		}
 	})
 }

@@ -56,37 +56,35 @@ func startRunningJob(t *testing.T, srv *natsrun.Server) *runningJob {
 // again. The sequences start over, and no acknowledgement of an old job may take a new one.
 func TestRecreatedStreamKeepsItsJobs(t *testing.T) {
 	for name, noticed := range map[string]bool{"noticed": true, "at once": false} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				g := startRunningJob(t, srv)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			g := startRunningJob(t, srv)
 
-				old := check.Must(g.js.Stream(t.Context(), stream))(t)
-				check.OK(t, g.js.DeleteStream(t.Context(), stream))
-				if noticed {
-					g.until(false)
-				}
+			old := check.Must(g.js.Stream(t.Context(), stream))(t)
+			check.OK(t, g.js.DeleteStream(t.Context(), stream))
+			if noticed {
+				g.until(false)
+			}
 
-				check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
+			check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 
-				natstest.Pass(time.Second) // no two messages have one time
+			natstest.Pass(time.Second) // no two messages have one time
 
-				// It waits in the new stream, under the sequence of the old one's.
-				g.publish(t, "jobs.2", `{"n":2}`)
+			// It waits in the new stream, under the sequence of the old one's.
+			g.publish(t, "jobs.2", `{"n":2}`)
 
-				got := <-g.started
-				check.Require(t, got == `{"n":2}`, "started %s", got)
+			got := <-g.started
+			check.Require(t, got == `{"n":2}`, "started %s", got)
 
-				s := <-g.settled
-				check.That(t, s.Subject == "jobs.2" && s.Outcome == worker.OutcomeCompleted, "%s: %s, want jobs.2 completed", s.Subject, s.Outcome)
+			s := <-g.settled
+			check.That(t, s.Subject == "jobs.2" && s.Outcome == worker.OutcomeCompleted, "%s: %s, want jobs.2 completed", s.Subject, s.Outcome)
 
-				// Another under the sequence of a job that still runs, held by somebody else.
-				close(g.finish)
+			// Another under the sequence of a job that still runs, held by somebody else.
+			close(g.finish)
 
-				s = <-g.settled
-				check.That(t, s.Subject == "jobs.1" && s.Outcome == worker.OutcomeUnknown, "%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
+			s = <-g.settled
+			check.That(t, s.Subject == "jobs.1" && s.Outcome == worker.OutcomeUnknown, "%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
 
-				check.Equal(t, g.storedMessages(t), 0, "messages left")
-			})
+			check.Equal(t, g.storedMessages(t), 0, "messages left")
 		})
 	}
 }

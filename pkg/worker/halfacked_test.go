@@ -181,14 +181,12 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, js := natstest.Proxied(t, b.srv)
 
-		var (
-			mu       sync.Mutex
-			answered int    // acknowledgements of the job
-			frame    []byte // the job as it was delivered
-			reply    string
-			repeat   bool
-			worked   = make(chan string, 8)
-		)
+		var mu sync.Mutex
+		var frame []byte // the job as it was delivered
+		var reply string
+
+		answered, repeat := 0, false // acknowledgements of the job, and whether it comes again
+		worked := make(chan string, 8)
 
 		p.Change(func(f natstest.Frame) []byte {
 			mu.Lock()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -89,8 +88,7 @@ func TestLossHoldsAJob(t *testing.T) {
 			time.Second + requestTimeout + unhandledDelay + time.Second,
 		},
 	} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
+		runKeyedBubble(t, name, func(t *testing.T, b *bundle) {
 			p, starts := throughProxy(t, b, worker.Policy{}, test.answer)
 			natstest.Pass(time.Second) // the worker is in contact, so it reads no record of a first delivery
 			p.Hit(test.lost, natstest.WriteLost, test.times)

@@ -151,56 +151,55 @@ func (b brokenLog) WithAttrs([]slog.Attr) slog.Handler      { return b }
 // callbacks that return.
 func TestCallbacksThatPanicChangeNothing(t *testing.T) {
 	for name, fail := range map[string]func(){"panic": func() { panic(&hostile{"boom"}) }, "goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *bundle) {
-				called := make(map[string]int)
-				calls := make(chan string, 1000)
-				cfg := b.config(t, func(c *worker.Config) {
-					settled := c.Hooks.Settled
-					c.Logger = slog.New(brokenLog{slog.DiscardHandler})
-					c.Hooks = worker.Hooks{
-						Ready:   func(bool, error) { calls <- "ready"; fail() },
-						Settled: func(s worker.Settlement) { settled(s); fail() },
-						Stuck:   func(worker.StuckHandler) { calls <- "stuck"; fail() },
-						Waiting: func(worker.Info, bool) { calls <- "waiting"; fail() },
-					}
-					if name == "panic" { // Goexit of the others ends the attempt, like that of a handler
-						c.Hooks.Started = func(worker.Info) { calls <- "started"; fail() }
-					}
-				})
-				letters := 0
-				run(t, b.js, cfg, worker.Policy{
-					Backoff: func(int) time.Duration { calls <- "backoff"; fail(); return time.Hour }, Jitter: -1, MaxAttempts: 2,
-					Limits: []worker.Limit{{Concurrency: 1, Name: "all"}}, Timeout: 30 * time.Second,
-					OnDeadLetter: func(context.Context, worker.DeadLetter) error {
-						letters++
-						if letters == 1 {
-							fail()
-						}
-						return nil
-					},
-				}, func(_ context.Context, job *worker.Job[order]) error {
-					natstest.Pass(time.Minute)
-					if job.Args.N == 0 {
-						return io.EOF
+		runBubble(t, name, func(t *testing.T, b *bundle) {
+			called := make(map[string]int)
+			calls := make(chan string, 1000)
+			cfg := b.config(t, func(c *worker.Config) {
+				settled := c.Hooks.Settled
+				c.Logger = slog.New(brokenLog{slog.DiscardHandler})
+				c.Hooks = worker.Hooks{
+					Ready:   func(bool, error) { calls <- "ready"; fail() },
+					Settled: func(s worker.Settlement) { settled(s); fail() },
+					Stuck:   func(worker.StuckHandler) { calls <- "stuck"; fail() },
+					Waiting: func(worker.Info, bool) { calls <- "waiting"; fail() },
+				}
+				if name == "panic" { // Goexit of the others ends the attempt, like that of a handler
+					c.Hooks.Started = func(worker.Info) { calls <- "started"; fail() }
+				}
+			})
+			letters := 0
+			run(t, b.js, cfg, worker.Policy{
+				Backoff: func(int) time.Duration { calls <- "backoff"; fail(); return time.Hour }, Jitter: -1, MaxAttempts: 2,
+				Limits: []worker.Limit{{Concurrency: 1, Name: "all"}}, Timeout: 30 * time.Second,
+				OnDeadLetter: func(context.Context, worker.DeadLetter) error {
+					letters++
+					if letters == 1 {
+						fail()
 					}
 					return nil
-				})
-				b.publishN(t, 2)
-				for ended := 0; ended < 2; {
-					s := <-b.settled
-					if s.Outcome == worker.OutcomeDead || s.Outcome == worker.OutcomeCompleted {
-						ended++
-					}
-					check.That(t, s.Outcome != worker.OutcomeRetried || s.Delay == time.Second, "the delay is %s, not the default", s.Delay)
+				},
+			}, func(_ context.Context, job *worker.Job[order]) error {
+				natstest.Pass(time.Minute)
+				if job.Args.N == 0 {
+					return io.EOF
 				}
-				for len(calls) > 0 {
-					called[<-calls]++
-				}
-				check.That(t, called["ready"] > 0 && called["stuck"] > 0 && called["waiting"] > 0 && called["backoff"] == 1 && letters == 2 &&
-					(name != "panic" || called["started"] > 2), "called %v, %d letters", called, letters)
-				check.That(t, len(b.deadLetters(t)) == 1 && b.storedMessages(t) == 0, "%d letters, %d jobs left", len(b.deadLetters(t)), b.storedMessages(t))
+				return nil
 			})
+			b.publishN(t, 2)
+			for ended := 0; ended < 2; {
+				s := <-b.settled
+				if s.Outcome == worker.OutcomeDead || s.Outcome == worker.OutcomeCompleted {
+					ended++
+				}
+				check.That(t, s.Outcome != worker.OutcomeRetried || s.Delay == time.Second, "the delay is %s, not the default", s.Delay)
+			}
+			for len(calls) > 0 {
+				called[<-calls]++
+			}
+			check.That(t, called["ready"] > 0 && called["stuck"] > 0 && called["waiting"] > 0 && called["backoff"] == 1 && letters == 2 &&
+				(name != "panic" || called["started"] > 2), "called %v, %d letters", called, letters)
+			check.Equal(t, len(b.deadLetters(t)), 1, "letters")
+			check.Equal(t, b.storedMessages(t), 0, "jobs left")
 		})
 	}
 }
@@ -219,47 +218,47 @@ func TestLastErrorIsKept(t *testing.T) {
 		"always killed":        {0, 3, 3, "the worker of attempt 3 of 3 ended before it could report"},
 		displaced:              {3, 0, 3, "attempts exhausted: 3 of 3 used, and how the last one ended is no longer recorded"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			keyedBubble(t, func(t *testing.T, b *bundle) {
-				b.publish(t, "jobs.1", `{}`)
-				for kill := range max(test.kills, 1) {
-					nc, js := natstest.Connect(t, b.srv)
-					hanging := make(chan struct{})
-					r := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
-						switch {
-						case job.Deliveries == 1:
-							return worker.Snooze(time.Minute) // must not count
-						case job.Attempt <= test.fails:
-							return fmt.Errorf("no answer %d", job.Attempt)
-						}
-						close(hanging)
-						<-ctx.Done()
-						return ctx.Err()
-					})
-					for i := 0; kill == 0 && i <= test.fails; i++ {
-						check.That(t, (<-b.settled).Outcome != worker.OutcomeDead, "dead after %d attempts", i)
+		runKeyedBubble(t, name, func(t *testing.T, b *bundle) {
+			b.publish(t, "jobs.1", `{}`)
+			for kill := range max(test.kills, 1) {
+				nc, js := natstest.Connect(t, b.srv)
+				hanging := make(chan struct{})
+				r := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+					switch {
+					case job.Deliveries == 1:
+						return worker.Snooze(time.Minute) // must not count
+					case job.Attempt <= test.fails:
+						return fmt.Errorf("no answer %d", job.Attempt)
 					}
-					if test.kills > 0 {
-						<-hanging
-						nc.Close()
-					}
-					_ = r.wait()
+					close(hanging)
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				for i := 0; kill == 0 && i <= test.fails; i++ {
+					check.That(t, (<-b.settled).Outcome != worker.OutcomeDead, "dead after %d attempts", i)
 				}
-				page := check.Must(client(t, b.js).Jobs(t.Context(), worker.JobFilter{}))(t)
-				check.Require(t, len(page.Jobs) == 1 && page.Jobs[0].Lost == max(test.kills-1, 0), "%+v", page.Jobs)
-				if name == displaced {
-					record := "$KV.jobs.excused." + stream + "." + page.Jobs[0].Consumer + ".failed.1"
-					b.publish(t, record, `{"sequence":10001,"attempt":1,"error":"of another job"}`)
+				if test.kills > 0 {
+					<-hanging
+					nc.Close()
 				}
-				run(t, b.js, b.config(t), worker.Policy{MaxAttempts: test.allowed}, func(context.Context, *worker.Job[order]) error { panic("another attempt") })
-				for dead := false; !dead; {
-					dead = (<-b.settled).Outcome == worker.OutcomeDead
-				}
-				all := b.deadLetters(t)
-				check.Require(t, len(all) == 1 && all[0].Reason == worker.ReasonExhausted, "%+v", all)
-				check.Contains(t, all[0].Error, test.want)
-				check.Equal(t, all[0].Attempts, test.fails+test.kills, "attempts")
+				_ = r.wait()
+			}
+			page := check.Must(client(t, b.js).Jobs(t.Context(), worker.JobFilter{}))(t)
+			check.Require(t, len(page.Jobs) == 1 && page.Jobs[0].Lost == max(test.kills-1, 0), "%+v", page.Jobs)
+			if name == displaced {
+				record := "$KV.jobs.excused." + stream + "." + page.Jobs[0].Consumer + ".failed.1"
+				b.publish(t, record, `{"sequence":10001,"attempt":1,"error":"of another job"}`)
+			}
+			run(t, b.js, b.config(t), worker.Policy{MaxAttempts: test.allowed}, func(context.Context, *worker.Job[order]) error {
+				panic("another attempt")
 			})
+			for dead := false; !dead; {
+				dead = (<-b.settled).Outcome == worker.OutcomeDead
+			}
+			all := b.deadLetters(t)
+			check.Require(t, len(all) == 1 && all[0].Reason == worker.ReasonExhausted, "%+v", all)
+			check.Contains(t, all[0].Error, test.want)
+			check.Equal(t, all[0].Attempts, test.fails+test.kills, "attempts")
 		})
 	}
 }

@@ -201,9 +201,7 @@ func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {
 	check.That(t, ok, "no stream: %v, want a MissingError", err)
 
 	_, err = none.Insert(t.Context(), worker.NewJob{Subject: "jobs.a"})
-	if err == nil || b.storedMessages(t) != 1 {
-		t.Errorf("another's stream: %v, %d stored; want an error, 1", err, b.storedMessages(t))
-	}
+	check.That(t, err != nil && b.storedMessages(t) == 1, "another's stream: %v, %d stored; want an error, 1", err, b.storedMessages(t))
 }
 
 // mail is a unique job.
@@ -275,10 +273,8 @@ const contested = 50
 func race(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), job func(rival, key int) worker.NewJob) [rivals][]worker.Receipt {
 	t.Helper()
 
-	var (
-		group    sync.WaitGroup
-		receipts [rivals][]worker.Receipt
-	)
+	var group sync.WaitGroup
+	var receipts [rivals][]worker.Receipt
 
 	for r := range rivals {
 		_, js := connect()
@@ -291,9 +287,8 @@ func race(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), job fu
 			}
 
 			var err error
-			if receipts[r], err = insertAll(t.Context(), c, jobs); err != nil {
-				t.Error(err)
-			}
+			receipts[r], err = insertAll(t.Context(), c, jobs)
+			check.ErrorIs(t, err, nil)
 		})
 	}
 

@@ -107,8 +107,7 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		check.That(t, inspected(t, js).Stopping, "a worker that stops does not say so")
 		close(until)
 		check.OK(t, r.wait())
-		_, err := inspect.Workers(t.Context(), b.js)
-		check.ErrorIs(t, err, inspect.ErrNoWorker)
+		check.ErrorIs(t, check.Err(inspect.Workers(t.Context(), b.js)), inspect.ErrNoWorker)
 	})
 }
 
@@ -119,19 +118,15 @@ func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
 		natstest.Pass(3 * time.Second)
 		b.publish(t, "jobs.tea", `{"n":2}`)
 		natstest.Pass(2 * time.Second)
-		settled := make(chan worker.Settlement, 10)
-		run(t, b.js, b.config(t, func(c *worker.Config) {
-			c.Concurrency, c.Hooks.Settled = 2, func(s worker.Settlement) { settled <- s }
-		}), worker.Policy{Backoff: func(int) time.Duration { return time.Minute }}, func(_ context.Context, job *worker.Job[order]) error {
+		policy := worker.Policy{Backoff: func(int) time.Duration { return time.Minute }}
+		run(t, b.js, b.config(t, func(c *worker.Config) { c.Concurrency = 2 }), policy, func(_ context.Context, job *worker.Job[order]) error {
 			natstest.Pass(time.Duration(job.Args.N) * time.Second)
 			if job.Args.N == 2 && job.Attempt == 1 {
 				return errors.New("no salt")
 			}
 			return nil
 		})
-		for range 3 {
-			<-settled
-		}
+		b.awaitSettled(3)
 		_, js := natstest.Connect(t, b.srv)
 		got := inspected(t, js)
 		check.Require(t, len(got.Last.Failing) == 1 && !got.Last.Failing[0].At.IsZero(), "%+v, want one pattern that fails", got.Last.Failing)
@@ -196,9 +191,7 @@ func TestAnswersAreBoundedAndHoldNoSecrets(t *testing.T) {
 		}
 		natstest.RunBubble(t, fmt.Sprint(limit), func(t *testing.T, srv *natsrun.Server) {
 			testBounds(t, srv, handlers, min(int(limit), 256<<10))
-		}, func(c *natsrun.Config) {
-			natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPayload = limit })
-		})
+		}, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPayload = limit }) })
 	}
 }
 
@@ -232,9 +225,7 @@ func testBounds(t *testing.T, srv *natsrun.Server, handlers, limit int) {
 	start(t, w)
 
 	msg := func(subject, payload string) {
-		m := nats.NewMsg(subject + "." + long)
-		m.Header.Set("Key", "hunter2")
-		m.Data = []byte(payload)
+		m := &nats.Msg{Subject: subject + "." + long, Header: nats.Header{"Key": {"hunter2"}}, Data: []byte(payload)}
 		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), m)))
 	}
 
@@ -318,12 +309,10 @@ func TestInspectionNeedsPermission(t *testing.T) {
 			return ctx
 		}
 
-		_, err := inspect.Workers(briefly(), js)
-		check.ErrorIs(t, err, inspect.ErrNoWorker)
+		check.ErrorIs(t, check.Err(inspect.Workers(briefly(), js)), inspect.ErrNoWorker)
 		check.ErrorIs(t, <-denied, nats.ErrPermissionViolation)
 
-		_, err = inspect.StacksOf(briefly(), js, instance)
-		check.ErrorIs(t, err, context.DeadlineExceeded)
+		check.ErrorIs(t, check.Err(inspect.StacksOf(briefly(), js, instance)), context.DeadlineExceeded)
 		check.ErrorIs(t, <-denied, nats.ErrPermissionViolation)
 		check.OK(t, r.wait())
 
@@ -333,8 +322,7 @@ func TestInspectionNeedsPermission(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 		<-done
 
-		_, err = inspect.Workers(briefly(), b.js)
-		check.ErrorIs(t, err, inspect.ErrNoWorker)
+		check.ErrorIs(t, check.Err(inspect.Workers(briefly(), b.js)), inspect.ErrNoWorker)
 	}, natstest.Restrict(server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{"$JS.>", "$KV.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 	}))

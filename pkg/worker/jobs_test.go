@@ -48,9 +48,8 @@ func unique(subject string, n int, keep time.Duration) worker.NewJob {
 func TestJobsAreListedWithTheirStates(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		cfg := b.config(t)
-		cfg.Concurrency = 1
-		run(t, b.js, cfg, worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+		one := func(c *worker.Config) { c.Concurrency = 1 }
+		run(t, b.js, b.config(t, one), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			switch job.Args.N {
 			case 1:
 				return nil
@@ -211,30 +210,22 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 				check.Equal(t, j.Sequence, uint64(100*i+71), "sequence")
 			}
 		}
-		if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.>"}); page.Looked != 1000 || page.Next.Sequence != 1001 {
-			t.Errorf("page without jobs: looked at %d, %v; want 1000", page.Looked, err)
-		}
-		if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Look: 40}); page.Looked != 40 || page.Next.Sequence != 41 {
-			t.Errorf("page without jobs: looked at %d, %v; want 40", page.Looked, err)
-		}
-		if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.keys"}); err != nil || len(page.Jobs) > 0 {
-			t.Errorf("key without a job: %+v, %v", page, err)
-		}
+		page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.>"})
+		check.That(t, page.Looked == 1000 && page.Next.Sequence == 1001, "page without jobs: looked at %d, %v; want 1000", page.Looked, err)
+		page, err = c.Jobs(t.Context(), worker.JobFilter{Key: "none", Look: 40})
+		check.That(t, page.Looked == 40 && page.Next.Sequence == 41, "page without jobs: looked at %d, %v; want 40", page.Looked, err)
+		page, err = c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.keys"})
+		check.That(t, err == nil && len(page.Jobs) == 0, "key without a job: %+v, %v", page, err)
 		for _, subject := range []string{"", "jobs.keys.*", "jobs.keys"} { // the last is answered at once
 			jobs := all(t, c, worker.JobFilter{Key: "a b", Subject: subject})
 			check.That(t, len(jobs) == 1 && jobs[0].ID == r.ID && jobs[0].Subject == r.Subject && jobs[0].Consumer == "",
 				"with subject %q: %+v, want job %s, which no consumer takes", subject, jobs, r.ID)
 		}
-		page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "a b", Subject: "jobs.keys"})
+		page, err = c.Jobs(t.Context(), worker.JobFilter{Key: "a b", Subject: "jobs.keys"})
 		check.That(t, err == nil && page.Looked == 1 && page.Messages == n+1,
 			"looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
 		for _, f := range []worker.JobFilter{
-			{Limit: -1},
-			{Limit: 1001},
-			{Look: -1},
-			{Look: 1001},
-			{Subject: "jobs..x"},
-			{Key: strings.Repeat("x", 321)},
+			{Limit: -1}, {Limit: 1001}, {Look: -1}, {Look: 1001}, {Subject: "jobs..x"}, {Key: strings.Repeat("x", 321)},
 		} {
 			check.That(t, check.Err(c.Jobs(t.Context(), f)) != nil, "filter %+v was accepted", f)
 		}
@@ -245,10 +236,9 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 func TestPagesReadLittle(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		cfg := b.config(t)
-		cfg.Concurrency = 1
 		started := make(chan bool, 1)
-		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		one := func(c *worker.Config) { c.Concurrency = 1 }
+		run(t, b.js, b.config(t, one), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			if job.Args.N == 1 {
 				return nil
 			}
@@ -312,8 +302,7 @@ func TestListOfARecreatedStreamIsRefused(t *testing.T) {
 		insert(t, c, worker.NewJob{Subject: "jobs.a"})
 		insert(t, c, worker.NewJob{Subject: "jobs.a"})
 
-		_, err = c.Jobs(t.Context(), worker.JobFilter{From: page.Next, Limit: 1})
-		check.ErrorIs(t, err, worker.ErrCursor)
+		check.ErrorIs(t, check.Err(c.Jobs(t.Context(), worker.JobFilter{From: page.Next, Limit: 1})), worker.ErrCursor)
 		_, err = c.Job(t.Context(), worker.JobRef{ID: old.ID, Sequence: old.Sequence, Subject: old.Subject})
 		check.ErrorIs(t, err, worker.ErrNoJob)
 		want := fmt.Sprintf("worker: no such job: id %q, subject %q, sequence %d", old.ID, old.Subject, old.Sequence)
@@ -340,9 +329,7 @@ func TestJobIsShownAfterItHasMoved(t *testing.T) {
 			}
 			return nil
 		})
-		for range 5 {
-			<-b.settled
-		}
+		b.awaitSettled(5)
 		want := map[string]worker.State{
 			"kept": worker.StateDone, "free": "", "dead": worker.StateDead, "letter": worker.StateDead, "late": worker.StateDone,
 		}
@@ -370,10 +357,8 @@ func TestListOfAStreamThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	c := client(t, b.js)
-	_, err := c.Jobs(t.Context(), worker.JobFilter{})
-	check.ErrorContains(t, err, "allow_direct")
+	check.ErrorContains(t, check.Err(c.Jobs(t.Context(), worker.JobFilter{})), "allow_direct")
 
 	check.OK(t, b.js.DeleteStream(t.Context(), stream))
-	_, err = c.Jobs(t.Context(), worker.JobFilter{})
-	check.ErrorContains(t, err, "stream JOBS is missing")
+	check.ErrorContains(t, check.Err(c.Jobs(t.Context(), worker.JobFilter{})), "stream JOBS is missing")
 }

@@ -71,10 +71,7 @@ func keyOf(info worker.Info, _ nats.Header, _ []byte) string {
 // handler can do.
 func TestLimitIsNeverExceeded(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		const (
-			keys    = 4
-			workers = 4
-		)
+		const keys, workers = 4, 4
 
 		jobs := 600
 		if testing.Short() {
@@ -159,20 +156,18 @@ func TestLimitIsUsed(t *testing.T) {
 	}{
 		"one limit": {worker.Limit{Concurrency: 6, Name: "all"}, 3 * time.Minute}, "of keys": {worker.Limit{Concurrency: 1, Key: key, Name: "any"}, time.Minute},
 	} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := setup(t, srv)
+		runBubble(t, name, func(t *testing.T, b *bundle) {
 			b.publishN(t, 18)
 			began := time.Now()
 			for range 2 {
-				_, js := natstest.Connect(t, srv)
+				_, js := natstest.Connect(t, b.srv)
 				run(t, js, b.config(t), worker.Policy{Limits: []worker.Limit{test.limit}}, func(context.Context, *worker.Job[order]) error {
 					natstest.Pass(time.Minute)
 					return nil
 				})
 			}
 			b.drain(t)
-			took := time.Since(began)
-			check.That(t, took <= test.most+30*time.Second, "18 jobs of a minute took %s, want %s", took, test.most)
+			within(t, "18 jobs of a minute", time.Since(began), 0, test.most+30*time.Second)
 		})
 	}
 }

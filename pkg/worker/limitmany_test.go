@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -22,14 +21,9 @@ import (
 func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 	t.Parallel()
 
-	var (
-		b      = setup(t, nil)
-		shared = worker.Limit{Concurrency: 1, Name: "a-shared"}
-		busy   = worker.Limit{Concurrency: 1, Name: "b-busy"}
-		hold   = make(chan struct{})
-		runs   = make(chan string, 10)
-		waits  = make(chan string, 10)
-	)
+	b := setup(t, nil)
+	shared, busy := worker.Limit{Concurrency: 1, Name: "a-shared"}, worker.Limit{Concurrency: 1, Name: "b-busy"}
+	hold, runs, waits := make(chan struct{}), make(chan string, 10), make(chan string, 10)
 
 	w, err := worker.New(b.js, b.config(t, func(c *worker.Config) {
 		c.Hooks.Waiting = func(info worker.Info, w bool) {
@@ -116,28 +110,25 @@ func TestRateIsKept(t *testing.T) {
 		{Burst: 4, Concurrency: 2, Name: "both", Per: time.Second, Rate: 10},
 		{Burst: 2, Name: "turns", Per: time.Second, Rate: 2, Turns: true},
 	} {
-		natstest.RunBubble(t, l.Name, func(t *testing.T, srv *natsrun.Server) { rateIsKept(t, srv, l) })
+		runBubble(t, l.Name, func(t *testing.T, b *bundle) { rateIsKept(t, b, l) })
 	}
 }
 
-func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
+func rateIsKept(t *testing.T, b *bundle, l worker.Limit) {
 	t.Helper()
 
 	const jobs = 60
 
-	b := setup(t, srv)
 	b.publishN(t, jobs)
 
-	var (
-		mu     sync.Mutex
-		starts []time.Time
-	)
+	var mu sync.Mutex
+	var starts []time.Time
 
 	policy := worker.Policy{Limits: []worker.Limit{l}, MaxAttempts: 1}
 	cfg := b.config(t, func(cfg *worker.Config) { cfg.MaxWaiting = jobs / 4 })
 
 	for range 2 {
-		_, js := natstest.Connect(t, srv)
+		_, js := natstest.Connect(t, b.srv)
 		run(t, js, cfg, policy, func(ctx context.Context, job *worker.Job[order]) error {
 			if l.Turns {
 				check.OK(t, worker.Turn(ctx, l.Name))
@@ -232,17 +223,8 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 func renew(t *testing.T, js jetstream.JetStream, subject string) {
 	t.Helper()
 
-	s, err := js.Stream(t.Context(), "KV_jobs")
-	if err != nil {
-		t.Error(err)
-		return
-	}
-
-	last, err := s.GetLastMsgForSubject(t.Context(), subject)
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	s := check.Must(js.Stream(t.Context(), "KV_jobs"))(t)
+	last := check.Must(s.GetLastMsgForSubject(t.Context(), subject))(t)
 
 	check.ErrorIs(t, check.Err(js.Publish(t.Context(), subject, last.Data)), nil)
 }

@@ -39,16 +39,15 @@ func TestLostMessagesOfAnInsert(t *testing.T) {
 
 	for name, job := range jobs {
 		for _, how := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {
-			natstest.RunBubble(t, fmt.Sprintf("%s, %s", name, how), func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, how) })
+			runKeyedBubble(t, fmt.Sprintf("%s, %s", name, how), func(t *testing.T, b *bundle) { testLost(t, b, job, how) })
 		}
 	}
 }
 
-func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, how natstest.Fault) {
+func testLost(t *testing.T, b *bundle, job worker.NewJob, how natstest.Fault) {
 	t.Helper()
 
-	b := keyed(t, srv)
-	p, js := natstest.Proxied(t, srv)
+	p, js := natstest.Proxied(t, b.srv)
 	c := client(t, js)
 
 	var runs atomic.Int32
@@ -79,9 +78,8 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 		_, err := c.Insert(t.Context(), mail(worker.Unique{}))
 
 		failed, ok := errors.AsType[*worker.InsertError](err)
-		if took := time.Since(begun); !ok || !failed.Unknown || took < 9*time.Second || took > 13*time.Second {
-			t.Errorf("after %s: %v; want an InsertError, unknown, after about 10s", took, err)
-		}
+		check.That(t, ok && failed.Unknown, "%v; want an InsertError, unknown", err)
+		within(t, "the tries", time.Since(begun), 9*time.Second, 13*time.Second)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -89,9 +87,8 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 		_, err = c.Insert(ctx, worker.NewJob{Args: 1, Subject: "jobs.x"})
 		failed, ok = errors.AsType[*worker.InsertError](err)
 
-		if !ok || !failed.Unknown || !errors.Is(err, context.DeadlineExceeded) || b.storedMessages(t) != 2 {
-			t.Errorf("%v, %d stored; want an unknown outcome, 2", err, b.storedMessages(t))
-		}
+		check.That(t, ok && failed.Unknown && errors.Is(err, context.DeadlineExceeded) && b.storedMessages(t) == 2,
+			"%v, %d stored; want an unknown outcome, 2", err, b.storedMessages(t))
 
 		p.Filter(nil)
 
@@ -134,10 +131,9 @@ func startBehind(t *testing.T, srv *natsrun.Server, code string) (js jetstream.J
 // its record need not be written.
 func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 	for name, code := range map[string]string{"a leader with the job under way": "10164", "a new leader": "10071"} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
+		runKeyedBubble(t, name, func(t *testing.T, b *bundle) {
 			c := client(t, b.js)
-			js, refused := startBehind(t, srv, code)
+			js, refused := startBehind(t, b.srv, code)
 			run(t, js, b.config(t), worker.Policy{}, complete)
 
 			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
@@ -161,9 +157,7 @@ func TestClientAsksAgain(t *testing.T) {
 		"job": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
 			return check.Err(c.Job(ctx, ref))
 		},
-		"pauses": func(ctx context.Context, c *worker.Client, _ worker.JobRef) error {
-			return check.Err(c.Pauses(ctx))
-		},
+		"pauses": func(ctx context.Context, c *worker.Client, _ worker.JobRef) error { return check.Err(c.Pauses(ctx)) },
 		"run": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
 			return check.Err(c.RunNow(ctx, ref))
 		},
@@ -172,13 +166,12 @@ func TestClientAsksAgain(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
+		runKeyedBubble(t, name, func(t *testing.T, b *bundle) {
 			c := client(t, b.js)
 			first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
 			natstest.Pass(2 * time.Second)
 			check.OK(t, first.wait())
-			p, js := natstest.Proxied(t, srv)
+			p, js := natstest.Proxied(t, b.srv)
 			for _, fault := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {
 				for _, method := range []string{".STREAM.INFO.", ".MSG.GET.", ".MSG.DELETE."} {
 					p.Filter(nil)

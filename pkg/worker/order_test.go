@@ -182,8 +182,7 @@ func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
 		if testing.Short() && tt.waiting != 10 {
 			continue // as large a world again, and no other goroutines
 		}
-		natstest.RunBubble(t, fmt.Sprintf("%+v", tt), func(t *testing.T, srv *natsrun.Server) {
-			b := setup(t, srv)
+		runBubble(t, fmt.Sprintf("%+v", tt), func(t *testing.T, b *bundle) {
 			for i := range jobs {
 				b.publish(t, fmt.Sprintf("jobs.%d", i%tt.subjects), `{}`)
 			}

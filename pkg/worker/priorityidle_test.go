@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,8 +32,7 @@ func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 					published := time.Now()
 					b.publishClass(t, class, 1)
 
-					waited := (<-started).Sub(published)
-					check.That(t, waited <= time.Millisecond, "a %s job started after %s, want at once", class, waited)
+					within(t, "the start of a "+class+" job", (<-started).Sub(published), 0, time.Millisecond)
 				}
 			}
 		})
@@ -64,9 +62,7 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 
 		published := time.Now()
 
-		if s := <-b.settled; s.Outcome != worker.OutcomeHandedBack || !strings.HasPrefix(s.Subject, "jobs.high.") {
-			t.Errorf("%s: %s, want the high job handed back", s.Subject, s.Outcome)
-		}
+		check.Contains(t, wantOutcome(t, <-b.settled, worker.OutcomeHandedBack).Subject, "jobs.high.")
 
 		elsewhere := make(chan *worker.Job[order], 1)
 		_, other := natstest.Connect(t, b.srv)
@@ -76,8 +72,7 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 		}, threeClasses...)
 
 		job := <-elsewhere
-		waited := time.Since(published)
-		check.That(t, waited <= 500*time.Millisecond, "started elsewhere after %s, want at most half a second", waited)
+		within(t, "the start elsewhere", time.Since(published), 0, 500*time.Millisecond)
 
 		check.That(t, job.Attempt == 1 && job.Deliveries == 2 && len(started) == 0,
 			"attempt %d, delivery %d, %d more starts; want 1, 2, 0", job.Attempt, job.Deliveries, len(started))

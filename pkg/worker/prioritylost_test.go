@@ -37,10 +37,8 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 		b.publish(t, "jobs.b", `{}`)
 
 		for range 2 {
-			s := receive(t, b.settled, "a job's end")
-			if want := worker.ConsumerOf(durable, priorities[strings.TrimPrefix(s.Subject, "jobs.")]); s.Consumer != want || s.Outcome != worker.OutcomeCompleted {
-				t.Errorf("%s: %s by %s, want completed by %s", s.Subject, s.Outcome, s.Consumer, want)
-			}
+			s := wantOutcome(t, receive(t, b.settled, "a job's end"), worker.OutcomeCompleted)
+			check.Equal(t, s.Consumer, worker.ConsumerOf(durable, priorities[strings.TrimPrefix(s.Subject, "jobs.")]), s.Subject)
 		}
 
 		check.OK(t, r.wait())
@@ -113,17 +111,14 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 			begun := time.Now()
 			b.publishClass(t, "normal", 1)
 
-			if class := <-started; class != "normal" || time.Since(begun) > time.Millisecond {
-				t.Errorf("%s after %s, want a normal job at once", class, time.Since(begun))
-			}
+			check.Equal(t, <-started, "normal", "class of the next job")
+			within(t, "the start of a normal job", time.Since(begun), 0, time.Millisecond)
 
 			leave <- struct{}{} // that one, or the low job
 			<-b.settled
 		}
 
-		if len(ready) != 0 {
-			t.Errorf("%+v while a consumer is missing", <-ready)
-		}
+		check.Equal(t, len(ready), 0, "reports while a consumer is missing")
 
 		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
 
@@ -141,9 +136,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 
 		close(long)
 
-		if s := <-b.settled; s.Consumer != durable+"-high" || s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("%s: %s, want the high job completed", s.Subject, s.Outcome)
-		}
+		check.Equal(t, wantOutcome(t, <-b.settled, worker.OutcomeCompleted).Consumer, durable+"-high", "consumer")
 
 		other := check.Must(b.js.Consumer(t.Context(), stream, durable+"-high"))(t)
 

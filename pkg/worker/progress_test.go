@@ -58,9 +58,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 
 		natstest.Pass(3 * time.Second)
 		progress(worker.StateRunning, 1, "null")
-
-		j = jobOf(t, c, mailRef)
-		check.That(t, j.State == worker.StateRunning && j.ID == r.ID, "%+v; want running", j)
+		check.Equal(t, jobOf(t, c, mailRef).State, worker.StateRunning)
 
 		next <- struct{}{}
 
@@ -70,16 +68,13 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		next <- struct{}{}
 		<-b.settled
 		progress(worker.StateQueued, 1, "null")
-
-		j = jobOf(t, c, mailRef)
-		check.That(t, j.State == worker.StateRetrying, "%+v; want retrying", j)
+		check.Equal(t, jobOf(t, c, mailRef).State, worker.StateRetrying)
 
 		next <- struct{}{}
 		next <- struct{}{}
 		<-b.settled
 
-		j = jobOf(t, c, mailRef)
-		check.That(t, j.State == free, "%+v; want free", j)
+		check.Equal(t, jobOf(t, c, mailRef).State, free)
 
 		for _, want := range []string{"null", `{"done":10}`, "null", `{"done":20}`} {
 			var p worker.Progress
@@ -108,8 +103,7 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 			return natstest.Relay
 		})
 
-		cfg := b.config(t)
-		cfg.Logger = log.logger()
+		cfg := b.config(t, func(c *worker.Config) { c.Logger = log.logger() })
 		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			natstest.Pass(time.Minute)
 			return nil
@@ -118,12 +112,10 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 		for range 3 {
 			b.publish(t, "jobs.a", `{}`)
 
-			s := <-b.settled
-			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Deliveries == 1, "%s, delivery %d; want completed, 1", s.Outcome, s.Deliveries)
+			check.Equal(t, wantOutcome(t, <-b.settled, worker.OutcomeCompleted).Deliveries, 1, "delivery")
 		}
 
-		if tries != 1 || log.count(worker.EventProgressFailed) != 1 {
-			t.Errorf("tried %d times, reported %d; want 1, 1", tries, log.count(worker.EventProgressFailed))
-		}
+		check.That(t, tries == 1 && log.count(worker.EventProgressFailed) == 1,
+			"tried %d times, reported %d; want 1, 1", tries, log.count(worker.EventProgressFailed))
 	})
 }

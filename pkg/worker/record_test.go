@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -56,8 +55,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 		"dead, letter, before the record": {moment: beforeRecord, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
 		"dead, record, before the ack":    {moment: beforeAck, dies: true, runs: 1, before: worker.StateDead, after: worker.StateDead},
 	} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
+		runKeyedBubble(t, name, func(t *testing.T, b *bundle) {
 			c := client(t, b.js)
 
 			var runs atomic.Int32
@@ -85,12 +83,9 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 				want = worker.OutcomeDead
 			}
 
-			s := <-outcomes
-			check.That(t, s.Outcome == want && s.Deliveries == 2, "second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
-
-			if s := jobOf(t, c, mailRef); s.State != test.after || runs.Load() != test.runs {
-				t.Errorf("in the end: %+v, %d runs; want %s, %d runs", s, runs.Load(), test.after, test.runs)
-			}
+			check.Equal(t, wantOutcome(t, <-outcomes, want).Deliveries, 2, "delivery to the second worker")
+			check.Equal(t, jobOf(t, c, mailRef).State, test.after, "state in the end")
+			check.Equal(t, runs.Load(), test.runs, "runs")
 
 			n := len(b.deadLetters(t))
 			check.That(t, test.dies == (n == 1) && n <= 1, "%d letters", n)
@@ -106,9 +101,8 @@ func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
 		run(t, js, b.config(t), worker.Policy{}, complete)
 		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
 
-		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 || b.storedMessages(t) != 1 {
-			t.Errorf("%s, delivery %d, %d messages left; want completed, 1, 1", s.Outcome, s.Deliveries, b.storedMessages(t))
-		}
+		check.Equal(t, wantOutcome(t, <-b.settled, worker.OutcomeCompleted).Deliveries, 1, "delivery")
+		check.Equal(t, b.storedMessages(t), 1, "messages left")
 	})
 }
 
@@ -119,10 +113,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		c := client(t, b.js)
 		p, js := natstest.Proxied(t, b.srv)
 
-		var (
-			started = make(chan struct{})
-			wake    = make(chan struct{})
-		)
+		started, wake := make(chan struct{}), make(chan struct{})
 
 		cfg, zombies := b.reporting(t)
 		run(t, js, cfg, worker.Policy{}, sendEach(started, nothing, wake))
@@ -191,18 +182,11 @@ func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		var log events
 
-		cfg := b.config(t)
-		cfg.Logger = log.logger()
-		run(t, b.js, cfg, worker.Policy{}, complete)
-
-		msg := nats.NewMsg("jobs.mail.u17")
-		msg.Header.Set(worker.HeaderKeep, "1h")
-		msg.Data = []byte(`{}`)
-
+		run(t, b.js, b.config(t, func(c *worker.Config) { c.Logger = log.logger() }), worker.Policy{}, complete)
+		msg := &nats.Msg{Subject: "jobs.mail.u17", Header: nats.Header{worker.HeaderKeep: {"1h"}}, Data: []byte(`{}`)}
 		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
-
-		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.storedMessages(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
-			t.Errorf("%s, %d left, reported %d times; want completed, 0, 1", s.Outcome, b.storedMessages(t), log.count(worker.EventRecordFailed))
-		}
+		wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
+		check.Equal(t, b.storedMessages(t), 0, "messages left")
+		check.Equal(t, log.count(worker.EventRecordFailed), 1, "reports")
 	})
 }

@@ -26,9 +26,7 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 	t.Helper()
 
 	bubble(t, func(t *testing.T, b *bundle) {
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Version = "v1.2.3"
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Version = "v1.2.3" })
 		b.publish(t, "jobs.1", `{"n":1}`)
 
 		begun := time.Now()
@@ -38,9 +36,7 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 			return answers[len(runs)-1]
 		})
 
-		for range answers {
-			<-b.settled
-		}
+		b.awaitSettled(len(answers))
 
 		check.ErrorIs(t, r.wait(), nil)
 
@@ -137,10 +133,8 @@ func TestDelayedJobStartsWhenDueAndNotBefore(t *testing.T) {
 			check.Require(t, !r.Duplicate, "%+v: %+v stands in the way", job, r)
 
 			got := <-starts
-
-			if late := got.at.Sub(due); late < 0 || late > lateness || got.id != r.ID {
-				t.Errorf("due %s: started %s late as %q; want 0 to %s, %q", due, late, got.id, lateness, r.ID)
-			}
+			within(t, "the start after it was due", got.at.Sub(due), 0, lateness)
+			check.Equal(t, got.id, r.ID, "started")
 
 			check.Equal(t, r.State, want, fmt.Sprintf("%+v", job))
 		}
@@ -162,9 +156,8 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 		unique := insert(t, c, worker.NewJob{Args: order{N: 3}, At: due, Subject: "jobs.mail.u17", Unique: &worker.Unique{}})
 		check.That(t, !unique.Duplicate, "a unique job beside delayed ones: %+v", unique)
 
-		if s := jobOf(t, c, mailRef); s.State != worker.StateScheduled || !s.Due.Equal(due) || s.ID != unique.ID {
-			t.Errorf("%+v; want scheduled for %s, job %s", s, due, unique.ID)
-		}
+		s := jobOf(t, c, mailRef)
+		check.That(t, s.State == worker.StateScheduled && s.Due.Equal(due) && s.ID == unique.ID, "%+v; want job %s, due %s", s, unique.ID, due)
 
 		b.restart(t)
 
@@ -175,9 +168,8 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 
 		natstest.Pass(time.Minute)
 
-		if len(seen) != 4 || len(jobs) != 0 || b.storedMessages(t) != 0 {
-			t.Errorf("%v ran, %d more, %d left; want 4, 0, 0", seen, len(jobs), b.storedMessages(t))
-		}
+		check.That(t, len(seen) == 4 && len(jobs) == 0 && b.storedMessages(t) == 0,
+			"%v ran, %d more, %d left; want 4, 0, 0", seen, len(jobs), b.storedMessages(t))
 	})
 }
 
@@ -215,7 +207,6 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 			natstest.Pass(2 * time.Minute)
 			check.Equal(t, receive(t, started, "the neighbour").ID, neighbour.ID, name+": the neighbour")
 		}
-		_, err := c.RunNow(t.Context(), worker.JobRef{Sequence: 999})
-		check.ErrorIs(t, err, worker.ErrNoJob)
+		check.ErrorIs(t, check.Err(c.RunNow(t.Context(), worker.JobRef{Sequence: 999})), worker.ErrNoJob)
 	})
 }

@@ -55,6 +55,18 @@ func keyedBubble(t *testing.T, test func(t *testing.T, b *bundle)) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { test(t, keyed(t, srv)) })
 }
 
+// runBubble is bubble in a subtest.
+func runBubble(t *testing.T, name string, test func(t *testing.T, b *bundle)) {
+	t.Helper()
+	natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) { test(t, setup(t, srv)) })
+}
+
+// runKeyedBubble is keyedBubble in a subtest.
+func runKeyedBubble(t *testing.T, name string, test func(t *testing.T, b *bundle)) {
+	t.Helper()
+	natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) { test(t, keyed(t, srv)) })
+}
+
 // setup gives a test a server with a job stream. In a bubble the server is given.
 func setup(t testing.TB, srv *natsrun.Server) *bundle {
 	t.Helper()
@@ -100,6 +112,13 @@ func offer[T any](to chan T, value T) {
 	select {
 	case to <- value:
 	default:
+	}
+}
+
+// awaitSettled waits until so many attempts have ended, however they did.
+func (b *bundle) awaitSettled(attempts int) {
+	for range attempts {
+		<-b.settled
 	}
 }
 
@@ -224,6 +243,13 @@ func (b *bundle) recreate(t testing.TB) {
 	check.OK(t, b.js.DeleteStream(t.Context(), stream))
 	natstest.Pass(time.Second)
 	check.OK(t, check.Err(b.js.CreateStream(t.Context(), old.CachedInfo().Config)))
+}
+
+// makeConsumer makes a consumer of the job stream, as another program does.
+func (b *bundle) makeConsumer(t testing.TB, name, filter string) {
+	t.Helper()
+	cfg := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: name, FilterSubject: filter}
+	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, cfg)))
 }
 
 // restart restarts the server and waits for this client: an earlier request may be lost.

@@ -40,9 +40,7 @@ func TestCancelLeavesTheJobsOfOtherReaders(t *testing.T) {
 				return ctx.Err()
 			}
 			b.consumer(t, "kitchen", hold)
-			receipts := []worker.Receipt{
-				insert(t, c, worker.NewJob{Subject: "jobs.a"}), insert(t, c, unique("b", 1, time.Hour)),
-			}
+			receipts := []worker.Receipt{insert(t, c, worker.NewJob{Subject: "jobs.a"}), insert(t, c, unique("b", 1, time.Hour))}
 			if retention == jetstream.LimitsPolicy { // the server keeps no delayed job where no consumer wants its schedule
 				firing := unique("d", 1, time.Hour)
 				firing.Delay = 2*time.Second + 200*time.Millisecond
@@ -60,9 +58,7 @@ func TestCancelLeavesTheJobsOfOtherReaders(t *testing.T) {
 				}
 			}
 			try("kitchen") // another may come at any time
-			check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, jetstream.ConsumerConfig{
-				AckPolicy: jetstream.AckExplicitPolicy, Durable: "audit",
-			})))
+			b.makeConsumer(t, "audit", "")
 			try("audit", "kitchen")
 			check.Equal(t, b.storedMessages(t), messages, "messages")
 			check.Equal(t, len(ended), 0, "handlers that have ended")
@@ -95,17 +91,13 @@ func TestEachConsumerHasItsOwnState(t *testing.T) {
 		insert(t, c, worker.NewJob{Args: order{N: 1}, Subject: "jobs.one"})
 		insert(t, c, worker.NewJob{Args: order{N: 2}, Subject: "jobs.two"})
 		insert(t, c, worker.NewJob{Args: order{N: 3}, Subject: "jobs.three"})
-		for range 4 {
-			<-b.settled
-		}
+		b.awaitSettled(4)
 		check.OK(t, check.Err(b.js.OrderedConsumer(t.Context(), stream, jetstream.OrderedConsumerConfig{})))
 		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, jetstream.ConsumerConfig{
 			AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverNewPolicy, Durable: "new",
 		})))
 		insert(t, c, worker.NewJob{Args: order{N: 4}, Subject: "jobs.four"})
-		for range 2 {
-			<-b.settled
-		}
+		b.awaitSettled(2)
 		natstest.Pass(5 * time.Second)
 
 		type at map[string]worker.State
@@ -184,9 +176,7 @@ func TestUniqueJobEndsForEachConsumer(t *testing.T) {
 			return nil
 		})
 		insert(t, client(t, b.js), unique("a", 1, time.Hour))
-		for range 3 {
-			<-b.settled
-		}
+		b.awaitSettled(3)
 		check.Equal(t, len(attempts), 2, "attempts")
 	})
 }

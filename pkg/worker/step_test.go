@@ -141,9 +141,8 @@ func TestStepResultsOfEverySizeComeBack(t *testing.T) {
 		return nil
 	}
 
-	if last := attempts(t, b, slices.Repeat([]worker.Handler[order]{all}, 4)...)[3]; last.Outcome != worker.OutcomeCompleted || runs != len(results)+1 {
-		t.Errorf("%s, %v; %d runs of %d steps", last.Outcome, last.Err, runs, len(results)+1)
-	}
+	wantOutcome(t, attempts(t, b, slices.Repeat([]worker.Handler[order]{all}, 4)...)[3], worker.OutcomeCompleted)
+	check.Equal(t, runs, len(results)+1, "runs of steps")
 }
 
 func TestStepsAtTheSameTime(t *testing.T) {
@@ -153,10 +152,9 @@ func TestStepsAtTheSameTime(t *testing.T) {
 
 	const n = 50
 
-	var (
-		mu   sync.Mutex
-		runs = map[int]int{}
-	)
+	var mu sync.Mutex
+
+	runs := map[int]int{}
 
 	fan := func(ctx context.Context, job *worker.Job[order]) error {
 		var group sync.WaitGroup
@@ -200,9 +198,7 @@ const stepTTL = 10 * time.Minute
 // than StepTTL, and once for longer.
 func TestStepsAreKeptForTheirTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		cfg := b.config(t, func(c *worker.Config) {
-			c.StepTTL = stepTTL
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.StepTTL = stepTTL })
 		delays := []time.Duration{stepTTL - time.Minute, stepTTL - time.Minute, stepTTL - time.Minute, stepTTL + time.Minute, 0}
 		runs := map[string]int{}
 		large := noise(1 << 16)
@@ -234,9 +230,7 @@ func TestStepsAreKeptForTheirTTL(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{}`)
 
-		for range delays {
-			<-b.settled
-		}
+		b.awaitSettled(len(delays))
 
 		check.That(t, fmt.Sprint(ranIn) == "[1 1 5 5]",
 			"steps ran in attempts %v, want twice in 1, and in 5, before which the job was deferred for longer than StepTTL", ranIn)
@@ -252,9 +246,7 @@ func noise(size int) []byte {
 
 func TestJournalOfACompletedJobGoes(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		cfg := b.config(t, func(c *worker.Config) {
-			c.StepTTL = stepTTL
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.StepTTL = stepTTL })
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			for _, size := range []int{10, 1 << 16} {
 				_, err := step.Run(ctx, job, fmt.Sprint(size), func(context.Context) ([]byte, error) { return noise(size), nil })
@@ -303,12 +295,10 @@ func TestHeaderThatNamesNoJournalIsNone(t *testing.T) {
 				return nil
 			})
 		})
-		msg := nats.NewMsg("jobs.1")
-		msg.Data = []byte(`{}`)
-		msg.Header.Set(worker.HeaderResume, "*")
+		msg := &nats.Msg{Subject: "jobs.1", Header: nats.Header{worker.HeaderResume: {"*"}}, Data: []byte(`{}`)}
 		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
-		s := <-b.settled
-		check.That(t, s.Outcome == worker.OutcomeCompleted && runs == 1, "%s, %d runs: %v", s.Outcome, runs, s.Err)
+		wantOutcome(t, <-b.settled, worker.OutcomeCompleted)
+		check.Equal(t, runs, 1, "runs")
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -19,28 +18,18 @@ import (
 func TestZombieRecordsNothing(t *testing.T) {
 	for _, before := range []int{0, 1, 2} { // steps that the zombie has recorded
 		for when, early := range map[string]bool{"while the other works": true, "when the other has completed": false} {
-			natstest.RunBubble(t, fmt.Sprintf("after %d steps, back %s", before, when), func(t *testing.T, srv *natsrun.Server) {
-				zombie(t, srv, before, early)
-			})
+			runBubble(t, fmt.Sprintf("after %d steps, back %s", before, when), func(t *testing.T, b *bundle) { zombie(t, b, before, early) })
 		}
 	}
 }
 
-func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
+func zombie(t *testing.T, b *bundle, before int, early bool) {
 	t.Helper()
 
-	b := setup(t, srv)
-	p, cut := natstest.Proxied(t, srv)
+	p, cut := natstest.Proxied(t, b.srv)
 	l := newStepRecorder()
-
-	var (
-		back   = make(chan struct{})
-		caught = make(chan error, 1)
-		cause  = make(chan error, 1)
-		finish = make(chan struct{})
-		frozen = make(chan struct{})
-		taken  = make(chan struct{})
-	)
+	back, finish, frozen, taken := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	caught, cause := make(chan error, 1), make(chan error, 1)
 
 	recorded := func(ctx context.Context, job *worker.Job[order]) {
 		for i := range before {
@@ -109,8 +98,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 
 		close(finish)
 
-		s := <-completed
-		check.That(t, s.Outcome == worker.OutcomeCompleted && s.Attempt == 2, "the successor: %s in attempt %d, %v", s.Outcome, s.Attempt, s.Err)
+		check.Equal(t, wantOutcome(t, <-completed, worker.OutcomeCompleted).Attempt, 2, "attempt of the successor")
 	}
 
 	natstest.Pass(time.Minute)

@@ -70,9 +70,8 @@ func TestTheFileHasNoSecretAndIsItsOwnersOnly(t *testing.T) {
 	check.That(t, err == nil && statErr == nil && info.Mode().Perm() == 0o600 && !bytes.Contains(data, []byte(secrets[0])) &&
 		strings.HasPrefix(secrets[0], Prefix) && len(secrets[0]) == len(Prefix)+43,
 		"%v %v %v %s", err, statErr, info.Mode(), data)
-	if left, err := filepath.Glob(s.path + "*"); err != nil || len(left) != 1 {
-		t.Errorf("left behind: %q, %v", left, err)
-	}
+	left, err := filepath.Glob(s.path + "*")
+	check.That(t, err == nil && len(left) == 1, "left behind: %q, %v", left, err)
 }
 
 func TestAKeyIsTakenFromHeadersOnly(t *testing.T) {
@@ -95,9 +94,7 @@ func TestAKeyIsTakenFromHeadersOnly(t *testing.T) {
 		"none":                   {request(), false},
 	} {
 		r, err := s.guard.Admit(c.r, All(Read))
-		if (err == nil) != c.ok || (From(r.Context()).Name == "gateway") != c.ok {
-			t.Errorf("%s: %v %+v", name, err, From(r.Context()))
-		}
+		check.That(t, (err == nil) == c.ok && (From(r.Context()).Name == "gateway") == c.ok, "%s: %v %+v", name, err, From(r.Context()))
 	}
 }
 
@@ -110,9 +107,7 @@ func TestARevokedOrExpiredKeyEndsAStream(t *testing.T) {
 		check.Require(t, errA == nil && errB == nil && Check(a.Context()) == nil && Check(b.Context()) == nil, "%v %v", errA, errB)
 		check.OK(t, Revoke(s.path, "a"))
 		<-time.After(reloadEvery + time.Second)
-		if Check(a.Context()) == nil || Check(b.Context()) != nil {
-			t.Errorf("revoked: %v, other: %v", Check(a.Context()), Check(b.Context()))
-		}
+		check.That(t, Check(a.Context()) != nil && Check(b.Context()) == nil, "revoked: %v, other: %v", Check(a.Context()), Check(b.Context()))
 		<-time.After(time.Hour)
 		check.That(t, Check(b.Context()) != nil, "an expired key goes on")
 		check.That(t, check.Err(s.guard.Admit(request("Authorization", "Bearer "+secrets[1]), All(Read))) != nil, "an expired key is admitted")
@@ -136,9 +131,8 @@ func TestAFileWithAMistakeKeepsTheFormerKeys(t *testing.T) {
 		}
 		check.OK(t, os.WriteFile(s.path, []byte(`{"keys":[]}`), 0o600))
 		<-time.After(2 * reloadEvery)
-		if _, err := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read)); err == nil || s.keys.Err() != nil {
-			t.Errorf("no key left: %v, reported: %v", err, s.keys.Err())
-		}
+		_, err := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read))
+		check.That(t, err != nil && s.keys.Err() == nil, "no key left: %v, reported: %v", err, s.keys.Err())
 		synctest.Wait()
 		check.That(t, !strings.Contains(s.log.String(), secrets[0]), "the log has a secret")
 	})
@@ -320,9 +314,8 @@ func TestATokenNamesItsCaller(t *testing.T) {
 			want := Caller{Expires: expires, Name: testIssuer + " 42", Scopes: c.want, User: c.user}
 			check.That(t, got.Same(want) && (err == nil) == slices.Contains(c.want, Read) && (err == nil || errors.Is(err, ErrForbidden)),
 				"%s: %+v, %v", name, got, err)
-			if err != nil && Challenge("shop", err) != `Bearer realm="shop", error="insufficient_scope", scope="read"` {
-				t.Errorf("%s: %s", name, Challenge("shop", err))
-			}
+			check.That(t, err == nil || Challenge("shop", err) == `Bearer realm="shop", error="insufficient_scope", scope="read"`,
+				"%s: %s", name, Challenge("shop", err))
 		}
 		check.ErrorIs(t, check.Err(guard.ask(rs(t, "rsa", nil), All(Read))), ErrForbidden, "a token of one user is for all")
 	})
@@ -427,12 +420,10 @@ func TestTokensThatAreRefused(t *testing.T) {
 				check.That(t, len(part) <= 5 || !strings.Contains(fmt.Sprint(err, challenge, log), part), "%s: %v holds a part of the token", name, err)
 			}
 		}
-		if _, err := guard.ask(good, Own(Read)); err != nil || p.fetches() != 1 {
-			t.Errorf("%v, %d fetches", err, p.fetches())
-		}
-		if _, err := guard.ask("", Own(Read)); Challenge("shop", err) != `Bearer realm="shop"` {
-			t.Errorf("no token: %v", err)
-		}
+		_, err := guard.ask(good, Own(Read))
+		check.That(t, err == nil && p.fetches() == 1, "%v, %d fetches", err, p.fetches())
+		_, err = guard.ask("", Own(Read))
+		check.That(t, Challenge("shop", err) == `Bearer realm="shop"`, "no token: %v", err)
 		<-time.After(time.Hour)
 		check.That(t, check.Err(guard.ask(good, Own(Read))) != nil, "an expired token is admitted")
 	})
@@ -449,9 +440,7 @@ func TestKeysOfTheIssuerAreRotated(t *testing.T) {
 		next := rs(t, "other", nil)
 		var asking sync.WaitGroup
 		for range 20 {
-			asking.Go(func() {
-				check.ErrorIs(t, check.Err(guard.ask(next, Own(Read))), nil)
-			})
+			asking.Go(func() { check.ErrorIs(t, check.Err(guard.ask(next, Own(Read))), nil) })
 		}
 		asking.Wait()
 		check.That(t, p.fetches() == 2, "%d fetches", p.fetches())
@@ -536,9 +525,8 @@ func TestAnIssuerThatFails(t *testing.T) {
 				p.publish("rsa", "other")
 				p.change(nil)
 				<-time.After(minFetch + fetchTimeout)
-				if _, err := guard.ask(unknown, Own(Read)); err != nil || guard.oidc.Err() != nil {
-					t.Errorf("%v, %v", err, guard.oidc.Err())
-				}
+				_, err := guard.ask(unknown, Own(Read))
+				check.That(t, err == nil && guard.oidc.Err() == nil, "%v, %v", err, guard.oidc.Err())
 			})
 		})
 	}

@@ -231,9 +231,7 @@ func TestSignersAreRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, app := openSigners(t)
 		go s.keys.Run(t.Context()) //nolint:errcheck // it ends without one
-		admit := func(name string) error {
-			return check.Err(s.guard.ask(app.token(name, nil), Own(Read)))
-		}
+		admit := func(name string) error { return check.Err(s.guard.ask(app.token(name, nil), Own(Read))) }
 		old := check.Must(s.guard.Admit(request("Authorization", "Bearer "+app.token("old", nil)), Own(Read)))(t)
 		kept := check.Must(s.guard.Admit(request("Authorization", "Bearer "+app.token("ed", nil)), Own(Read)))(t)
 		replaced := check.Must(s.guard.Admit(request("Authorization", "Bearer "+app.token("hs", nil)), Own(Read)))(t)

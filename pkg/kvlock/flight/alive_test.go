@@ -95,9 +95,7 @@ func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			fn := func(context.Context) ([]byte, error) { natstest.Pass(10 * time.Second); return []byte("zombie's"), nil }
-			if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "ours" || r.Outcome != flight.Coalesced {
-				t.Errorf("got %+v, %v; want the value of the new owner", r, err)
-			}
+			wantDo(t, f, fn, flight.DoOptions{}, "ours", flight.Coalesced)
 		})
 		natstest.Pass(time.Second)
 		takesOver(t, g, 0, 50*time.Millisecond, p.Cut)
@@ -212,16 +210,14 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 		defer cancel()
 		var all sync.WaitGroup
 		for _, key := range []string{"k", "k", "l"} {
-			all.Go(func() {
-				check.ErrorIs(t, check.Err(g.Do(ctx, key, nil, flight.DoOptions{})), context.DeadlineExceeded)
-			})
+			all.Go(func() { check.ErrorIs(t, check.Err(g.Do(ctx, key, nil, flight.DoOptions{})), context.DeadlineExceeded) })
 		}
 		all.Wait()
-		if n := probes.Swap(0); n < 130 || n > 160 {
-			t.Errorf("%d probes in 10 s, want one every 25 ms at first and every 125 ms after five seconds, for all that wait", n)
-		}
+		// For all that wait, one every 25 ms at first and one every 125 ms after five seconds.
+		n := probes.Swap(0)
+		check.That(t, n >= 130 && n <= 160, "%d probes in 10 s", n)
 		natstest.Pass(time.Minute)
-		n := probes.Load()
+		n = probes.Load()
 		check.That(t, n <= 2, "%d probes after all have gone", n)
 	})
 }

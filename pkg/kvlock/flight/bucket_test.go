@@ -75,10 +75,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	ctx := testbed.Within(t)
 	c := testbed.Begin(t, f, "k", flight.BeginOptions{})
 	waited := make(chan error, 1)
-	go func() {
-		_, err := f.Wait(ctx, "k")
-		waited <- err
-	}()
+	go func() { waited <- check.Err(f.Wait(ctx, "k")) }()
 	c = check.Must(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}))(t)
 	check.OK(t, c.Renew(ctx, 0))
 	testbed.Complete(t, c, "v")

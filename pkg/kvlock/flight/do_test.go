@@ -48,9 +48,8 @@ func TestDoComputesOnce(t *testing.T) {
 	}
 	all.Wait()
 	check.That(t, runs.Load() == 1, "ran %d times, want once; outcomes %v", runs.Load(), outcomes)
-	r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})
-	check.That(t, err == nil && r.Outcome == flight.Cached && string(r.Value) == "v" && runs.Load() == 1,
-		"afterwards: got %+v, %v, and %d runs; want the cached value", r, err, runs.Load())
+	wantDo(t, b.Flight(t, flight.Config{}), value(&runs, "w"), flight.DoOptions{}, "v", flight.Cached)
+	check.Equal(t, runs.Load(), 1, "runs afterwards")
 }
 
 // However a function ends without a value, callers here and elsewhere learn how, and the next caller computes.
@@ -110,8 +109,7 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 			all.Wait()
 			testbed.Took(t, "waiters learnt of it by a push", start, 0, 10*time.Millisecond)
 			var runs atomic.Int64
-			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-			check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
+			wantDo(t, g, value(&runs, "v"), flight.DoOptions{}, "v", flight.Computed)
 		})
 	}
 }
@@ -217,15 +215,12 @@ func TestDoWhenCallersGo(t *testing.T) {
 		for range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			leave = append(leave, cancel)
-			here.Go(func() {
-				check.ErrorIs(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
-			})
+			here.Go(func() { check.ErrorIs(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled) })
 		}
 		natstest.Pass(time.Second)
 		var runs atomic.Int64
 		elsewhere.Go(func() {
-			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-			check.That(t, err == nil && r.Outcome == flight.Computed, "elsewhere: got %+v, %v; want a take-over", r, err)
+			wantDo(t, g, value(&runs, "v"), flight.DoOptions{}, "v", flight.Computed)
 		})
 		for _, cancel := range leave {
 			natstest.Pass(time.Second)
@@ -257,10 +252,7 @@ func TestDoOfAnotherInput(t *testing.T) {
 		return []byte("one"), nil
 	}
 	first := make(chan error, 1)
-	go func() {
-		_, err := f.Do(ctx, "k", fn, flight.DoOptions{Fingerprint: "one"})
-		first <- err
-	}()
+	go func() { first <- check.Err(f.Do(ctx, "k", fn, flight.DoOptions{Fingerprint: "one"})) }()
 	testbed.Await(t, started, "the function starts")
 	other := flight.DoOptions{Fingerprint: "two"}
 	check.ErrorIs(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
@@ -312,9 +304,7 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 		all.Go(func() {
 			check.ErrorIs(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
 		})
-		all.Go(func() {
-			check.ErrorIs(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
-		})
+		all.Go(func() { check.ErrorIs(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed) })
 		natstest.Pass(time.Second)
 		f.Close()
 		f.Close()
@@ -340,8 +330,7 @@ func TestNestedDo(t *testing.T) {
 	r, err := f.Do(ctx, "menu", func(ctx context.Context) ([]byte, error) {
 		dish, err := f.Do(ctx, "dish", func(ctx context.Context) ([]byte, error) {
 			check.That(t, ctx.Value(name{}) == "carried", "values of the caller's context are gone")
-			_, err := f.Do(ctx, "menu", nil, flight.DoOptions{})
-			check.ErrorIs(t, err, flight.ErrRecursive)
+			check.ErrorIs(t, check.Err(f.Do(ctx, "menu", nil, flight.DoOptions{})), flight.ErrRecursive)
 			return []byte("soup"), nil
 		}, flight.DoOptions{})
 		return append([]byte("menu of "), dish.Value...), err

@@ -20,9 +20,7 @@ func TestStatesAndOutcomesHaveNames(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[State]string{Absent: "absent", Pending: "pending", Done: "done", Failed: "failed", 9: "State(9)"} {
 		check.That(t, state.String() == want, "got %q, want %q", state, want)
-		if state <= Failed && parseState(want) != state {
-			t.Errorf("%q is read as %s", want, parseState(want))
-		}
+		check.That(t, state > Failed || parseState(want) == state, "%q is read as %s", want, parseState(want))
 	}
 	for outcome, want := range map[Outcome]string{Cached: "cached", Computed: "computed", Coalesced: "coalesced", 9: "Outcome(9)"} {
 		check.That(t, outcome.String() == want, "got %q, want %q", outcome, want)
@@ -58,7 +56,7 @@ func FuzzReference(f *testing.F) {
 
 func TestRecordThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name, data, want string
 		newer            bool
 	}{
@@ -76,14 +74,10 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 		{name: "endless TTL", data: `{"v":1,"state":"done","claim":"c","owner":"o","ttl":9223372036854775807}` + "\n", want: "out of range"},
 		{name: "newer", data: `{"v":2,"state":"cooking"}` + "\n", want: "version 2", newer: true},
 		{name: "newer with other types", data: `{"state":{"is":"done"},"v":2}` + "\n", want: "version 2", newer: true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			_, _, err := decodeRecord([]byte(tt.data))
-			check.That(t, err != nil && strings.Contains(err.Error(), tt.want) && errors.Is(err, kvlock.ErrVersion) == tt.newer,
-				"got %v, want an error with %q, kvlock.ErrVersion %v", err, tt.want, tt.newer)
-		})
+	} {
+		_, _, err := decodeRecord([]byte(tt.data))
+		check.That(t, err != nil && strings.Contains(err.Error(), tt.want) && errors.Is(err, kvlock.ErrVersion) == tt.newer,
+			"%s: got %v, want an error with %q, kvlock.ErrVersion %v", tt.name, err, tt.want, tt.newer)
 	}
 }
 

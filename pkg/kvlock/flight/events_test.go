@@ -3,7 +3,7 @@ package flight_test
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,16 +41,12 @@ func (o *observed) take() []flight.Event {
 func (o *observed) wantEvents(t *testing.T, what string, want ...flight.EventKind) []flight.Event {
 	t.Helper()
 	events := o.take()
-	var got []string
+	var got []flight.EventKind
 	for _, e := range events {
-		got = append(got, string(e.Kind))
+		got = append(got, e.Kind)
 		check.That(t, e.Key == "k" && e.Elapsed >= 0, "%s: got %+v, want it of key k", what, e)
 	}
-	var wanted []string
-	for _, k := range want {
-		wanted = append(wanted, string(k))
-	}
-	check.Require(t, strings.Join(got, ", ") == strings.Join(wanted, ", "), "%s: got %s, want %s", what, got, wanted)
+	check.Require(t, slices.Equal(got, want), "%s: got %s, want %s", what, got, want)
 	return events
 }
 

@@ -43,10 +43,7 @@ func TestFetchingBlocksNobody(t *testing.T) {
 		completeBytes(t, large, value)
 		hasty, cancel := context.WithCancelCause(t.Context())
 		gaveUp := make(chan error, 1)
-		go func() {
-			_, err := watchers[0].Next(hasty)
-			gaveUp <- err
-		}()
+		go func() { gaveUp <- check.Err(watchers[0].Next(hasty)) }()
 		testbed.Await(t, asked, "nobody asks for the object")
 		start := time.Now()
 		testbed.Complete(t, small, "v")
@@ -62,14 +59,20 @@ func TestFetchingBlocksNobody(t *testing.T) {
 	})
 }
 
+// storeLarge has another process complete key "k" with a value of so many bytes, which goes into the Object Store.
+func storeLarge(t *testing.T, b *testbed.Bed, size int) (value []byte) {
+	t.Helper()
+	withLargeValueBucket(t, b)
+	value = noise(size)
+	completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+	return value
+}
+
 // A replica that lags behind knows the record and not the object yet. The leader does.
 func TestReplicaWithoutTheObject(t *testing.T) {
 	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-		withLargeValueBucket(t, b)
-		p, log := natstest.NewProxy(t, b.Srv), &testbed.Logged{}
-		f := b.Flight(t, flight.Config{Logger: log.Logger()}, p.Through())
-		value := noise(2<<20 + 5)
-		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+		value, log := storeLarge(t, b, 2<<20+5), &testbed.Logged{}
+		f, p := b.ProxiedFlight(t, flight.Config{Logger: log.Logger()})
 		asked := map[string]bool{}
 		p.Change(func(m natstest.Frame) []byte {
 			switch {
@@ -89,10 +92,8 @@ func TestReplicaWithoutTheObject(t *testing.T) {
 // An answer that ends in its midst, because the rest of it was lost, is gone on with behind it. The leader is not asked.
 func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
 	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-		withLargeValueBucket(t, b)
+		value := storeLarge(t, b, 4<<20)
 		f, p := b.ProxiedFlight(t, flight.Config{})
-		value := noise(4 << 20)
-		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		asked, chunks := map[string]int{}, map[string]int{}
 		var first string
 		p.Filter(func(m natstest.Frame) natstest.Verdict {
@@ -117,10 +118,8 @@ func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
 // A leader that is slow has OpTimeout for each message of an object, not for all of them.
 func TestLeaderOfTheObjectIsSlow(t *testing.T) {
 	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-		withLargeValueBucket(t, b)
+		value := storeLarge(t, b, 8<<20)
 		f, p := b.ProxiedFlight(t, flight.Config{})
-		value := noise(8 << 20)
-		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		p.Filter(natstest.Losing(func(m natstest.Frame) bool { return m.FromClient && m.Subject == "$JS.API.DIRECT.GET.OBJ_"+attic }))
 		p.Slow(300 * time.Millisecond)
 		start := time.Now()
@@ -135,10 +134,8 @@ func TestLeaderOfTheObjectIsSlow(t *testing.T) {
 // An Object Store that does not answer is no reason to remove a record.
 func TestObjectStoreDoesNotAnswer(t *testing.T) {
 	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-		withLargeValueBucket(t, b)
+		value := storeLarge(t, b, 2<<20)
 		f, p := b.ProxiedFlight(t, flight.Config{})
-		value := noise(2 << 20)
-		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		before := b.Present(t, "k").Sequence
 		p.Filter(natstest.Losing(func(m natstest.Frame) bool { return m.FromClient && strings.HasSuffix(m.Subject, ".GET.OBJ_"+attic) }))
 		start := time.Now()
@@ -154,9 +151,8 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 // An object costs one request for each 4 MB, and the leader none.
 func TestRoundTripsOfAnObject(t *testing.T) {
 	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-		withLargeValueBucket(t, b)
+		storeLarge(t, b, 10<<20)
 		f, p := b.ProxiedFlight(t, flight.Config{})
-		completeBytes(t, testbed.Begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), noise(10<<20))
 		asked := map[string]int{}
 		p.Filter(func(m natstest.Frame) natstest.Verdict {
 			if m.FromClient && m.Subject != "" {

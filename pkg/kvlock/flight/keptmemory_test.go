@@ -39,7 +39,7 @@ func want(t *testing.T, m *memory, key string, revision uint64) {
 // Each answer is as of a sequence. It is kept only when all that happened since is known not to be of its key.
 func TestStaleAnswersAreRefused(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		run  func(m *memory)
 		want uint64
@@ -73,8 +73,7 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 		}, 0},
 		{"longer ago than is remembered", func(m *memory) { push(m, manyKeys(5000)...); put(m, "k", 1, 1) }, 0},
 		{"changed longer ago than is remembered", func(m *memory) { push(m, manyKeys(5000)...); put(m, "k", 1, 4999) }, 1},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			m := openMemory(MemoryConfig{MaxBytes: 1 << 20})

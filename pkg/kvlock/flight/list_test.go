@@ -39,9 +39,8 @@ func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
 		hours := 1 + i%100
 		data := fmt.Sprintf(`{"v":1,"state":"done","claim":"4BZ1nDZkLiy7uDiTUv8rWK","owner":"4BZ1nDZkLiy7uDiTUv8rZj",`+
 			`"instance":"host-1-abcdef","attempt":1,"ttl":%d}`+"\n%s", 3600*hours, value)
-		m := nats.NewMsg(fmt.Sprintf("$KV.%s.%s.%d", testbed.Bucket, prefix, i))
-		m.Data = []byte(data)
-		m.Header.Set("Nats-TTL", fmt.Sprintf("%dh", hours))
+		subject, header := fmt.Sprintf("$KV.%s.%s.%d", testbed.Bucket, prefix, i), nats.Header{"Nats-TTL": {fmt.Sprintf("%dh", hours)}}
+		m := &nats.Msg{Subject: subject, Header: header, Data: []byte(data)}
 		check.OK(t, check.Err(js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute))))
 	}
 	select {
@@ -154,24 +153,22 @@ func TestListSurvivesLostMessages(t *testing.T) {
 		"some":                        func(n int, _ time.Duration) bool { return n == 100 || 1000 < n && n < 1200 },
 		"all of two seconds and more": func(n int, since time.Duration) bool { return n > 100 && since < 2500*time.Millisecond },
 	} {
-		t.Run(name, func(t *testing.T) {
-			testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-				const n = 3000
-				flood(t, b.JS, "a", n, 10)
-				f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 2 * time.Second})
-				messages, start := 0, time.Now()
-				p.Filter(func(f natstest.Frame) natstest.Verdict {
-					if !f.FromClient && strings.Contains(string(f.Raw), "Nats-Num-Pending") {
-						messages++
-						if lost(messages, time.Since(start)) {
-							return natstest.Lose
-						}
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
+			const n = 3000
+			flood(t, b.JS, "a", n, 10)
+			f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 2 * time.Second})
+			messages, start := 0, time.Now()
+			p.Filter(func(f natstest.Frame) natstest.Verdict {
+				if !f.FromClient && strings.Contains(string(f.Raw), "Nats-Num-Pending") {
+					messages++
+					if lost(messages, time.Since(start)) {
+						return natstest.Lose
 					}
-					return natstest.Relay
-				})
-				all := list(t, f, "")
-				check.That(t, len(all) == n && messages > n, "%d of %d keys, %d messages", len(all), n, messages)
+				}
+				return natstest.Relay
 			})
+			all := list(t, f, "")
+			check.That(t, len(all) == n && messages > n, "%d of %d keys, %d messages", len(all), n, messages)
 		})
 	}
 }

@@ -125,9 +125,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		natstest.Pass(time.Millisecond)
 		overtaken := overtake(p)
 		var read sync.WaitGroup
-		read.Go(func() {
-			check.Equal(t, string(testbed.Get(t, f, "k").Value), "old", "result")
-		})
+		read.Go(func() { check.Equal(t, string(testbed.Get(t, f, "k").Value), "old", "result") })
 		<-overtaken
 		check.OK(t, g.Invalidate(t.Context(), "k"))
 		natstest.Pass(time.Millisecond) // its push is taken

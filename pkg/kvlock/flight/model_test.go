@@ -187,12 +187,8 @@ func TestRandomSequences(t *testing.T) {
 					ttl := m.ttl(t)
 					return model{state: flight.Failed, expiry: time.Now().Add(ttl)}, c.Fail(m.ctx, "r", ttl)
 				}),
-				"fail now": m.write("Fail", func(_ *rapid.T, c *flight.Claim) (model, error) {
-					return model{}, c.Fail(m.ctx, "r", 0)
-				}),
-				"release": m.write("Release", func(_ *rapid.T, c *flight.Claim) (model, error) {
-					return model{}, c.Release(m.ctx)
-				}),
+				"fail now":   m.write("Fail", func(_ *rapid.T, c *flight.Claim) (model, error) { return model{}, c.Fail(m.ctx, "r", 0) }),
+				"release":    m.write("Release", func(_ *rapid.T, c *flight.Claim) (model, error) { return model{}, c.Release(m.ctx) }),
 				"invalidate": m.invalidate,
 			})
 			writes += m.writes
@@ -274,12 +270,9 @@ func TestRandomCalls(t *testing.T) {
 				T: rt, b: b, key: fmt.Sprint("k", run), ctx: t.Context(), outcomes: totals, born: map[int64]time.Time{},
 				running: map[int64]context.Context{}, claimTTL: 5 * time.Second,
 			}
-			m.opts = flight.DoOptions{
-				TTL: time.Duration(rapid.IntRange(5, 20).Draw(rt, "ttl")) * time.Second, // most are seen to end
-			}
-			cfg := flight.Config{ClaimTTL: m.claimTTL}
+			m.opts.TTL = time.Duration(rapid.IntRange(5, 20).Draw(rt, "ttl")) * time.Second // most are seen to end
 			for range 3 {
-				m.flights = append(m.flights, b.Flight(t, cfg))
+				m.flights = append(m.flights, b.Flight(t, flight.Config{ClaimTTL: m.claimTTL}))
 			}
 			rt.Repeat(map[string]func(*rapid.T){
 				"do":         m.do,

@@ -127,10 +127,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 			return m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 20*time.Second
 		}))
 		completed := make(chan error, 1)
-		go func() {
-			_, err := c.Complete(t.Context(), value, 0)
-			completed <- err
-		}()
+		go func() { completed <- check.Err(c.Complete(t.Context(), value, 0)) }()
 		other := b.Flight(t, flight.Config{})
 		for range 19 {
 			natstest.Pass(time.Second)
@@ -153,8 +150,7 @@ func TestZombieWithAnObject(t *testing.T) {
 		p.Filter(natstest.Losing(func(m natstest.Frame) bool {
 			return m.FromClient && (strings.HasPrefix(m.Subject, "$O.") || testbed.IsWrite(m, "k"))
 		}))
-		_, err := zombie.Complete(t.Context(), noise(2<<20), 0) // is cut off until its claim is over
-		check.ErrorIs(t, err, kvlock.ErrLost)
+		check.ErrorIs(t, check.Err(zombie.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrLost) // is cut off until its claim is over
 		natstest.Pass(3 * time.Second)
 		c := check.Must(g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{}))(t)
 		completeBytes(t, c, theirs)

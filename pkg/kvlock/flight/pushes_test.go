@@ -156,39 +156,37 @@ func TestWithoutALeaderKeysAreRead(t *testing.T) {
 		"nobody": "", "another": `{"leader":"a","replicas":[{"name":"a","active":1},{"name":"b","active":1}]}`,
 		"one that was cut off": `{"leader":"a","replicas":[{"name":"b","active":60000000000},{"name":"c","active":60000000000}]}`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) {
-				c := watchManyKeys(t, b, flight.Config{})
-				var lost atomic.Bool
-				asked := reads(c.proxy, func(f natstest.Frame) natstest.Verdict {
-					if isCheck(f) && answer == "" || testbed.IsPush(f) && lost.Load() {
-						return natstest.Lose
-					}
-					return natstest.Relay
-				})
-				var stale []byte // knows of nothing new
-				c.proxy.Change(func(f natstest.Frame) []byte {
-					payload := f.Payload()
-					if f.FromClient || answer == "" || !bytes.Contains(payload, []byte("stream_info_response")) {
-						return nil
-					}
-					if stale == nil {
-						stale = append(bytes.Clone(payload[:len(payload)-1]), `,"cluster":`+answer+`}`...)
-					}
-					return f.With(stale, 0)
-				})
-				natstest.Pass(4 * time.Second)
-				before := asked()
-				natstest.Pass(10 * time.Second)
-				n := asked() - before
-				check.That(t, n >= 5, "%d reads within 10s", n)
-				lost.Store(true)
-				for i, claim := range c.claims {
-					natstest.Pass(rand.N(5 * time.Second))
-					testbed.Complete(t, claim, "v")
-					c.wantNext(c.watchers[i], flight.Done, recheck)
+		testbed.RunInBubble(t, name, func(t *testing.T, b *testbed.Bed) {
+			c := watchManyKeys(t, b, flight.Config{})
+			var lost atomic.Bool
+			asked := reads(c.proxy, func(f natstest.Frame) natstest.Verdict {
+				if isCheck(f) && answer == "" || testbed.IsPush(f) && lost.Load() {
+					return natstest.Lose
 				}
+				return natstest.Relay
 			})
+			var stale []byte // knows of nothing new
+			c.proxy.Change(func(f natstest.Frame) []byte {
+				payload := f.Payload()
+				if f.FromClient || answer == "" || !bytes.Contains(payload, []byte("stream_info_response")) {
+					return nil
+				}
+				if stale == nil {
+					stale = append(bytes.Clone(payload[:len(payload)-1]), `,"cluster":`+answer+`}`...)
+				}
+				return f.With(stale, 0)
+			})
+			natstest.Pass(4 * time.Second)
+			before := asked()
+			natstest.Pass(10 * time.Second)
+			n := asked() - before
+			check.That(t, n >= 5, "%d reads within 10s", n)
+			lost.Store(true)
+			for i, claim := range c.claims {
+				natstest.Pass(rand.N(5 * time.Second))
+				testbed.Complete(t, claim, "v")
+				c.wantNext(c.watchers[i], flight.Done, recheck)
+			}
 		})
 	}
 }

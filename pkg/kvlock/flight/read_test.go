@@ -229,10 +229,8 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 	for name, remove := range map[string]func(key string) error{
 		"deleted": func(key string) error { return kv.Delete(t.Context(), key) },
 		"purged": func(key string) error {
-			m := nats.NewMsg("$KV." + testbed.Bucket + "." + key)
-			m.Header.Set("KV-Operation", "PURGE")
-			_, err := b.JS.PublishMsg(t.Context(), m, jetstream.WithMsgTTL(time.Minute))
-			return err
+			m := &nats.Msg{Subject: "$KV." + testbed.Bucket + "." + key, Header: nats.Header{"KV-Operation": {"PURGE"}}}
+			return check.Err(b.JS.PublishMsg(t.Context(), m, jetstream.WithMsgTTL(time.Minute)))
 		},
 	} {
 		testbed.Complete(t, testbed.Begin(t, f, name, flight.BeginOptions{}), "v")

@@ -234,11 +234,7 @@ func TestManyWaitForACorruptValue(t *testing.T) {
 	for range 20 {
 		waiting.Add(1)
 		all.Go(func() {
-			w, err := f.Watch("k")
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			w := check.Must(f.Watch("k"))(t)
 			defer w.Close()
 			s, err := w.Next(testbed.Within(t))
 			check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)

@@ -163,14 +163,13 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 		c := testbed.Begin(t, g, "k", flight.BeginOptions{})
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
-		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
-			t.Fatal(s, err)
-		}
+		s, err := w.Next(t.Context())
+		check.Require(t, err == nil && s.State == flight.Pending, "%v, %v", s, err)
 		stop := testbed.Lag(p)
 		natstest.Pass(10 * time.Second)
 		stop()
 		testbed.Complete(t, c, "v")
-		s, err := w.Next(t.Context())
+		s, err = w.Next(t.Context())
 		check.That(t, err == nil && s.State == flight.Done, "got %+v, %v; want the result", s, err)
 	})
 }
@@ -184,14 +183,12 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		check.OK(t, check.Err(w.Next(t.Context())))
+		subject := "rp." + testbed.Bucket + ".$KV." + testbed.Bucket + ".k"
 		for _, data := range []string{"", "garbage", `{"v":9}` + "\n"} {
-			m := nats.NewMsg("rp." + testbed.Bucket + ".$KV." + testbed.Bucket + ".k")
-			m.Data = []byte(data)
-			m.Header.Set("Nats-Sequence", "1")
-			m.Header.Set("Nats-Time-Stamp", time.Now().Format(time.RFC3339Nano))
-			check.OK(t, nc.PublishMsg(m))
+			header := nats.Header{"Nats-Sequence": {"1"}, "Nats-Time-Stamp": {time.Now().Format(time.RFC3339Nano)}}
+			check.OK(t, nc.PublishMsg(&nats.Msg{Subject: subject, Header: header, Data: []byte(data)}))
 		}
-		check.OK(t, nc.PublishMsg(nats.NewMsg("rp."+testbed.Bucket+".$KV."+testbed.Bucket+".k")))
+		check.OK(t, nc.Publish(subject, nil))
 		natstest.Pass(time.Second)
 		testbed.Complete(t, c, "v")
 		for s := (flight.Entry{}); s.State != flight.Done; {

@@ -90,9 +90,8 @@ func TestListSelects(t *testing.T) {
 
 	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 3})
 
-	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{}); err != nil || r.Done != 3 || b.messages(t, "DEAD") != 0 {
-		t.Errorf("%+v, %v, %d left", r, err, b.messages(t, "DEAD"))
-	}
+	r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+	check.That(t, err == nil && r.Done == 3 && b.messages(t, "DEAD") == 0, "%+v, %v, %d left", r, err, b.messages(t, "DEAD"))
 }
 
 func TestGroupsAreBounded(t *testing.T) {
@@ -174,9 +173,8 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 		check.That(t, err != nil && contains(err, "Filter."+name), "%s is not named: %v", name, err)
 	}
 
-	if _, err := b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -2}); err == nil {
-		t.Error("a negative rate was taken")
-	}
+	_, err = b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -2})
+	check.That(t, err != nil, "a negative rate was taken")
 
 	check.ErrorIs(t, check.Err(b.store.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{})), context.Canceled)
 }

@@ -57,11 +57,7 @@ func TestListMissesNothingThatIsLostOnItsWay(t *testing.T) {
 	}
 
 	for name, lost := range map[string][]uint64{
-		"the first":    {1},
-		"one":          {5},
-		"some":         {17, 18, 19, 20, 21, 22},
-		"several":      {3, 20, 37},
-		"the last":     {letters},
+		"the first": {1}, "one": {5}, "some": {17, 18, 19, 20, 21, 22}, "several": {3, 20, 37}, "the last": {letters},
 		"the last few": {38, 39, letters},
 	} {
 		t.Run(name, func(t *testing.T) {

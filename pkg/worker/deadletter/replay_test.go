@@ -376,9 +376,8 @@ func TestReplayWithEditedPayload(t *testing.T) {
 
 	check.ErrorContains(t, outcomes[3].Err, "letter 4: ReplayOptions.Edit panicked: no JSON")
 	check.ErrorContains(t, outcomes[4].Err, "runtime.Goexit")
-	if !errors.Is(outcomes[2].Err, broken) || b.messages(t, "DEAD") != 4 {
-		t.Errorf("%v; %d letters left, want 4", outcomes[2].Err, b.messages(t, "DEAD"))
-	}
+	check.That(t, errors.Is(outcomes[2].Err, broken) && b.messages(t, "DEAD") == 4,
+		"%v; %d letters left, want 4", outcomes[2].Err, b.messages(t, "DEAD"))
 }
 
 func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
@@ -393,12 +392,8 @@ func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
 	}
 
 	for subject, id := range map[string]string{"jobs.mail.2": "new", "jobs-later.mail.3": "new", "jobs-done.mail.4": "id-4", "jobs-done.mail.5": "new"} {
-		msg := nats.NewMsg(subject)
-		msg.Header.Set("Job-Id", id)
-		msg.Header.Set("Job-Sequence", "4")
-		msg.Header.Set("Job-State", "dead")
-
-		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
+		header := nats.Header{"Job-Id": {id}, "Job-Sequence": {"4"}, "Job-State": {"dead"}}
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Header: header})))
 	}
 
 	for _, dry := range []bool{true, false} {
@@ -424,9 +419,8 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 	client := check.Must(worker.NewClient(b.js, worker.ClientConfig{Stream: "JOBS"}))(t)
 
 	insert := func() worker.Receipt {
-		r, err := client.Insert(t.Context(), worker.NewJob{Args: 1, Subject: "jobs.mail.u1", Unique: &worker.Unique{HoldDead: true, Keep: time.Hour}})
-		check.OK(t, err)
-		return r
+		unique := &worker.Unique{HoldDead: true, Keep: time.Hour}
+		return check.Must(client.Insert(t.Context(), worker.NewJob{Args: 1, Subject: "jobs.mail.u1", Unique: unique}))(t)
 	}
 
 	first := insert()
@@ -437,9 +431,8 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 
 	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
-	if again := insert(); !again.Duplicate || again.State != worker.StateQueued || again.ID != first.ID {
-		t.Errorf("while it waits again: %+v, want job %s", again, first.ID)
-	}
+	again = insert()
+	check.That(t, again.Duplicate && again.State == worker.StateQueued && again.ID == first.ID, "while it waits again: %+v", again)
 
 	check.Equal(t, b.work(t, 1, nil)[0].ID, first.ID, "worked")
 

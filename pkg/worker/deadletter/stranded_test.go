@@ -99,10 +99,8 @@ func TestStrandedMessageIsShownAndReplayed(t *testing.T) {
 	check.Require(t, len(all) == 1 && all[0].Kind == deadletter.KindStranded && all[0].Problem == nil, "entries: %+v", all)
 
 	l := all[0].DeadLetter
-	if string(l.Payload) != "payload 1" || l.ID != "JOBS1" || l.Subject != "jobs.other.1" || l.Sequence != seq || l.Deliveries != 1 ||
-		l.Reason != deadletter.ReasonMaxDeliveries || l.Consumer != "foreign" {
-		t.Errorf("letter: %+v", l)
-	}
+	check.That(t, string(l.Payload) == "payload 1" && l.ID == "JOBS1" && l.Subject == "jobs.other.1" && l.Sequence == seq &&
+		l.Deliveries == 1 && l.Reason == deadletter.ReasonMaxDeliveries && l.Consumer == "foreign", "letter: %+v", l)
 
 	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Done: 1})
 
@@ -245,9 +243,8 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 
 			check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.large", payload, jetstream.WithMsgID("large"))))
 
-			if s := b.work(t, 1, errors.New("boom")); s[0].Outcome != worker.OutcomeDead || b.messages(t, "JOBS") != 0 {
-				t.Fatalf("%s, %d jobs left", s[0].Outcome, b.messages(t, "JOBS"))
-			}
+			check.Equal(t, b.work(t, 1, errors.New("boom"))[0].Outcome, worker.OutcomeDead, "outcome")
+			check.Equal(t, b.messages(t, "JOBS"), 0, "jobs left")
 
 			all := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
 			check.Require(t, len(all) == 1 && bytes.Equal(all[0].DeadLetter.Payload, payload) && all[0].DeadLetter.ID == "large" && len(all[0].DeadLetter.Parts) >= 2,

@@ -98,12 +98,8 @@ func TestDeadlineIsBeforeTheServersAndCountsFromSending(t *testing.T) {
 	t.Parallel()
 	sent := time.Now()
 	for ttl, want := range map[time.Duration]time.Duration{
-		time.Second:      750 * time.Millisecond,
-		2 * time.Second:  1500 * time.Millisecond,
-		4 * time.Second:  3 * time.Second,
-		time.Minute:      59 * time.Second,
-		24 * time.Hour:   24*time.Hour - time.Second,
-		10 * time.Second: 9 * time.Second,
+		time.Second: 750 * time.Millisecond, 2 * time.Second: 1500 * time.Millisecond, 4 * time.Second: 3 * time.Second,
+		10 * time.Second: 9 * time.Second, time.Minute: 59 * time.Second, 24 * time.Hour: 24*time.Hour - time.Second,
 	} {
 		check.Equal(t, Deadline(sent, ttl).Sub(sent), want, fmt.Sprintf("TTL %s: deadline after", ttl))
 	}

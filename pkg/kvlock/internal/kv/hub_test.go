@@ -24,7 +24,7 @@ func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
 		return View{Polled: true, Expires: Expiry(ttl, age, seen)}
 	}
 	pending := func(age time.Duration) View { return polled(time.Minute, age, now) }
-	tests := []struct {
+	for _, tt := range []struct {
 		name             string
 		view             View
 		earliest, latest time.Duration
@@ -38,20 +38,16 @@ func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
 		{"over for a second", polled(time.Second, 0, now.Add(-2*time.Second)), expiryStep, expiryStep},
 		{"over for long", polled(time.Second, 0, now.Add(-time.Hour)), PollEvery, 2 * PollEvery},
 		{"pending without a TTL", polled(0, 0, now), PollEvery, 2 * PollEvery},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			got := (&watched{known: true, view: tt.view}).nextRead(now).Sub(now)
-			check.That(t, got >= tt.earliest && got <= tt.latest, "read in %s, want %s to %s", got, tt.earliest, tt.latest)
-		})
+	} {
+		got := (&watched{known: true, view: tt.view}).nextRead(now).Sub(now)
+		check.That(t, got >= tt.earliest && got <= tt.latest, "%s: read in %s, want %s to %s", tt.name, got, tt.earliest, tt.latest)
 	}
 }
 
 func TestWherePushesComeFrom(t *testing.T) {
 	t.Parallel()
 	const prefix = "$KV.b."
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		republish *jetstream.RePublish
 		want      string
@@ -63,8 +59,7 @@ func TestWherePushesComeFrom(t *testing.T) {
 		{"headers only", &jetstream.RePublish{Source: ">", Destination: "x.>", HeadersOnly: true}, ""},
 		{"one subject for all", &jetstream.RePublish{Source: ">", Destination: "x"}, ""},
 		{"mapped", &jetstream.RePublish{Source: ">", Destination: "x.{{wildcard(1)}}.>"}, ""},
-	}
-	for _, tt := range tests {
+	} {
 		check.Equal(t, pushPrefix(prefix, tt.republish), tt.want, tt.name)
 	}
 }
@@ -110,7 +105,7 @@ func TestEarlierReadDoesNotUndoAPush(t *testing.T) {
 // A push wakes the poller only for a key that is due before the poller would look by itself.
 func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		claim bool          // of half a second, seen now; else a result
 		until time.Duration // the poller sleeps
@@ -120,26 +115,23 @@ func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 		{"a claim that ends after", true, PollEvery / 4, false},
 		{"a result", false, PollEvery / 2, false},
 		{"a claim, while the poller is awake", true, -PollEvery, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // no time passes
-				now := time.Now()
-				h := &Hub{keys: map[string]*watched{}, wake: make(chan struct{}, 1), until: now.Add(tt.until)}
-				k := &watched{key: "k", next: now.Add(tt.until)}
-				k.watchers.add(&Watch{Keys: []string{"k"}, To: deaf{}}, 0)
-				h.keys["k"] = k
-				heap.Push(&h.due, k)
-				var v View
-				if tt.claim {
-					v = View{Polled: true, Expires: Expiry(500*time.Millisecond, 0, now)}
-				}
-				h.update(&Entry{Key: "k", Revision: 1}, v, 0)
-				check.Equal(t, len(h.wake) == 1, tt.woken, "woken")
-				d := h.untilDue()
-				check.That(t, h.until.Equal(k.next) && d > 0 && d <= 2*PollEvery, "sleeps until %s, for %s, and the key is due %s", h.until, d, k.next)
-			})
+	} {
+		synctest.Test(t, func(t *testing.T) { // no time passes
+			now := time.Now()
+			h := &Hub{keys: map[string]*watched{}, wake: make(chan struct{}, 1), until: now.Add(tt.until)}
+			k := &watched{key: "k", next: now.Add(tt.until)}
+			k.watchers.add(&Watch{Keys: []string{"k"}, To: deaf{}}, 0)
+			h.keys["k"] = k
+			heap.Push(&h.due, k)
+			var v View
+			if tt.claim {
+				v = View{Polled: true, Expires: Expiry(500*time.Millisecond, 0, now)}
+			}
+			h.update(&Entry{Key: "k", Revision: 1}, v, 0)
+			check.Equal(t, len(h.wake) == 1, tt.woken, tt.name+": woken")
+			d := h.untilDue()
+			check.That(t, h.until.Equal(k.next) && d > 0 && d <= 2*PollEvery, "%s: sleeps until %s, for %s, and the key is due %s",
+				tt.name, h.until, d, k.next)
 		})
 	}
 }
@@ -157,7 +149,7 @@ func TestLeads(t *testing.T) {
 	peer := func(name string, active time.Duration) *jetstream.PeerInfo {
 		return &jetstream.PeerInfo{Name: name, Active: active}
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		leader  string
 		others  []*jetstream.PeerInfo
@@ -173,13 +165,9 @@ func TestLeads(t *testing.T) {
 		{"that heard of too few", "a", []*jetstream.PeerInfo{peer("b", 1), peer("c", 0), peer("d", 0), peer("e", 0)}, 0, true},
 		{"another", "b", []*jetstream.PeerInfo{peer("b", 1), peer("c", 1)}, 0, true},
 		{"nobody", "", []*jetstream.PeerInfo{peer("a", 1), peer("b", 1), peer("c", 1)}, 0, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := leads(&jetstream.ClusterInfo{Leader: tt.leader, Replicas: tt.others})
-			check.That(t, got == tt.want && (err != nil) == tt.refused, "got %s, %v", got, err)
-		})
+	} {
+		got, err := leads(&jetstream.ClusterInfo{Leader: tt.leader, Replicas: tt.others})
+		check.That(t, got == tt.want && (err != nil) == tt.refused, "%s: got %s, %v", tt.name, got, err)
 	}
 	got, err := leads(nil)
 	check.That(t, got == 0 && err == nil, "of a server that is not in a cluster: %s, %v", got, err)

@@ -88,7 +88,7 @@ func Equal[T any](t testing.TB, got, want T, about ...any) { //nolint:thelper //
 	}
 	t.Helper()
 	verb := "%+v"
-	switch reflect.TypeFor[T]().Kind() { //nolint:exhaustive // the others are written as they are
+	switch reflect.TypeFor[T]().Kind() {
 	case reflect.Map, reflect.Slice: // may hold itself, which fmt follows without an end
 		t.Errorf("%s(-want +got):\n%s", prefix(about), diff)
 		return

@@ -145,9 +145,8 @@ func TestResultWithoutItsPartsIsRecordedAgain(t *testing.T) {
 
 func TestKeysAreTokens(t *testing.T) {
 	t.Parallel()
-	if key := Key(7, time.Unix(1, 5)); key != "7-1000000005" || !ValidKey(key) {
-		t.Errorf("key %q", key)
-	}
+	key := Key(7, time.Unix(1, 5))
+	check.That(t, key == "7-1000000005" && ValidKey(key), "key %q", key)
 	for _, key := range []string{"", "*", ">", "7", "7-", "-1", "7-1.x", "7-1 ", "7--1", strings.Repeat("1", 21) + "-1"} {
 		check.That(t, !ValidKey(key), "%q is taken for a key", key)
 	}

@@ -35,15 +35,12 @@ func settled(t *testing.T) *line {
 	t.Helper()
 	l := &line{}
 	first := l.deliver(10, "a", 1, 0)
-	if _, sure, _ := l.Look(first); sure {
-		t.Error("the first delivery is sure to have nothing before it")
-	}
+	check.That(t, !isSure(l, first), "the first delivery is sure to have nothing before it")
 	next := l.deliver(11, "b", 1, 0)
 	l.End(first, true)
 	l.Acknowledged("c", 9)
-	if first, sure, from := l.Look(next); !first || !sure || from != 10 {
-		t.Fatalf("a line without gaps: first %t, sure %t, from %d", first, sure, from)
-	}
+	isFirst, sure, from := l.Look(next)
+	check.Require(t, isFirst && sure && from == 10, "a line without gaps: first %t, sure %t, from %d", isFirst, sure, from)
 	l.End(next, true)
 	return l
 }
@@ -71,9 +68,8 @@ func TestChainEndsWhereADeliveryIsMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := settled(t)
-			if first, sure, _ := l.Look(deliver(l)); !first || sure {
-				t.Errorf("first %t, sure %t; want true, false", first, sure)
-			}
+			first, sure, _ := l.Look(deliver(l))
+			check.That(t, first && !sure, "first %t, sure %t; want true, false", first, sure)
 			l.Acknowledged("c", 20)
 			if d := l.deliver(21, "c", 1, 0); name != "it came before" {
 				_, sure, from := l.Look(d)
@@ -93,9 +89,8 @@ func TestChainBehindWhatHasEnded(t *testing.T) {
 		check.That(t, isSure(l, d) == want, "all up to %d has ended: sure of job 10 %t, want %t", floor, !want, want)
 	}
 	l := &line{}
-	if d := l.deliver(1, "a", 1, 0); !isSure(l, d) {
-		t.Error("not sure of the first job of a stream")
-	}
+	d := l.deliver(1, "a", 1, 0)
+	check.That(t, isSure(l, d), "not sure of the first job of a stream")
 }
 
 // TestJobOfAnEarlierChain has the consumer go back behind a job that is here, as that of a stream which was recreated.
@@ -154,9 +149,8 @@ func TestJobGivenBackHidesNothing(t *testing.T) {
 	l := settled(t)
 	l.End(l.deliver(12, "a", 1, 0), false)
 	later, other := l.deliver(13, "a", 1, 0), l.deliver(14, "b", 1, 0)
-	if isSure(l, later) || !isSure(l, other) {
-		t.Errorf("sure: %t of its subject, %t of another; want false, true", isSure(l, later), isSure(l, other))
-	}
+	check.That(t, !isSure(l, later) && isSure(l, other),
+		"sure: %t of its subject, %t of another; want false, true", isSure(l, later), isSure(l, other))
 	again := l.deliver(12, "a", 2, 0)
 	first, _, _ := l.Look(later)
 	check.That(t, !first, "first, although an earlier one came back")

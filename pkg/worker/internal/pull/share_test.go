@@ -56,9 +56,8 @@ func TestSinceIsThatOfTheRequest(t *testing.T) {
 	s := &source{inbox: "inbox.", sent: at(1)}
 	want := func(when string, seconds int) {
 		t.Helper()
-		if got := s.since(); !got.Equal(at(seconds)) {
-			t.Errorf("%s: since %d, want %d", when, got.Unix(), seconds)
-		}
+		got := s.since()
+		check.That(t, got.Equal(at(seconds)), "%s: since %d, want %d", when, got.Unix(), seconds)
 	}
 	want("the first request", 1)
 	s.leave(2)
