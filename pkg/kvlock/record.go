@@ -196,7 +196,7 @@ func (l *Locker) viewRead(ctx context.Context, e kv.Entry) kv.View {
 // encoded begins an encoded part of a key, for a part of a name that is not valid in a key.
 const encoded = "="
 
-// encoding is the encoding of package token.
+// encoding is that of keys of jobs and of ids in subjects.
 var encoding = base64.RawURLEncoding.Strict()
 
 // keyOf returns the key of the lock with that name: the name itself, if it is a valid key. Otherwise its invalid parts between dots are in

@@ -42,3 +42,23 @@ func ExampleRelay() { //nolint:testableexamples // needs a database
 	}
 	_ = relay
 }
+
+// The order and its job are committed together, or neither is. The job is an event in a stream of jobs, which has other subjects.
+func ExampleConfig_jobs() { //nolint:testableexamples // needs a database
+	order := func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "INSERT INTO orders (id, dish) VALUES ('o-7', 'soup')"); err != nil {
+				return err
+			}
+			return outbox.Insert(ctx, tx, outbox.Event{Event: contracts.Event{
+				EventID: "o-7", EventType: "ORDERED", AggregateType: "ORDER", AggregateID: "o-7", Payload: json.RawMessage(`{"dish":"soup"}`),
+			}})
+		})
+	}
+	relay := func(ctx context.Context, pool *pgxpool.Pool) (*outbox.Relay, error) {
+		return outbox.New(ctx, outbox.Config{
+			Pool: pool, Stream: "JOBS", Subject: func(contracts.Event) (string, error) { return "jobs.order", nil },
+		})
+	}
+	_, _ = order, relay
+}

@@ -288,7 +288,7 @@ type Unique struct {
 	// are rounded up. Defaults to 0: the key is free when the job completes.
 	Keep time.Duration
 
-	// Key is appended to the subject as one token: any text of up to 320 bytes, which package token encodes if it is not a token. Defaults to
+	// Key is appended to the subject as one token: any text of up to 320 bytes, encoded if it is not a token. Defaults to
 	// none: the subject is the key.
 	Key string
 

@@ -46,7 +46,7 @@ type Periodic struct {
 	Header nats.Header
 
 	// Name identifies the schedule among those of its subject. It is appended to the subject as one token, so that runs have a subject of
-	// their own. Package token encodes it if it is not a token. At most 320 bytes.
+	// their own, encoded if it is not a token. At most 320 bytes.
 	Name string
 
 	// Subject is the subject of the runs, with the name behind it as one more token: a handler of "jobs.report.>" takes the runs of

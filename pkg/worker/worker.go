@@ -21,7 +21,7 @@
 // subject one after the other.
 //
 // Related packages are step (results within a job that survive a crash), deadletter (lists jobs that were given up, and runs them again),
-// workertest (one job in a test, and a conformance suite for services) and token (ids in subjects).
+// and workertest (one job in a test, and a conformance suite for services).
 //
 // # Guarantees
 //

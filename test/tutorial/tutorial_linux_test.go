@@ -242,6 +242,7 @@ var elsewhere = map[string]string{
 	`docs/install.md: (goreleaser|docker buildx|FROM) `:               "needs GoReleaser, or an engine and a registry",
 	`docs/install.md: (go install|\./prepare|docker|curl) `:           "TestImageRunsAsComposeSays, without an engine",
 	`docs/install.md: (kubectl|for|helm) `:                            "needs a cluster of Kubernetes",
+	`docs/jobs.md: expediter jobs `:                                   "the script jobs.txtar of the command, on its own stream",
 	`docs/modules.md: go (get|install) `:                              "TestModulesFromOutside",
 	`docs/modules.md: (\./run release|tools/serverversion) `:          "makes tags; other servers",
 	`docs/notifier.md: go run ./cmd/expediter templates send `:        "needs a mail server",
