@@ -218,7 +218,7 @@ func FromEnvironment(name string, cfg Config) error {
 
 // Read fills in the fields of a configuration whose tags name environment variables, and sets its Logger, which writes
 // to stderr. A variable with _FILE behind its name has the path of a file with the value. The error names every value that cannot be read,
-// and every unknown variable that begins with the service's name in capitals.
+// every unknown variable that begins with the service's name in capitals, and each that begins with SERVICE as in the documents.
 func Read(name string, environment map[string]string, stderr io.Writer, cfg Config) error {
 	prefix := strings.ToUpper(name) + "_"
 	known, set := map[string]string{}, map[string]string{} // variables by the names of fields; values by the names in tags
@@ -251,9 +251,15 @@ func Read(name string, environment map[string]string, stderr io.Writer, cfg Conf
 		}
 	}
 	errs = append(errs, unreadable(name, env.ParseWithOptions(cfg, env.Options{Environment: set}), known, environment)...)
+	variables := slices.Collect(maps.Values(known))
 	for _, variable := range slices.Sorted(maps.Keys(environment)) {
-		if strings.HasPrefix(variable, prefix) && !slices.Contains(slices.Collect(maps.Values(known)), strings.TrimSuffix(variable, fileSuffix)) {
+		rest, documented := strings.CutPrefix(strings.TrimSuffix(variable, fileSuffix), placeholder)
+		switch {
+		case strings.HasPrefix(variable, prefix) && !slices.Contains(variables, strings.TrimSuffix(variable, fileSuffix)):
 			errs = append(errs, fmt.Errorf("%s: unknown environment variable %s: is it misspelt?", name, variable))
+		case documented && slices.Contains(variables, prefix+rest): // as documents write it that hold for every service
+			errs = append(errs, fmt.Errorf("%s: environment variable %s: SERVICE stands for the name of the service: set %s",
+				name, variable, prefix+strings.TrimPrefix(variable, placeholder)))
 		}
 	}
 	base := cfg.base()

@@ -87,7 +87,7 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	var cfg config
 	err := service.Read("shop", map[string]string{
-		"SHOP_SIZE": "3", "SHOP_WAIT": "7s", "ENABLE_OLD": "true", "SHOPPING": "x", "HOME": "/", "SERVICE_LISTEN": ":1",
+		"SHOP_SIZE": "3", "SHOP_WAIT": "7s", "ENABLE_OLD": "true", "SHOPPING": "x", "HOME": "/", "SERVICE_NAME": "x",
 		"SHOP_LISTEN": ":2", "NATS_URL": "nats://x:4222", "SHOP_REPLICAS": "3",
 		"SHOP_ROOM_SERVICE_URL": "https://x",
 	}, io.Discard, &cfg)
@@ -102,10 +102,12 @@ func TestReadReportsEverythingAtOnce(t *testing.T) {
 	var cfg config
 	err := service.Read("shop", map[string]string{
 		"SHOP_SIZE": "many", "SHOP_WAIT": "soon", "ENABLE_OLD": "perhaps", "SHOP_SIZ": "1", "SHOP_": "1", "SHOP_ACK_WAIT": "3x", "SHOP_LOG_LEVEL": "loud",
+		"SERVICE_ORIGINS": "https://x",
 	}, io.Discard, &cfg)
 	check.ErrorContains(t, err,
 		`shop: SHOP_SIZE is "many": want a value of the kind int`, `SHOP_WAIT is "soon"`, `ENABLE_OLD is "perhaps"`, `SHOP_ACK_WAIT is "3x"`,
 		"unknown environment variable SHOP_SIZ:", "unknown environment variable SHOP_:", `SHOP_LOG_LEVEL is "loud": want debug, info, warn or error`,
+		"SERVICE_ORIGINS: SERVICE stands for the name of the service: set SHOP_ORIGINS",
 	)
 }
 
