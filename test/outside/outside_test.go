@@ -92,7 +92,7 @@ func (o *outside) programs(t *testing.T) {
 	}
 }
 
-// go install installs the command, which names its version.
+// go install installs the command, which names its version, and writes a program whose test passes.
 func (o *outside) command(t *testing.T) {
 	o = &outside{T: t, dir: t.TempDir(), env: append(o.env, "GOBIN="+t.TempDir())}
 	bin := strings.TrimPrefix(o.env[len(o.env)-1], "GOBIN=")
@@ -100,4 +100,9 @@ func (o *outside) command(t *testing.T) {
 	o.run("go", "install", folderproxy.Module+"/cmd/expediter@latest")
 	said := o.run(filepath.Join(bin, "expediter"), "--version")
 	check.That(t, strings.HasPrefix(said, "expediter "+folderproxy.Version+" "), "the command says it is %q", said)
+	o.run(filepath.Join(bin, "expediter"), "init", "mailer")
+	o.dir = filepath.Join(o.dir, "mailer")
+	o.run("go", "mod", "tidy")
+	o.run("go", "vet", ".")
+	o.run("go", "test", ".")
 }

@@ -95,7 +95,7 @@ func newRoot(cfg Config) *cobra.Command {
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
 	root.AddCommand(newApply(g), newAudit(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
-		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g),
+		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newInit(g), newJobs(g), newKeys(g),
 		newLimits(g), newLock(g), newLocks(g), newMan(), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g),
 		newReady(), newRelay(g), newRestored(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
 		newUsers(g))
