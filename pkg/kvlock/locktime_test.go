@@ -162,7 +162,7 @@ func TestLocksExpire(t *testing.T) {
 		lease := testbed.Acquire(t, l, "l")
 		for range 20 {
 			natstest.Pass(7 * time.Second)
-			_, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second})
+			_, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 40 * time.Second})
 			check.Require(t, errors.Is(err, kvlock.ErrHeld), "%v", err)
 			ttl := b.Present(t, "l").Header.Get("Nats-TTL")
 			check.Require(t, ttl == "60s", "the record's TTL is %q", ttl)
