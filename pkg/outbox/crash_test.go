@@ -66,7 +66,10 @@ func relayProcess(ctx context.Context, is task) error {
 	}
 	cfg = cfg.Passing(func(point string) { // there is one batch at a time
 		die(point)
-		if point == outbox.PointCommitted {
+		switch point {
+		case outbox.PointClaimed:
+			batch.acknowledged = nil // those of a batch whose transaction has failed are published again
+		case outbox.PointCommitted:
 			batch.commit()
 		}
 		if is.StopAt != "" {

@@ -210,7 +210,7 @@ func CreateStream(ctx context.Context, js jetstream.JetStream, name, jobs string
 func create(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {
 	// With other settings the server refuses to create a stream that exists.
 	if _, err := js.CreateStream(ctx, cfg); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("worker: create stream %s: %w", cfg.Name, err)
+		return fmt.Errorf("worker: create stream %s with the subjects %s: %w", cfg.Name, strings.Join(cfg.Subjects, ", "), err)
 	}
 	return nil
 }

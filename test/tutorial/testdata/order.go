@@ -1,6 +1,9 @@
 //go:build ignore
 
-// Order writes a dish that is ordered, and the event about it, in one transaction.
+// Order adds the job to cook a dish, now or at fixed times:
+//
+//	order soup
+//	order bread "0 6 * * *"
 package main
 
 import (
@@ -8,32 +11,40 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
+type Dish struct {
+	Name string `json:"name"`
+}
+
 func main() {
-	ctx, dish := context.Background(), os.Args[1]
-	conn, err := pgx.Connect(ctx, os.Getenv("DATABASE_URL"))
+	ctx, name := context.Background(), os.Args[1]
+	js := must(jetstream.New(must(nats.Connect(nats.DefaultURL))))
+	client := must(worker.NewClient(js, worker.ClientConfig{Stream: "KITCHEN"}))
+	if len(os.Args) > 2 {
+		must(client.Schedule(ctx, worker.Periodic{Args: Dish{name}, Cron: os.Args[2], Name: name, Subject: "kitchen.dish"}))
+		fmt.Println("scheduled", name)
+		return
+	}
+	receipt := must(client.Insert(ctx, worker.NewJob{
+		Args: Dish{name}, Subject: "kitchen.dish", Unique: &worker.Unique{Key: name, Keep: time.Hour},
+	}))
+	if receipt.Duplicate {
+		fmt.Println(name, "was ordered before, and is", receipt.State)
+		return
+	}
+	fmt.Println("ordered", name)
+}
+
+func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := conn.Exec(ctx, "CREATE TABLE IF NOT EXISTS dish (name text PRIMARY KEY)"); err != nil {
-		log.Fatal(err)
-	}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO dish VALUES ($1)", dish); err != nil {
-			return err
-		}
-		return outbox.Insert(ctx, tx, outbox.Event{Event: contracts.Event{
-			EventID: "dish-" + dish, EventType: "DISH_ORDERED", AggregateType: "DISH", AggregateID: dish, UserID: "carla",
-		}})
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("ordered", dish)
+	return v
 }
