@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,11 +23,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
+// Mail is the payload of jobs.mail.>.
 type Mail struct {
 	To   string `json:"to"`
 	Text string `json:"text,omitempty"`
 }
 
+// Order is the payload of jobs.order.
 type Order struct {
 	ID    string   `json:"id"`
 	Items []string `json:"items"`
@@ -248,7 +251,7 @@ func (k *kitchen) dish(ctx context.Context, job *worker.Job[string]) error {
 
 // serve waits for all dishes, without using an attempt, and stores the result of the order.
 func (k *kitchen) serve(ctx context.Context, job *worker.Job[Order]) error {
-	meal := ""
+	var meal []string
 	for i := range job.Args.Items {
 		dish, err := k.results.Get(ctx, fmt.Sprint("jobs.dish.", job.Args.ID, "-", i))
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -256,9 +259,9 @@ func (k *kitchen) serve(ctx context.Context, job *worker.Job[Order]) error {
 		} else if err != nil {
 			return err
 		}
-		meal += string(dish.Value()) + ", "
+		meal = append(meal, string(dish.Value()))
 	}
-	_, err := k.results.PutString(ctx, "order."+job.Args.ID, meal+"served")
+	_, err := k.results.PutString(ctx, "order."+job.Args.ID, strings.Join(meal, ", "))
 	return err
 }
 

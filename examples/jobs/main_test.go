@@ -19,7 +19,7 @@ func Example() {
 	// mail to bob in this hour, known before: false
 	// mail to bob in this hour, known before: true
 	// reminder was scheduled
-	// order 7: hot soup, hot bread, served
+	// order 7: hot soup, hot bread
 	// dead: no such mailbox
 	// to run again: 1
 }
