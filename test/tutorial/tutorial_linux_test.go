@@ -233,7 +233,7 @@ var elsewhere = map[string]string{
 	`docs/(benchmarks|console|scale).md: go -C bench run `:            "measures for minutes",
 	`docs/clients.md: cd clients/typescript `:                         "the step client of CI",
 	`docs/clients.md: <script type`:                                   "TestInboxElementForEverybody",
-	`docs/clients.md: ("use client"|<script setup>)`:                  "needs React or Vue, and a bundler",
+	`docs/clients.md: ("use client"|<script setup>)`:                  "the step client of CI",
 	`docs/console.md: expediter console --accounts `:                  "TestSeveralAccounts",
 	`docs/doctor.md: (set -a|expediter doctor --as)`:                  "TestUsers, with the accounts of deploy/nats",
 	`docs/operate.md: nats kv del `:                                   "TestAServiceThatIsGone, with the accounts of deploy/nats",
