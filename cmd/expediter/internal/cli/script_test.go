@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,6 +33,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 4)}, map[string]func(){
 		"expediter": func() {
+			completeTime = time.Minute
 			ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
 			os.Exit(Run(ctx, Config{}, os.Args[1:]))
 		},
