@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/internal/limit"
 	"github.com/expediter-io/expediter/internal/redact"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -227,4 +229,30 @@ func TestStacksOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 		synctest.Wait() // until they have ended
 		check.Equal(t, stacksOf(8<<10, mine)[mine], "", "goroutines that have ended")
 	})
+}
+
+// A confirmation proves that jobs are this worker's if it is that of a heartbeat for their consumer, over the connection that is still open:
+// heartbeats of an earlier connection may have been lost.
+func TestConfirmationsOfHeartbeats(t *testing.T) {
+	t.Parallel()
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	sent := time.Now().Add(time.Second)
+	for name, test := range map[string]struct {
+		beat    sentBeat
+		subject string
+		proves  bool
+	}{
+		"of the heartbeat":    {sentBeat{true, sent, nc.Stats().Reconnects, 3}, "b.3.c", true},
+		"of another consumer": {sentBeat{true, sent, nc.Stats().Reconnects, 3}, "b.3.other", false},
+		"of an earlier one":   {sentBeat{true, sent, nc.Stats().Reconnects, 3 + 64}, "b.3.c", false},
+		"after a reconnect":   {sentBeat{true, sent, nc.Stats().Reconnects + 1, 3}, "b.3.c", false},
+	} {
+		w := &Worker{nc: nc, deliveries: newDeliveries(), trust: time.Minute}
+		w.beats.inbox = "b."
+		w.beats.latest[3] = test.beat
+		d := &delivery{info: Info{Consumer: "c"}, known: sent.Add(-time.Second), ownership: owned}
+		w.deliveries.bySeq[1] = d
+		w.confirmed(&nats.Msg{Subject: test.subject})
+		check.Equal(t, d.known.Equal(sent), test.proves, name)
+	}
 }
