@@ -311,7 +311,7 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 				}
 				took := visit()
 				check.That(t, took < firstPause, "job %d took %s", good, took)
-				pauseFor(t.Context(), time.Minute)
+				pauseFor(t.Context(), 20*time.Second)
 			}
 			down.Store(true)
 			pauseFor(t.Context(), probeTime)
