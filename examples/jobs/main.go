@@ -192,7 +192,7 @@ var perReceiver = worker.Limit{
 
 type loggerKey struct{}
 
-// named gives each handler a logger that names its job, and the trace of whoever inserted it.
+// named gives each handler a logger with the id of its job and the trace of the publisher.
 func named(logger *slog.Logger) worker.Middleware {
 	return func(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
 		logger := logger.With("job", info.ID, "attempt", info.Attempt, "traceparent", header.Get("traceparent"))

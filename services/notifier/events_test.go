@@ -237,7 +237,7 @@ func watchHeap() func() uint64 {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		ticker := time.NewTicker(100 * time.Millisecond) // a collection takes long
+		ticker := time.NewTicker(10 * time.Millisecond)
 		defer ticker.Stop()
 		for {
 			var m runtime.MemStats

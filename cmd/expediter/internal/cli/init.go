@@ -25,15 +25,16 @@ func newInit(g *globals) *cobra.Command {
 
 // initialize writes the files of a new program, none of which may be there.
 func (g *globals) initialize(dir string) error {
-	name := filepath.Base(dir)
-	if absolute, err := filepath.Abs(dir); err == nil {
-		name = filepath.Base(absolute)
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return err
 	}
+	name := filepath.Base(absolute)
 	if strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(moduleRunes, r) }) {
 		return g.usage(fmt.Errorf("init: the folder names the module: want lower-case letters, digits, \"-\" and \"_\", got %q", name))
 	}
 	files := map[string][]byte{"go.mod": fmt.Appendf(nil, "module %s\n\ngo 1.26\n", name)}
-	err := fs.WalkDir(initial, "initial", func(at string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(initial, "initial", func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}

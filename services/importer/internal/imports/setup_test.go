@@ -170,7 +170,7 @@ func (k *fakeStore) Create(ctx context.Context, d store.Draft) (string, error) {
 	return k.Store.Create(ctx, d)
 }
 
-// wantLast checks the last state that the store was told of a job.
+// wantLast checks the last state of a job in the store.
 func (k *fakeStore) wantLast(t *testing.T, id string, want contracts.ImportState) {
 	t.Helper()
 	k.mu.Lock()
